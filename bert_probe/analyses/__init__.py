@@ -1,1 +1,1 @@
-"""One file each: what is asked, the answer, its table."""
+"""The analyses: each module defines a question, its result, and the table of the result."""

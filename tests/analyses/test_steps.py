@@ -222,9 +222,9 @@ def test_surrounding_ablation_does_not_affect_the_check(minilm: Checkpoint) -> N
 
 def test_outputs_of_another_text_or_model_raise(minilm: Checkpoint, family: Checkpoints) -> None:
     a, b = minilm.trace(TEXT), minilm.trace(PAIR)
-    with pytest.raises(SelectionError, match="are of another text or model"):
+    with pytest.raises(SelectionError, match="come from another text or model"):
         AttentionSteps(0, 0, 0).of(a, head_outputs(b))
-    with pytest.raises(SelectionError, match="are of another text or model"):
+    with pytest.raises(SelectionError, match="come from another text or model"):
         AttentionSteps(0, 0, 0).of(a, b)  # type: ignore[arg-type]
     steps = AttentionSteps(0, 0, 0).of(a)
     # Outputs carry their provenance, so a text or a model need not be passed again and cannot be mixed up.

@@ -253,7 +253,7 @@ def test_different_tokenizers_raise_error_with_first_difference(
     family: Opened, minilm: Checkpoint, tmp_path: Path, family_folder: Folders
 ) -> None:
     a, b = family("bert"), minilm
-    message = "120 tokens in A and 30,522 in B; number 1 is ‘\\[UNK\\]’ in A, .* and ‘\\[unused0\\]’ in B"
+    message = "120 tokens in A and 30,522 in B; token id 1 is ‘\\[UNK\\]’ in A, .* and ‘\\[unused0\\]’ in B"
     for ask in (
         lambda: HeadChange().of(a.trace(TEXT), b.trace(TEXT)),
         lambda: VectorChange().of(a.trace(TEXT), b.trace(TEXT)),
@@ -292,7 +292,7 @@ def test_different_or_truncated_texts_raise_error(
     )
     short = bert_probe.load(folder)
     long = "we had left " * 10
-    with pytest.raises(SelectionError, match="Of this text A reads 32 tokens and B 20"):
+    with pytest.raises(SelectionError, match="A reads 32 tokens of this text and B 20"):
         HeadChange().of(a.trace(long), short.trace(long, truncate=True))
 
 

@@ -1,4 +1,4 @@
-"""Attention matrices of a text: of one head or a layer mean, between tokens or words, in several measures."""
+"""Attention matrices of a text, for one head or the mean over a layer's heads, between tokens or words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 Head = int | Literal["mean"]
-"""A head from 0, or "mean" for the mean over a layer's heads."""
+"""Index of a head, from 0, or "mean" for the mean over a layer's heads."""
 
 LAYER, HEAD = Index("layer"), Index("head", mean=True)
 SHARE = Number(0, 1, integer=False)
@@ -43,8 +43,9 @@ class Attention(Question):
     Subword tokens are merged first, then special tokens left out, then rows renormalized.
 
     Attributes:
-        layer: from 0; negative values count from the end.
-        head: from 0, or "mean" for the whole layer. Rollout and value zeroing have no single heads.
+        layer: layer index from 0; negative values count from the end.
+        head: head index from 0, or "mean" for the mean over the layer's heads. Rollout and value zeroing are
+            defined for whole layers only and need "mean".
         measure: "weights", "value-norm", "rollout", …; see `measures`.
         words: merge subword tokens into words: sum over keys, mean over queries.
         specials: keep special tokens. Without them rows no longer sum to 1, because [CLS] and [SEP]
@@ -67,7 +68,7 @@ class Attention(Question):
         """Return the attention matrix of a text.
 
         Args:
-            trace: the model's pass over the text.
+            trace: the model's forward pass over the text.
             progress: receives the progress of a slow measure.
 
         Raises:
@@ -95,7 +96,7 @@ class AttentionLong(Question):
     """Attention of several layers and heads in long format: one row for each weight.
 
     Attributes:
-        layers, heads: indices from 0; None for all. A measure without single heads gives one matrix a layer.
+        layers, heads: indices from 0; None for all. Measures without single heads give one matrix per layer.
         measure, words, specials, renormalise, residual: as in `Attention`.
     """
 
@@ -110,12 +111,12 @@ class AttentionLong(Question):
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionLongResult:
-        """Return the matrices, computed one at a time while the table is written.
+        """Return the matrices, which are computed one at a time while the table is written.
 
-        Slow measures are computed at once, so that their progress can be reported.
+        Slow measures are computed immediately instead, so that their progress can be reported.
 
         Args:
-            trace: the model's pass over the text.
+            trace: the model's forward pass over the text.
             progress: receives the progress of a slow measure.
 
         Raises:
@@ -139,7 +140,10 @@ class AttentionLong(Question):
         return result
 
     def options(self) -> list[str]:
-        """Return the options, with layers and heads: the command's own default is the last layer's mean."""
+        """Return the command-line options, always with layers and heads.
+
+        Without them, the command would use its default, the mean over the last layer's heads.
+        """
         layers, heads = Indices(LAYER).write(self.layers), Indices(HEAD).write(self.heads)
         return ["--layout", "long", "--layer", layers, "--head", heads, *super().options()]
 
@@ -150,7 +154,7 @@ class AttentionResult(Result):
 
     Attributes:
         queries, keys: tokens or words of the rows and of the columns.
-        weights: [query, key], in the dtype of the trace; 0 to 1 if the measure is a share.
+        weights: values of the measure, [query, key], in the dtype of the trace; 0 to 1 if rows sum to 1.
         notes: metadata about the measure, for files.
         shares: whether each row sums to 1 over all keys, so that no value exceeds 1.
     """
@@ -211,7 +215,7 @@ class AttentionLongResult(Result):
     """Attention of several layers and heads; each matrix is computed when it is needed.
 
     Attributes:
-        trace: the model's pass over the text.
+        trace: the model's forward pass over the text.
         chosen: layer and head of each matrix, from 0.
     """
 
@@ -220,7 +224,7 @@ class AttentionLongResult(Result):
     chosen: tuple[tuple[int, Head], ...]
 
     def matrices(self) -> Iterator[AttentionResult]:
-        """Yield each matrix."""
+        """Yield the matrix of each layer and head."""
         asked = self.question
         options = (asked.measure, asked.words, asked.specials, asked.renormalise, asked.residual)
         for layer, head in self.chosen:
@@ -236,10 +240,11 @@ class AttentionLongResult(Result):
         return self.joined([matrix.long() for matrix in self.matrices()])
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-        """Return the table made of all its `parts`."""
+        """Return one table made of the tables of all matrices."""
         table = super().joined(parts)
         if len({part["head"].dtype for part in parts}) > 1:
-            table["head"] = table["head"].astype(str)  # "mean" and numbers: a file's column needs one type
+            # "mean" and integers are mixed, but a column of a file needs a single type.
+            table["head"] = table["head"].astype(str)
         return table
 
     def parts(self) -> Iterator[pd.DataFrame]:

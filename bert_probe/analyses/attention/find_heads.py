@@ -21,16 +21,16 @@ from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 
 Word = int | str
-"""A word by name, see `find_word`, or by the position of one of its tokens."""
+"""A word, given by its name (see `find_word`) or by the position of one of its tokens."""
 
 
 class WordPairs(FieldType):
-    """Field type of word pairs, (query, key); in a URL "11-9,4-5" by position or "ground-left" by name."""
+    """Field type of (query, key) word pairs, written "11-9,4-5" (positions) or "ground-left" (names)."""
 
     metavar = "QUERY-KEY,…"
 
     def check(self, name: str, value: Any) -> tuple[tuple[Word, Word], ...]:
-        """Return the pairs; at least one is required."""
+        """Check the pairs, at least one, and return them as tuples."""
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list of (query, key), not {value!r}.")
         if not value:
@@ -41,12 +41,12 @@ class WordPairs(FieldType):
         return tuple((_check_word(query), _check_word(key)) for query, key in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[tuple[str, str], ...]:  # noqa: ARG002
-        """Return the pairs by names, which identify the same words on the command line."""
+        """Return the pairs as word names, which identify the same words on the command line."""
         query_keys = [[word_name(trace, select_word(trace, word)) for word in pair] for pair in value]
         return tuple((query, key) for query, key in query_keys)
 
     def to_json(self, value: Any) -> list[list[Word]]:
-        """Return a list of pairs."""
+        """Return the pairs as lists."""
         return [[*pair] for pair in value]
 
     @property
@@ -77,8 +77,8 @@ class FindHeads(Question):
     Subword tokens are merged into words.
 
     Attributes:
-        pairs: (query, key) words, by name as in "ground" or "it:2", or by the position of one of their
-            tokens. The result is the mean over several pairs.
+        pairs: (query, key) words, each given by name, such as "ground" or "it:2", or by the position of one
+            of its tokens. With several pairs, the result is their mean.
     """
 
     inputs = OneTrace()
@@ -90,7 +90,7 @@ class FindHeads(Question):
 
         Raises:
             SelectionError: the text does not contain a word, or contains it several times and the name does
-                not say which occurrence.
+                not specify which occurrence.
         """
         lens = word_lens(trace)
         indices = {unit.positions: index for index, unit in enumerate(lens.units)}
@@ -112,7 +112,7 @@ class FindHeads(Question):
         )
 
     def options(self) -> list[str]:
-        """Return a --query and a --key for each pair."""
+        """Return the command-line options: a --query and a --key for each pair."""
         return [part for query, key in self.pairs for part in ("--query", str(query), "--key", str(key))]
 
 
@@ -121,7 +121,7 @@ class HeadScore:
     """The attention of a head from one word to another.
 
     Attributes:
-        layer, head: from 0.
+        layer, head: indices from 0.
         weight: attention from the query word to the key word, mean over the pairs, 0 to 1.
         rank: rank of the key word in the query word's row, 1 for the largest weight; mean over the pairs.
     """
@@ -185,7 +185,7 @@ class FindHeadsResult(Result):
 
 
 def select_word(trace: Trace, word: Word) -> Unit:
-    """Return the word of a text with a name or a position.
+    """Return the word that has a name, or that contains the token at a position.
 
     Raises:
         SelectionError: the text does not contain the word or position.

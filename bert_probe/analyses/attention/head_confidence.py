@@ -1,4 +1,4 @@
-"""Confidence of each head: how much attention a query gives to its most attended key, on average."""
+"""Confidence of each head: the largest attention weight of a query, averaged over the queries."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class HeadConfidenceResult(Result):
     """Confidence of every head on one text.
 
     Attributes:
-        confidence: float64 [layer, head], 0 to 1.
+        confidence: confidence of each head, float64 [layer, head], 0 to 1.
     """
 
     question: HeadConfidence

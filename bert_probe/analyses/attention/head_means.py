@@ -27,9 +27,9 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 BATCH_TOKENS = 2048
-"""Padded tokens in a batch; fewer than in other passes, because a trace stores every layer."""
+"""Maximum number of padded tokens in a batch; lower than elsewhere, because a trace stores every layer."""
 _BLOCK = 50
-"""Resamples averaged in one matrix product."""
+"""Number of resamples averaged in one matrix product."""
 
 
 @question("heads over sentences", command="head-means")
@@ -69,19 +69,19 @@ class HeadMeans(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> HeadMeansResult:
-        """Return the means over sentences, each read separately and weighted equally.
+        """Return the means over sentences. Each sentence is a separate input and has the same weight.
 
         Args:
             checkpoint: the model.
             sentences: the sentences; blank ones are skipped.
             truncate: truncate sentences that are too long instead of raising an error.
-            progress: called with the number of sentences done and their total.
+            progress: called with the number of sentences done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: there is no sentence, or one cannot be read; the message
-                names its line.
+            EmptyTextError, TooLongError, TextError: there is no sentence, or a sentence cannot be encoded;
+                the message names its line.
             OutOfMemoryError: the sentences need more memory than is free.
-            UnavailableError: the model in memory is changed meanwhile.
+            UnavailableError: the model in memory changes during the computation.
         """
         checkpoint = checkpoint.snapshot()
         lines = [(line, text, None) for line, text in with_line_numbers(sentences, "sentence")]
@@ -137,8 +137,8 @@ class HeadMeansResult(Result):
 
     Attributes:
         mean: name of a measure → float64 [layer, head]; see `HeadsResult`.
-        low, high: ends of the bootstrap interval of the mean, in the same form.
-        labels: [layer][head], derived from the means; see `head_labels`.
+        low, high: lower and upper end of the bootstrap interval of the mean, in the same form as ``mean``.
+        labels: label of each head, [layer][head], derived from the means; see `head_labels`.
     """
 
     question: HeadMeans
@@ -161,7 +161,10 @@ class HeadMeansResult(Result):
         return int(self.inputs.sentences["tokens_dropped"])
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each head: layer, head, mean, ``_low`` and ``_high`` of each measure, label."""
+        """Return a row for each head.
+
+        Columns: layer, head, the mean of each measure with its interval (``_low`` and ``_high``), label.
+        """
         columns: dict[str, Array] = {}
         for name, mean in self.mean.items():
             columns |= {name: mean, f"{name}_low": self.low[name], f"{name}_high": self.high[name]}

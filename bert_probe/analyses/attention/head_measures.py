@@ -27,16 +27,16 @@ SHARE_TARGETS = {
     "same_word": "the rest of the same word",
     "same_token": "other occurrences of the same token",
 }
-"""Share of a head's attention → the tokens that receive it. Shares overlap: the next token may be [SEP]."""
+"""Name of a share → the keys whose attention it sums. Shares overlap: the next token may be a separator."""
 
 SHARES = tuple(SHARE_TARGETS)
 
 MEASURES = ("entropy_bits", "mean_distance", *SHARES, "relative_entropy", "difference_from_mean")
 
 BLOCK = 2**19
-"""Weights per thread and block: few enough for the cache, enough to amortize thread synchronization."""
+"""Attention weights per thread and block: small enough for the cache, large enough to amortize threading."""
 LANES = 64
-"""Row lengths are multiples of this, because reductions are vectorized; it also leaves room for a margin."""
+"""Row widths are rounded up to multiples of this, because reductions are vectorized."""
 MASKED_SCORE = -1e30
 """A score whose softmax weight is 0, also in float32."""
 
@@ -48,7 +48,7 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
     Most measures are those of Clark et al. 2019, sections 3 and 4.
 
     Args:
-        trace: the model's pass over the text.
+        trace: the model's forward pass over the text.
         lens: merges subword tokens into words first, see `WordLens.merge`; None measures tokens.
         max_queries: average over this many queries from the beginning of the text; None for all.
 
@@ -56,7 +56,7 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
         Name → float64 [layer, head], for each name in `MEASURES`:
             entropy_bits: −Σ p log₂ p of a row; relative_entropy: divided by log₂ of the row's length.
             mean_distance: Σ p · |query − key|, in tokens or words.
-            each of `SHARES`: attention on such keys, 0 to 1; a query without such a key counts as 0.
+            each of `SHARES`: total attention on these keys, 0 to 1; a query without such a key counts as 0.
             difference_from_mean: total variation, ½ Σ |p − p̄|, from the mean over the layer's heads.
     """
     features = _features(trace, lens)
@@ -72,14 +72,15 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
 
 @dataclass(frozen=True, eq=False)
 class _Features:
-    """Which keys each of the `SHARES` counts in a text.
+    """The keys of one text that each of the `SHARES` counts.
 
     Attributes:
         length: number of tokens or words.
-        keys: shares of fixed keys: name → 1 or 0 for each key, float64 [key].
-        groups: shares of group members: name → group of each token, [token]; a query counts the other members
-            of its group.
-        segments: contiguous queries of a segment, with 1 for each key of another segment and 0 otherwise.
+        keys: for shares that count the same keys for every query: name → 1 or 0 for each key, float64 [key].
+        groups: for shares that count the other members of the query's group: name → group of each token or
+            word.
+        segments: for each run of queries in one segment, its slice, and 1 for each key of another segment and
+            0 otherwise, float64 [key].
     """
 
     length: int
@@ -97,18 +98,18 @@ class _AttentionBuffer:
 
     Attributes:
         width, margin: widths of a row and of its margin.
-        scores, weights: with the margin.
-        within: the weights without the margin.
-        slanted: for each group of at most margin + 1 rows, the row after its last one and its weights with
-            the stride above, [head, row, key − query], beginning with the smallest distance.
-        mean: mean of the weights over the heads.
+        scores, weights: scores and weights including the margin, [head, row, width].
+        within: view of the weights without the margin, [head, row, key].
+        slanted: for each group of at most margin + 1 rows, the index after its last row, and a view of its
+            weights with the stride above, [head, row, key − query], beginning with the smallest distance.
+        mean: mean of the weights over the heads, [row, width].
     """
 
     def __init__(self, heads: int, rows: int, length: int, margin: int, dtype: torch.dtype) -> None:
         group = margin + 1
         self.width = width = margin + length
         self.margin = margin
-        # Zeros after the last row stand for the margin of a next row.
+        # The zeros after the last row replace the margin of a next row.
         memory = torch.zeros(heads * rows * width + group - 1, dtype=dtype)
         self.weights = memory[: heads * rows * width].view(heads, rows, width)
         self.within = self.weights[:, :, margin:]
@@ -124,12 +125,12 @@ class _AttentionBuffer:
 
 @dataclass(frozen=True, eq=False)
 class _QueryBlock:
-    """A block of queries.
+    """A block of queries that are computed together.
 
     Attributes:
-        queries: their positions.
-        buffer: where their attention is computed; blocks of the same size share it.
-        pairs: name of a share → flat indices of the weights that it counts, in a head's part of the buffer.
+        queries: positions of the queries.
+        buffer: memory for their attention, shared by blocks of the same size.
+        pairs: name of a share → flat indices, within one head of the buffer, of the weights that it counts.
     """
 
     queries: slice
@@ -145,7 +146,7 @@ def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Fea
     length, segments = features.length, features.segments
     zeros = partial(torch.zeros, dtype=torch.float64)
     sums = {name: zeros(heads) for name in MEASURES}
-    # Sums by key and query segment, and sums by distance: enough for all measures that depend only on these.
+    # Many measures depend only on the sums by key and query segment, or on the sums by distance.
     by_key = zeros(len(segments), heads, length)
     by_distance = zeros(heads, 2 * length + 1)
     count = 0
@@ -160,7 +161,7 @@ def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Fea
         for name, indices in block.pairs.items():
             sums[name] += buffer.weights.flatten(1).index_select(1, indices).sum(dim=1)
         sums["entropy_bits"] += entropy.sum(dim=1)
-        # Last, because it overwrites the weights.
+        # This comes last, because it overwrites the weights.
         torch.mean(buffer.weights, dim=0, out=buffer.mean)
         sums["difference_from_mean"] += buffer.weights.sub_(buffer.mean).abs_().sum(dim=(1, 2))
     for name, is_counted in features.keys.items():
@@ -199,12 +200,12 @@ def _compute_blocks(
 
 
 def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the factors of a layer's scores, [head, query, size + 1] and [head, size + 1, margin + key].
+    """Return the two factors of a layer's scores, [head, query, size + 1] and [head, size + 1, margin + key].
 
-    An additional dimension gives the keys of the margin the score `MASKED_SCORE`, so that a block is one
-    product.
+    The additional dimension gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product
+    computes a block including its margin.
     """
-    assert trace.queries is not None  # present whenever masks are
+    assert trace.queries is not None  # present if masks are present
     assert trace.keys is not None
     assert trace.scaling is not None
     original = from_dlpack(trace.queries[layer])

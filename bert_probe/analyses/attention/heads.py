@@ -36,7 +36,7 @@ BROAD_ENTROPY = 0.85
 """Smallest relative entropy of a head labeled "broad"."""
 
 Labels = tuple[tuple[str, ...], ...]
-"""[layer][head], a label, or ""."""
+"""Label of each head, [layer][head]; "" for a head without a label."""
 
 
 @question("heads")
@@ -71,7 +71,8 @@ class HeadsResult(Result):
 
     Attributes:
         values: name of a measure → float64 [layer, head]; names, units and ranges as in `measure_heads`.
-        labels: [layer][head], see `head_labels`; all "" for external attention whose rows do not sum to 1.
+        labels: label of each head, [layer][head], see `head_labels`; all "" for external attention whose rows
+            do not sum to 1.
     """
 
     question: Heads
@@ -107,7 +108,7 @@ def _label(profile: dict[str, float]) -> str:
 
 
 def check_grid(labels: Labels, *measured: Mapping[str, Array]) -> None:
-    """Check that measures are [layer, head], as the labels are.
+    """Check that all measures have the [layer, head] shape of the labels.
 
     Raises:
         ShapeError: a measure has another shape.

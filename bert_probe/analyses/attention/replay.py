@@ -1,4 +1,4 @@
-"""Helpers for recomputing outputs from a model's own modules: conversion and comparison."""
+"""Helpers for comparing recomputed outputs with those of the model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def largest_difference(replay: Array, expected: Array) -> float:
 
 
 def rounding_tolerance(weight: torch.Tensor, expected: Array) -> float:
-    """Return the largest difference that rounding explains, for values of this size and the weight's dtype.
+    """Return the largest difference that rounding can explain, given the expected values and the dtype.
 
-    A recomputed output that differs by more does not reproduce what the model computes.
+    A larger difference means that the recomputed output does not reproduce the model's computation.
     """
     precision = max(1e-5, 16 * torch.finfo(weight.dtype).eps)
     return precision * max(1.0, float(np.abs(expected).max()))

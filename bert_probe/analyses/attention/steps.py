@@ -36,9 +36,9 @@ class AttentionSteps(Question):
     """Steps of the attention of one query: softmax(q·kᵀ × scaling + mask) v; Vaswani et al. 2017, eq. 1.
 
     Attributes:
-        layer, head: from 0; negative values count from the end.
+        layer, head: indices from 0; negative values count from the end.
         query: position of the query, or a word; None for the last word of the text.
-        key: None for a table of all keys; a token for the vectors from which its weight is computed.
+        key: position or word of the key whose vectors are shown; None for a table of all keys.
     """
 
     inputs = OneTrace()
@@ -62,12 +62,12 @@ class AttentionSteps(Question):
         """Return the steps for a text, and the model's own output for comparison.
 
         Args:
-            trace: the model's pass over the text.
-            outputs: the result of `head_outputs`, to examine several queries and heads after one pass. If
-                None, the model runs again.
+            trace: the model's forward pass over the text.
+            outputs: the result of `head_outputs`, which saves a forward pass for each further query or head.
+                If None, the model runs again.
 
         Raises:
-            SelectionError: the layer, head or token does not exist, or the outputs are of another model or
+            SelectionError: the layer, head or token does not exist, or the outputs come from another model or
                 text.
             UnavailableError: the architecture does not expose its queries, keys and values, or the trace has
                 no model.
@@ -80,7 +80,7 @@ class AttentionSteps(Question):
             outputs = head_outputs(trace)
         elif outputs.provenance != trace.provenance:
             raise SelectionError(
-                "These head outputs are of another text or model. Make them from this trace."
+                "These head outputs come from another text or model. Compute them from this trace."
             )
         output = outputs.layers[layer][head, query]
         q = parts.queries[layer][head, query]
@@ -109,14 +109,14 @@ class AttentionStepsResult(Result):
     """The attention of one query of one head; each step is computed from the operands on access.
 
     Attributes:
-        trace: the model's pass over the text; each of its tokens is a key.
-        q: the query vector, [dim]; like ``keys``, after rotary position embeddings if the model has them.
-        keys: [key, dim].
-        values: [key, dim]; this dim may differ from that of q and k.
+        trace: the model's forward pass over the text; each of its tokens is a key.
+        q: the query vector, [dim], after rotary position embeddings if the model has them.
+        keys: key vectors, [key, dim], also after rotary position embeddings.
+        values: value vectors, [key, dim]; their dim may differ from that of q and k.
         scaling: the factor of q·k, 1/√dim in BERT.
-        mask: added to the scaled scores, [key]: 0, -inf for a masked key, or a bias.
+        mask: values added to the scaled scores, [key]: 0, -inf for a masked key, or a bias.
         model_output: the output of the model's own kernel for this head and query, [dim].
-        spacing: distance between adjacent numbers of the model's dtype, at the size of the largest output.
+        spacing: distance between adjacent values of the model's dtype, near the largest absolute output.
         rotary: whether the config sets rotary position embeddings (Su et al. 2021).
         local: whether the config restricts this layer to a window around the query.
         sharing: heads with the same keys and values, from 0, including this head; several with grouped-query
@@ -295,7 +295,7 @@ class AttentionStepsResult(Result):
         """Return a row for each key; if the question has a key, its `vectors`.
 
         Columns: position, token, dot_product, scaled, masked, bias, score, weight, value_length (‖v‖),
-        weighted_length (‖weight × v‖). ``bias`` and ``score`` of a masked key are empty; they are -inf.
+        weighted_length (‖weight × v‖). ``bias`` and ``score`` of masked keys, which are -inf, are empty.
         """
         if self.question.key is not None:
             return self.vectors(_position(self.question.key))
@@ -346,7 +346,7 @@ def default_query(trace: Trace) -> int:
 
 
 def _mask_row(mask: Array | None, head: int, query: int, length: int) -> Array:
-    """Return the values that a mask adds to one query's scores, [key]; its shape is that of `Trace.masks`."""
+    """Return the values that a mask, shaped as in `Trace.masks`, adds to one query's scores, [key]."""
     if mask is None:
         return np.zeros(length)
     rows = mask if mask.ndim == 2 else mask[head if len(mask) > 1 else 0]
@@ -381,12 +381,12 @@ class HeadOutputs:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Total size of the arrays in bytes."""
         return sum(layer.nbytes for layer in self.layers)
 
 
 class AttentionParts(NamedTuple):
-    """Operands of the attention of each layer; see `Trace`."""
+    """Attention operands of all layers; see `Trace` for their shapes."""
 
     queries: tuple[Array, ...]
     keys: tuple[Array, ...]
@@ -411,7 +411,7 @@ def attention_parts(trace: Trace) -> AttentionParts:
 
 
 def head_outputs(trace: Trace) -> HeadOutputs:
-    """Return the outputs of all heads for the text of a trace, from another forward pass.
+    """Run the text of a trace again and return the outputs of all heads.
 
     Raises:
         SelectionError: the model has changed since it made the trace.

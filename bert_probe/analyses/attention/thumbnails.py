@@ -14,7 +14,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit
 
 SIZE = 96
-"""Maximum number of cells a side: with more, most screens have fewer pixels than cells."""
+"""Maximum number of cells per side: most screens have too few pixels to show more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +22,11 @@ class Thumbnails:
     """Small attention matrices of all heads.
 
     Attributes:
-        weights: float32 [layer, head, query block, key block]; 0 to 1 if the measure is a share.
-        units: tokens or words that are the queries and keys.
-        block: number of queries, and of keys, in a cell. A cell is the **largest** weight of its block, so
-            rows do not sum to 1. With 1, it is the weight itself. The last block may be smaller.
+        weights: largest weight of each block, float32 [layer, head, query block, key block]; 0 to 1 if the
+            rows of the measure sum to 1.
+        units: the tokens or words that are the queries and keys.
+        block: number of queries, and of keys, per cell; the last block may be smaller. A cell is the
+            **largest** weight of its block, so rows do not sum to 1. With 1, it is the weight itself.
         specials: whether special tokens are included.
         words: whether subword tokens are merged into words.
         measure: name of the attention measure.
@@ -58,7 +59,7 @@ class Thumbnails:
 
     @property
     def side(self) -> int:
-        """Number of cells a side."""
+        """Number of cells per side."""
         return int(self.weights.shape[2])
 
 
@@ -69,14 +70,14 @@ def make_thumbnails(
     words: bool = False,
     measure: str = "weights",
 ) -> Thumbnails:
-    """Return the attention of every head in at most ``size`` cells a side.
+    """Return the attention of every head in at most ``size`` cells per side.
 
     A longer text is split into blocks of equal length, and a cell is the largest weight of its block: a mean
     would hide the single strong weights that distinguish heads. One layer is in memory at a time.
 
     Args:
-        trace: the model's pass over the text.
-        size: maximum number of cells a side, at least 1.
+        trace: the model's forward pass over the text.
+        size: maximum number of cells per side, at least 1.
         specials: keep special tokens.
         words: merge subword tokens into words: sum over keys, mean over queries.
         measure: name of a measure that has single heads.
@@ -87,7 +88,7 @@ def make_thumbnails(
         EmptyTextError: the text has only special tokens, and these are left out.
     """
     if size < 1:
-        raise SelectionError(f"size is {size}, but thumbnails need at least 1 cell a side.")
+        raise SelectionError(f"size is {size}, but thumbnails need at least 1 cell per side.")
     of_heads = measure_named(measure).require_heads()
     selection = select_units(trace, words, specials)
     block = _blocks(len(selection.units), size)
@@ -111,7 +112,7 @@ def largest_in_blocks(weights: Array, block: int) -> Array:
 
 
 def _largest_of_rows(weights: Array, block: int) -> Array:
-    # Row 0 of every block, then row 1, …: comparing whole rows is many times faster than block by block.
+    # Compare row 0 of all blocks with row 1 of all blocks, …: many times faster than block by block.
     largest: Array = weights[:, ::block].copy()
     for start in range(1, min(block, weights.shape[1])):
         rows = weights[:, start::block]

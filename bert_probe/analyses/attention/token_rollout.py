@@ -30,7 +30,7 @@ class TokenRollout(Question):
     """One token's column or row of the attention rollout up to each layer.
 
     Attributes:
-        token: its position, or a word; with ``words`` the whole word that contains the token.
+        token: position of the token, or a word; with ``words``, the whole word that contains it.
         direction: "from": how much of the token reaches each other token (its column); "into": how much of
             each other token reaches it (its row).
         words: merge subword tokens into words.
@@ -44,13 +44,13 @@ class TokenRollout(Question):
         Choice(DIRECTIONS),
         default="from",
         key="direction_of",
-        about="With --token: from it to the others, or from the others into it.",
+        about="With --token: from the token to the others, or from the others into the token.",
     )
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with the token's position. With ``words``, that is a word's first token."""
+        """Return the question with the token's position; with ``words``, that of a word's first token."""
         if self.words and isinstance(self.token, str):
             return replace(self, token=find_word(trace, self.token).position).resolved(trace)
         return super().resolved(trace)
@@ -74,7 +74,7 @@ class TokenRollout(Question):
         return TokenRolloutResult(resolved, InputRecord.of(trace), selection.units, unit_index, values)
 
     def options(self) -> list[str]:
-        """Return the options, with the token given by its position."""
+        """Return the command-line options, with the token given by its position."""
         return ["--position", str(self.token), *super().options()]
 
 
@@ -85,7 +85,7 @@ class TokenRolloutResult(Result):
     Attributes:
         units: the tokens or words of the text.
         chosen: index of the token or word in `units`.
-        values: [layer, unit], in the dtype of the trace, 0 to 1; with "into" each layer sums to 1.
+        values: rollout [layer, unit], in the dtype of the trace, 0 to 1; with "into", each layer sums to 1.
     """
 
     question: TokenRollout

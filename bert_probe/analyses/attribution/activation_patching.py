@@ -46,29 +46,29 @@ PATCHABLE = (
     NEXT_SENTENCE_PREDICTION,
     SENTENCE_SIMILARITY,
 )
-"""Tasks in order of preference."""
+"""Tasks whose predictions can be patched, in order of preference."""
 PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION)
 """Tasks that need text pairs."""
 
 
 @question("patching", command="patch")
 class ActivationPatching(Question):
-    """How much of text A's prediction is restored when a part of A's forward pass is copied into B's.
+    """How much of text A's prediction is restored when activations of A's forward pass are copied into B's.
 
     Vig et al. 2020, Meng et al. 2022.
 
-    The prediction is one number of a trained head, by default A's most probable one; without a head it is the
-    cosine with A's sentence vector. Without patching it has B's value, and with everything patched A's value;
-    the result states how far along this way each single part moves it. Unlike attention, this is a causal
-    effect, measured by running the model. Question answering and next-sentence prediction need two text
-    pairs.
+    The prediction is one output value of a trained head, by default A's most probable prediction; without a
+    head it is the cosine with A's sentence vector. Without patching it has B's value, and with everything
+    patched A's value. The result is the share of this difference that patching each single component
+    restores. Unlike attention, this is a causal effect, measured by running the model. Question answering and
+    next-sentence prediction need two text pairs.
 
     Attributes:
         what: "tokens": patch the vector of one token after one layer; "heads": patch the output of one head
             at all aligned tokens.
-        task: the output head; None for the first that these texts can be used with, or the cosine if there is
-            none.
-        target: which number: a class, a label, a word, or the rank of an answer span; None for A's most
+        task: task of the output head; None for the first head that can be used with these texts, or for the
+            cosine if there is none.
+        target: the class, label, word, or rank of an answer span whose value is predicted; None for A's most
             probable.
         at: the token of A whose label or word is predicted.
     """
@@ -92,10 +92,10 @@ class ActivationPatching(Question):
     )
 
     def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> ActivationPatchingResult:
-        """Patch each part of A's forward pass into B's, one at a time and in batches.
+        """Patch each component of A's forward pass into B's, one component per row of a batch.
 
         Args:
-            progress: called with the number of parts done and the total.
+            progress: called with the number of components done and the total.
 
         Raises:
             SelectionError: the traces are from different models, the texts have the same prediction or
@@ -131,8 +131,8 @@ class ActivationPatching(Question):
         )
 
     def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
-        """Return the number of a trained head that is patched; None for the cosine."""
-        # Without a task, masked-word prediction needs a mask in the text, and pair tasks need pairs.
+        """Return the target output of a trained head; None for the cosine."""
+        # By default, masked-word prediction is used only if the text has a mask, pair tasks only for pairs.
         has_pairs = a.encoding.pair is not None and b.encoding.pair is not None
         has_mask = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
         is_applicable = {FILL_MASK: has_mask} | dict.fromkeys(PAIR_TASKS, has_pairs)
@@ -154,18 +154,18 @@ class ActivationPatching(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ActivationPatchingResult(Result):
-    """The effect of patching parts of A's forward pass into B's.
+    """The effect of patching components of A's forward pass into B's.
 
     Attributes:
         tokens_a, tokens_b: the aligned tokens of either text.
-        whole: whether these are all tokens of both texts; then patching all of them after any layer turns B's
-            pass into A's.
-        number: description of the predicted number; "" for the cosine with A's sentence vector.
-        nothing: the value for B without patching.
-        goal: the value for A; 1 for the cosine.
-        answers: the value with one part patched, float64: [layer + 1, token], row 0 being the embeddings, or
-            [layer, head].
-        together: the value with all parts of a layer patched at once, [layer + 1] or [layer].
+        whole: whether these are all tokens of both texts. If so, patching all of them after any layer turns
+            B's forward pass into A's.
+        number: description of the target output; "" for the cosine with A's sentence vector.
+        nothing: target value for B without patching.
+        goal: target value for A; 1 for the cosine.
+        answers: target values with one component patched, float64 [layer + 1, token] (row 0 is the
+            embeddings) or [layer, head].
+        together: target values with all components of a layer patched, [layer + 1] or [layer].
     """
 
     question: ActivationPatching
@@ -189,15 +189,16 @@ class ActivationPatchingResult(Result):
 
     @property
     def recovered(self) -> Array:
-        """Share of the way from B's value to A's that each part restores: 0 for none, 1 for all of it.
+        """Share of the difference between B's value and A's that each component restores.
 
-        Negative values lead away from A. The shares of several parts need not add up.
+        0 is B's value and 1 is A's; negative values lead away from A. The shares of several components need
+        not add up to the effect of patching them together.
         """
         return self._share(self.answers)
 
     @property
     def recovered_together(self) -> Array:
-        """The share restored by all parts of a layer at once."""
+        """Share restored by patching all components of a layer together."""
         return self._share(self.together)
 
     def _share(self, values: Array) -> Array:
@@ -206,7 +207,7 @@ class ActivationPatchingResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """B's own value, the effect of all parts of each layer, and whether all tokens are aligned."""
+        """Target values, the share that each whole layer restores, and whether all tokens are aligned."""
         values = {"number": self.number, "of_a": self.goal, "of_b": self.nothing} if self.number else {}
         return {
             **(values or {"cosine": self.nothing}),
@@ -215,7 +216,7 @@ class ActivationPatchingResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per part.
+        """Return one row per patched component.
 
         For tokens: layer, position, token, recovered; layer 0 is the embeddings, position and token are A's.
         For heads: layer, head, recovered, counted from 1.
@@ -259,7 +260,7 @@ AnswerFn = Callable[[torch.Tensor], Array]
 
 
 class _PatchedText:
-    """B's forward pass with parts of A's, and the value that it predicts."""
+    """B's forward pass with activations of A's patched in, and the resulting target value."""
 
     def __init__(
         self, a: ForwardPass, b: ForwardPass, aligned: Sequence[tuple[int, int]], number: TargetOutput | None
@@ -271,7 +272,7 @@ class _PatchedText:
         self.answer_fn, self.goal = self._cosine() if number is None else self._number(number, dict(aligned))
 
     def _cosine(self) -> tuple[AnswerFn, float]:
-        """Return a function for the cosine with A's sentence vector, and its value for A."""
+        """Return a function that computes the cosine with A's sentence vector, and its value for A."""
         checkpoint = self.b.trace.checkpoint
         pooling = resolve_pooling(checkpoint, available_poolings(checkpoint)[0])
         target = pool_unpadded(self.a.states[-1][None], pooling).cpu().numpy()
@@ -283,7 +284,7 @@ class _PatchedText:
         return cosines, 1.0
 
     def _number(self, number: TargetOutput, aligned: Mapping[int, int]) -> tuple[AnswerFn, float]:
-        """Return a function for the number of the head at B's aligned tokens, and its value for A."""
+        """Return a function that computes the target value at B's aligned tokens, and its value for A."""
         unaligned = [place for place in number.places if place not in aligned]
         if unaligned:
             token = self.a.trace.tokens[unaligned[0]]
@@ -304,9 +305,9 @@ class _PatchedText:
         return values, float(number.on(inputs_a, last, self.a.pooled(last))[0])
 
     def untouched(self) -> float:
-        """Return the value for B without patching; raise an error if it is A's."""
+        """Return the value for B without patching; raise an error if it equals A's."""
         value = float(self.answer_fn(self.b.states[-1][None])[0])
-        # Rounding may put a cosine of 1 above 1.
+        # Rounding may make a cosine of 1 slightly larger than 1.
         if value == self.goal or (self.goal == 1 and not value < 1):
             raise SelectionError(
                 "The two texts have the same prediction, so patching cannot change it. Give texts that "
@@ -315,8 +316,9 @@ class _PatchedText:
         return value
 
     def tokens(self, progress: Progress) -> Array:
-        """Return the values with each token's vector patched, and with all of them, [layer + 1, token +
-        1].
+        """Return the target values with each token's vector patched, [layer + 1, token + 1].
+
+        The last column has all tokens patched.
         """
 
         def run(layer: int, mask: torch.Tensor) -> torch.Tensor:
@@ -329,8 +331,9 @@ class _PatchedText:
         return self._grid(run, self.b.trace.layers + 1, len(self.to), progress)
 
     def heads(self, progress: Progress) -> Array:
-        """Return the values with each head's output patched, and with all heads of a layer, [layer,
-        head + 1].
+        """Return the target values with each head's output patched, [layer, head + 1].
+
+        The last column has all heads of the layer patched.
         """
 
         def run(layer: int, mask: torch.Tensor) -> torch.Tensor:
@@ -351,11 +354,11 @@ class _PatchedText:
     def _grid(
         self, run: Callable[[int, torch.Tensor], torch.Tensor], layers: int, parts: int, progress: Progress
     ) -> Array:
-        """Return the values [layer, part + 1], in batches of rows.
+        """Return the target values [layer, component + 1], computed in batches.
 
         Args:
-            run: function from a layer and a mask of the parts to patch, bool [row, part], to last hidden
-                states.
+            run: function from a layer and a mask of the components to patch, bool [row, component], to the
+                last hidden states.
         """
         single = torch.eye(parts, dtype=torch.bool, device=self.to.device)
         masks = torch.cat([single, torch.ones_like(single[:1])])
@@ -370,7 +373,7 @@ class _PatchedText:
         return values
 
     def _onward(self, states: torch.Tensor, layer: int) -> torch.Tensor:
-        """Run the hidden states that enter a layer of B through it and all later steps."""
+        """Run hidden states through a layer of B and all later steps; return the last hidden states."""
         for step in self.steps[layer:]:
             states = step.on(states)
         return states

@@ -1,4 +1,4 @@
-"""Attribution: how much one number of a prediction depends on each token or word."""
+"""Attribution: how much one output value of the model depends on each token or word."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit
 
 METHOD_HELP = "Attribution method; see docs/methods.md."
-REMOVAL_HELP = "How a word is taken away."
+REMOVAL_HELP = "Whether words are removed or masked."
 BASELINE_HELP = "Integrated gradients: the token of the uninformative baseline."
 
 
 @dataclass(frozen=True, repr=False)
 class TargetQuestion(Question):
-    """Base class of questions about one number of a prediction.
+    """Base class of questions about one output value of a prediction.
 
     Attributes:
-        task: the output head; None for the checkpoint's first.
-        target: which number: a class, a label, a word, or the rank of an answer span; None for the most
+        task: task of the output head; None for the checkpoint's first head.
+        target: the class, label, word, or rank of an answer span whose value is explained; None for the most
             probable.
         at: the word to mask, or the token whose label is explained.
     """
@@ -59,10 +59,10 @@ class TargetQuestion(Question):
     )
 
     def number(self, trace: Trace, other: Trace | None) -> TargetOutput:
-        """Select the number to explain.
+        """Select the target output to explain.
 
         Raises:
-            UnavailableError, SelectionError, TextError: as `select_output`.
+            UnavailableError, SelectionError, TextError: see `select_output`.
         """
         at = self.resolved(trace).at
         return select_output(trace, other, self.task, self.target, None if at is None else int(at))
@@ -74,13 +74,14 @@ class TargetQuestion(Question):
 
 @question("why")
 class Attribution(TargetQuestion):
-    """How much one number of the model's prediction depends on each token or word.
+    """How much one output value of the model depends on each token or word.
 
     Attributes:
         method: one of `methods()`.
         words: score whole words.
-        removal: how a word is taken away; None for "masked" if the prediction is at a token, else "removed".
-        baseline: the token of the uninformative baseline; None for the first that the tokenizer has.
+        removal: how a word is ablated; None for "masked" if the prediction is at a token, else "removed".
+        baseline: the token of the uninformative baseline; None for the first of `BASELINES` that the
+            tokenizer has.
     """
 
     inputs = OneOrTwoTraces("--pair")
@@ -93,7 +94,7 @@ class Attribution(TargetQuestion):
     def of(
         self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress
     ) -> AttributionResult:
-        """Score the units of a text. For sentence similarity, the second text is constant.
+        """Score the units of a text. For sentence similarity, the second text is held constant.
 
         Args:
             progress: called with the work done and the total.
@@ -114,8 +115,9 @@ class Attribution(TargetQuestion):
         )
 
     def options(self) -> list[str]:
-        """Return the options; always with a method, without which the command shows similarities for
-        two texts.
+        """Return the command-line options, always with a method.
+
+        Without one, the command shows similarities for two texts.
         """
         method = [] if self.method != "leave-one-out" else ["--method", self.method]
         return [*method, *super().options()]
@@ -147,13 +149,13 @@ def attribution_result(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttributionResult(Result):
-    """How much a number depends on each unit of a text.
+    """How much the target output depends on each unit of a text.
 
     Attributes:
-        number: description of the number.
-        value: its value for the unchanged text.
+        number: description of the target output.
+        value: target value for the unchanged text.
         units: tokens or words of the text as the model reads it.
-        scores: float64 [unit]; NaN where the method has no score.
+        scores: score of each unit, float64 [unit]; NaN where the method has no score.
         said: details of the method, such as baseline, steps, error, contribution of biases.
     """
 
@@ -170,10 +172,9 @@ class AttributionResult(Result):
 
     @property
     def shares(self) -> Array:
-        """Scores of non-special units divided by the sum of their absolute values, comparable between
-        methods.
+        """Scores divided by the sum of absolute scores, which makes methods comparable.
 
-        float64 [unit], -1 to 1; NaN for special tokens and missing scores.
+        float64 [unit], -1 to 1; NaN for special tokens, which the sum excludes, and for missing scores.
         """
         own = np.where([unit.special for unit in self.units], np.nan, self.scores)
         total = np.nansum(np.abs(own))
@@ -182,7 +183,7 @@ class AttributionResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Description and value of the number, and details of the method."""
+        """Description and value of the target output, and details of the method."""
         return {"number": self.number, "value": self.value, **self.said}
 
     def frame(self) -> pd.DataFrame:

@@ -38,21 +38,21 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 REMOVED_SHARES = (0.1, 0.2, 0.5)
-"""Shares of the words that are removed, or kept alone; at least one word each."""
+"""Shares of the highest-ranked words that are removed, or kept alone; at least one word each."""
 RANDOM = "random order"
 INTERVAL = (2.5, 97.5)
 
 
 @question("why checked", command="faithfulness")
 class AttributionFaithfulness(TargetQuestion):
-    """How well each method predicts the effect of removing words on the number; DeYoung et al. 2020.
+    """How well each method predicts the effect of removing words on the target value; DeYoung et al. 2020.
 
     Attributes:
         words: score whole words.
         removal, baseline: as in `Attribution`.
         orders: number of random orders to compare with.
         seed: random seed of these orders.
-        rows: the table: "methods" with their faithfulness, or "words" with the scores by each method.
+        rows: rows of the table: "methods" with their faithfulness, or "words" with the scores of each method.
     """
 
     inputs = OneOrTwoTraces("--pair")
@@ -67,7 +67,7 @@ class AttributionFaithfulness(TargetQuestion):
         default="methods",
         key="why_rows",
         display_only=True,
-        about="With --check: the table.",
+        about="With --check: the rows of the table.",
     )
 
     def of(
@@ -79,7 +79,7 @@ class AttributionFaithfulness(TargetQuestion):
             progress: called with the work done and the total.
 
         Raises:
-            UnavailableError, SelectionError, TextError, OutOfMemoryError: as `Attribution.of`. Methods that
+            UnavailableError, SelectionError, TextError, OutOfMemoryError: see `Attribution.of`. Methods that
                 the architecture does not support are listed in the result instead.
             SelectionError: no word can be removed.
         """
@@ -148,12 +148,12 @@ def _remove(target: AttributionTarget, removed: frozenset[int]) -> TextVariant:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttributionFaithfulnessResult(Result):
-    """Faithfulness of all methods on one number.
+    """Faithfulness of all methods for one target output.
 
     Attributes:
-        explanations: method → its scores.
-        refused: method → why the architecture does not support it.
-        effects: method or random order → comprehensiveness and sufficiency.
+        explanations: name of a method → its scores.
+        refused: name of a method that is not supported → the reason.
+        effects: name of a method or random order → comprehensiveness and sufficiency.
     """
 
     question: AttributionFaithfulness
@@ -190,18 +190,20 @@ class AttributionFaithfulnessResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Description and value of the number, and the methods that are not available."""
+        """Description and value of the target output, and the methods that are not available."""
         first = next(iter(self.explanations.values()))
         return {"number": first.number, "value": first.value, "not_available": dict(self.refused)}
 
     def frame(self) -> pd.DataFrame:
         """Return the table that the question selects.
 
-        "words": a row per token or word: position, token, and its score by each method. "methods": a row per
-        method, and one for the mean of the random orders: method, comprehensiveness (how much the number
-        falls without the highest-ranked words; higher is better), sufficiency (how much it falls with only
-        these words; lower is better), foretold (rank correlation with leave-one-out effects), and for the
-        random orders the bounds of the middle 95 % of both.
+        "words": a row per token or word with position, token, and its score by each method.
+
+        "methods": a row per method, and one for the mean of the random orders. Columns: method,
+        comprehensiveness (how much the target value falls without the highest-ranked words; higher is
+        better), sufficiency (how much it falls with only these words; lower is better), foretold (rank
+        correlation with leave-one-out effects), and for the random orders the bounds of the middle 95 % of
+        comprehensiveness and sufficiency.
         """
         if self.question.rows == "words":
             return self._by_word()
@@ -243,8 +245,7 @@ PAIR_SEPARATOR = "\t"
 
 @question("why, means", command="faithfulness-summary")
 class FaithfulnessSummary(Question):
-    """The mean of `AttributionFaithfulness` over texts; for each text, its most probable prediction is
-    explained.
+    """The mean of `AttributionFaithfulness` over texts. By default, each text's top prediction is explained.
 
     Attributes:
         task, target, words, removal, baseline, orders, seed: as in `AttributionFaithfulness`.
@@ -271,17 +272,17 @@ class FaithfulnessSummary(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> FaithfulnessSummaryResult:
-        """Average over texts, each with the same weight.
+        """Return the measures of each method for each text.
 
         Args:
-            sentences: one text each; a text pair is separated by a tab.
+            sentences: one text each, or two texts separated by a tab.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of texts done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError, SelectionError: there is no text, or one that cannot be
-                explained; the message names its line.
-            UnavailableError, OutOfMemoryError: as `AttributionFaithfulness.of`.
+            EmptyTextError, TooLongError, TextError, SelectionError: there is no text, or a text that cannot
+                be explained; the message names its line.
+            UnavailableError, OutOfMemoryError: see `AttributionFaithfulness.of`.
         """
         lines = with_line_numbers(sentences, "text")
         checkpoint = checkpoint.snapshot()
@@ -340,8 +341,9 @@ class FaithfulnessSummaryResult(Result):
     """Faithfulness of each method over many texts.
 
     Attributes:
-        values: float64 [text, method, measure], in the order of `methods` with the random orders last, and of
-            `MEASURES`; NaN where a method or its rank correlation is not available.
+        values: measures of each method on each text, float64 [text, method, measure]: methods in the order of
+            `methods`, then the random orders; measures in the order of `MEASURES`. NaN where a method or its
+            rank correlation is not available.
     """
 
     question: FaithfulnessSummary
@@ -349,7 +351,7 @@ class FaithfulnessSummaryResult(Result):
 
     @property
     def means(self) -> Array:
-        """Means over the texts that have a value, [method, measure]; NaN if there is none."""
+        """Means over the texts that have a value, [method, measure]; NaN if no text has one."""
         counts = (~np.isnan(self.values)).sum(axis=0)
         means: Array = np.divide(
             np.nansum(self.values, axis=0), counts, out=np.full(counts.shape, np.nan), where=counts > 0

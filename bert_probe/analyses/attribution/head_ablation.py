@@ -45,8 +45,8 @@ class HeadAblation(Question):
         heads: (layer, head) from 0; negative values count from the end.
         replacement: what replaces a head's output, before the output projection: "zero", or its "mean" over
             the tokens of the text.
-        show: the table: "set", one row for all heads together; "tokens", a row per token; or the cosines
-            between tokens "before", "after", or their "difference", after minus before.
+        show: the table to return: "set" is one row for all heads together; "tokens" is a row per token;
+            "before", "after" and "difference" (after minus before) are the cosines between tokens.
         specials: include special tokens in the cosines.
     """
 
@@ -107,13 +107,13 @@ class HeadAblationSweep(Question):
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> HeadAblationSweepResult:
-        """Measure the effect of every head, several heads in a batch.
+        """Measure the effect of switching off each head. Several heads share a batch.
 
         Args:
             progress: called with the number of heads done and the total.
 
         Raises:
-            UnavailableError, OutOfMemoryError: as `HeadAblation.of`.
+            UnavailableError, OutOfMemoryError: see `HeadAblation.of`.
         """
         heads = [(layer, head) for layer in range(trace.layers) for head in range(trace.heads)]
         means, firsts = np.empty((2, trace.layers, trace.heads))
@@ -132,7 +132,7 @@ class HeadAblationResult(Result):
     A change is 1 − cosine of a last-layer vector with and without the heads: 0 is unchanged, 1 orthogonal.
 
     Attributes:
-        tokens: of the text.
+        tokens: tokens of the text.
         with_heads, without_heads: last-layer vectors, [token, hidden], in the trace's dtype.
         token_change: change of each token, float64 [token], 0 to 2.
         pooler_change: change of the pooler's output; None without a pooler.
@@ -165,7 +165,7 @@ class HeadAblationResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The changes that are single numbers."""
+        """Changes of the first token, of the pooler's output, and on average over the tokens."""
         return {
             "cls_change": self.cls_change,
             "pooler_change": self.pooler_change,
@@ -185,8 +185,9 @@ class HeadAblationResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return the table that the question selects.
 
-        "set": layer, head, cls_change, mean_token_change, where several heads have no layer and are written
-        as 8.10+3.2; "tokens": position, token, change; the cosines: a row and a column per token.
+        Columns of "set": layer, head, cls_change, mean_token_change; several heads are written as 8.10+3.2
+        and have no layer. Columns of "tokens": position, token, change. Tables of cosines have a row and a
+        column per token.
         """
         if self.question.show == "set":
             return self._one_row()
@@ -216,7 +217,8 @@ class SimilarityChange:
 
     Attributes:
         tokens: the compared tokens.
-        before, after: [token, token], -1 to 1, symmetric, in the trace's dtype; NaN for a zero vector.
+        before, after: cosines with and without the heads, [token, token], -1 to 1, in the trace's dtype; NaN
+            for a zero vector.
     """
 
     tokens: tuple[Token, ...]
@@ -237,7 +239,7 @@ class HeadAblationSweepResult(Result):
     Attributes:
         mean_token_change: mean over the tokens of 1 − cosine of their last-layer vectors with and without the
             head, float64 [layer, head], 0 to 2.
-        cls_change: that of the first token.
+        cls_change: the same for the first token, float64 [layer, head].
     """
 
     question: HeadAblationSweep
@@ -260,9 +262,7 @@ class HeadAblationSweepResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class _AblatedText:
-    """Last-layer vectors of a text without some heads, and the change of the tokens and of the pooler's
-    output.
-    """
+    """Last-layer vectors of a text without some heads, and their changes; see `HeadAblationResult`."""
 
     vectors: Array
     token_change: Array
@@ -283,7 +283,7 @@ def model_with_heads(trace: Trace) -> Checkpoint:
 
 
 def _ablate(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> Iterator[_AblatedText]:
-    """Yield the text without each set of heads, several sets in a batch."""
+    """Yield the ablated text for each set of heads; several sets share a batch."""
     checkpoint, encoding = model_with_heads(trace), trace.encoding
     original = _run(checkpoint, encoding, [()], replacement)
     size = max(1, BATCH_TOKENS // len(encoding))

@@ -1,4 +1,4 @@
-"""How much one number of a prediction depends on each head: by switching it off, and by its gradient."""
+"""Head attribution: how much one output value depends on each head, by ablation and by gradients."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ TABLES = ("heads", "layers", "importance")
 
 @question("why, by heads", command="head-attribution")
 class HeadAttribution(TargetQuestion):
-    """How one number of the model's prediction changes when each head, or all heads of a layer, are switched
-    off.
+    """How one output value of the model changes when each head, or each layer's heads, are switched off.
 
     The result also has the gradient-based importance of each head; Michel et al. 2019.
 
     Attributes:
         replacement: what replaces a head's output, before the output projection: "zero", or its "mean" over
             the tokens of the text.
-        show: the table: each of the "heads", all heads of each of the "layers", or the "importance".
+        show: the table to return: the change for each of the "heads", for all heads of each of the "layers",
+            or the "importance" of each head.
     """
 
     inputs = OneOrTwoTraces("--pair")
 
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
-    show: str = param(Choice(TABLES), default="heads", key="why_heads", display_only=True, about="Table.")
+    show: str = param(
+        Choice(TABLES), default="heads", key="why_heads", display_only=True, about="Table to show."
+    )
 
     def of(
         self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress
@@ -55,8 +57,8 @@ class HeadAttribution(TargetQuestion):
             progress: called with the number of runs done and the total.
 
         Raises:
-            UnavailableError: as `Attribution.of`, or the architecture gives no access to its heads.
-            SelectionError, TextError, OutOfMemoryError: as `Attribution.of`.
+            UnavailableError: see `Attribution.of`; also if the architecture gives no access to its heads.
+            SelectionError, TextError, OutOfMemoryError: see `Attribution.of`.
         """
         number = self.number(trace, other)
         masked_trace = number.trace
@@ -87,7 +89,7 @@ class HeadAttribution(TargetQuestion):
 
 
 def _importance(number: TargetOutput) -> Array:
-    """Return |Σ output · gradient of the number| for each head, [layer, head]."""
+    """Return |Σ output · gradient of the target value| for each head, [layer, head]."""
     with forward_from_embeddings(number.trace) as forward_pass:
         with recording() as calls:
             states, pooled = forward_pass.to_end(forward_pass.start())
@@ -104,13 +106,13 @@ def _importance(number: TargetOutput) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAttributionResult(Result):
-    """How a number changes without heads.
+    """How the target value changes when heads are switched off.
 
     Attributes:
-        number: description of the number.
-        value: its value for the unchanged model.
-        changes: value without each head minus ``value``, float64 [layer, head].
-        layers: the same without all heads of a layer, [layer].
+        number: description of the target output.
+        value: target value of the unchanged model.
+        changes: target value without each head minus ``value``, float64 [layer, head].
+        layers: target value without all heads of each layer minus ``value``, [layer].
         importance: |Σ output · gradient| of each head, [layer, head].
     """
 
@@ -137,12 +139,14 @@ class HeadAttributionResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Description and value of the number, and the rank correlation between importance and change."""
+        """Description and value of the target output, and the correlation of importance and change."""
         return {"number": self.number, "value": self.value, "rank_correlation": self.agreement}
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects: layer, head, change; layer, change; or layer,
-        head, importance.
+        """Return the table that the question selects.
+
+        Columns of "heads": layer, head, change; of "layers": layer, change; of "importance": layer, head,
+        importance.
         """
         if self.question.show == "layers":
             return pd.DataFrame({"layer": range(1, len(self.layers) + 1), "change": self.layers})

@@ -40,7 +40,7 @@ class HeadPruning(Question):
     comparison.
 
     Attributes:
-        parts: the number of steps, each of which removes the same number of heads.
+        parts: number of steps from no head to all heads switched off, of about equal size.
         seed: random seed of the random order.
     """
 
@@ -64,8 +64,8 @@ class HeadPruning(Question):
             progress: called with the number of texts done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: there is no text, or a line without a text or without a
-                label of the checkpoint.
+            EmptyTextError, TooLongError, TextError: there is no text, or a line lacks a text or one of the
+                checkpoint's labels.
             UnavailableError: the checkpoint has no classification head, or its architecture gives no access
                 to its heads.
         """
@@ -115,11 +115,11 @@ def _trace_labeled(
 def _accuracy(
     texts: Sequence[tuple[Trace, int]], output: OutputHead, removed: Array, shape: tuple[int, ...]
 ) -> float:
-    """Return the accuracy over the texts without some heads.
+    """Return the accuracy over the texts with some heads switched off.
 
     Args:
-        removed: flat indices of the heads that are off.
-        shape: layers and heads of the model.
+        removed: flat indices of the heads that are switched off.
+        shape: numbers of layers and heads of the model.
     """
     layers, heads = shape
     off = np.zeros((layers, 1, heads), dtype=bool)
@@ -142,8 +142,8 @@ class HeadPruningResult(Result):
     """Accuracies as heads are switched off.
 
     Attributes:
-        removed: the number of heads that are off, from none to all, [step].
-        accuracies: float64 [order, step], in the order of `ORDERS`.
+        removed: number of heads that are switched off, from none to all, [step].
+        accuracies: accuracy after each step, float64 [order, step], 0 to 1; orders as in `ORDERS`.
     """
 
     question: HeadPruning

@@ -1,6 +1,4 @@
-"""Attribution of sentence similarity: the contribution of each pair of input tokens to the cosine of
-two texts.
-"""
+"""Attribution of sentence similarity: contribution of each token pair to the cosine of two texts."""
 
 from __future__ import annotations
 
@@ -38,14 +36,15 @@ METHOD = "integrated-jacobians"
 
 @question("why alike", command="similarity-attribution")
 class SimilarityAttribution(Question):
-    """What each token of one text, with each token of the other, contributes to their cosine.
+    """Contribution of each pair of tokens, one from each text, to the cosine of the two texts.
 
     Integrated Jacobians, Moeller et al. 2023: both texts are interpolated linearly from an uninformative
-    baseline, and the contributions of a token to either sentence vector are multiplied with each other.
+    baseline. The score of a pair is the dot product of the two tokens' contributions to their sentence
+    vectors, divided by the norms of both sentence vectors.
 
     Attributes:
-        baseline: the token of the baseline; None for the first that the tokenizer has.
-        steps: interpolation steps.
+        baseline: the baseline token; None for the first of `BASELINES` that the tokenizer has.
+        steps: number of interpolation steps.
     """
 
     inputs = TwoTraces()
@@ -64,7 +63,7 @@ class SimilarityAttribution(Question):
         Raises:
             UnavailableError: the checkpoint does not declare its pooling, or its architecture accepts no
                 input embeddings.
-            TextError: a trace has a pair.
+            TextError: a trace contains a text pair.
             OutOfMemoryError: there is not enough memory.
         """
         if any(trace.encoding.pair is not None for trace in (a, b)):
@@ -107,7 +106,7 @@ class SimilarityAttribution(Question):
 
 @dataclass(frozen=True, eq=False)
 class _InterpolationPath:
-    """The linear path of a text from the baseline, integrated.
+    """Result of integrating along the linear path from the baseline to a text.
 
     Attributes:
         tokens: contribution of each token to the sentence vector, float64 [token, size].
@@ -122,7 +121,7 @@ class _InterpolationPath:
 def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) -> _InterpolationPath:
     trace = side.trace
     pooling, embeddings = resolve_pooling(trace.checkpoint, "model"), InputEmbeddings(model)
-    # Without normalization: the norms are a factor of the cosine as a whole.
+    # Sentence vectors are not normalized here: `of` divides the contributions by both norms.
     unnormalized = type(pooling)(pooling.modes)
     inputs = batch(trace.checkpoint, [trace.encoding])
 
@@ -134,7 +133,7 @@ def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) ->
         end, start = embeddings(inputs["input_ids"]), embeddings(side.ids_without())
         ends = [as_array(vector(point)[0]).astype(np.float64) for point in (start, end)]
         count = end.shape[1]
-        # One row per token, in which only this token moves.
+        # One row per token, in which only the vector of this token changes.
         directions = torch.eye(count, dtype=end.dtype, device=end.device)[..., None] * (end - start)
         moving = (end - start)[0].abs().sum(dim=-1).nonzero()[:, 0]
         tokens = np.zeros((count, len(ends[0])))
@@ -150,7 +149,7 @@ def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) ->
 
 
 def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.Tensor) -> Array:
-    """Return the derivatives of the vector at a point in some directions, [direction, size]."""
+    """Return the directional derivatives of the sentence vector at a point, [direction, size]."""
     with forward_ad.dual_level():
         dual = vector(forward_ad.make_dual(point.expand_as(directions).contiguous(), directions))
         tangent = forward_ad.unpack_dual(dual).tangent
@@ -169,10 +168,10 @@ class SimilarityAttributionResult(Result):
 
     Attributes:
         tokens_a, tokens_b: tokens of the texts as the model reads them.
-        contributions: float64 [token of A, token of B].
-        cosine: of the two texts.
+        contributions: contribution of each token pair to the cosine, float64 [token of A, token of B].
+        cosine: cosine of the two sentence vectors.
         reference: the part of the cosine that is due to the baselines and belongs to no pair of tokens.
-        baseline: the token of the baseline.
+        baseline: the baseline token.
     """
 
     question: SimilarityAttribution
@@ -197,7 +196,7 @@ class SimilarityAttributionResult(Result):
 
     @property
     def percent(self) -> Array:
-        """The contributions times 100, which fit in a heatmap cell with two decimals."""
+        """The contributions times 100, so that they fit into a heatmap cell with two decimals."""
         return read_only(100 * self.contributions)
 
     @property

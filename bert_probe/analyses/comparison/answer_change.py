@@ -39,7 +39,7 @@ from bert_probe.model.outputs import missing_head_message, output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 Key = tuple[Any, ...]
-"""Identifies a prediction by its cells in the table: a token at a position, a label, a span of the text."""
+"""The cells of a table row that identify a prediction: position and token, a label, or a text span."""
 
 KEY_COLUMNS: Mapping[str, tuple[str, ...]] = {
     FILL_MASK: ("position", "token"),
@@ -57,29 +57,28 @@ class AnswerChange(Question):
     """The predictions of two models with heads for the same task.
 
     Attributes:
-        task: a task of both models; None for the first.
-        top: number of words per mask, or of answer spans, from each model. Classes are all compared; of token
-            labels the most probable one per token.
-        mask: a token whose word is masked, in addition to the masks in the text.
+        task: a task of both models; None for the first common task.
+        top: number of words per mask, or of answer spans, from each model. For text classification all
+            classes are compared, for token classification each token's most probable label.
+        mask: position or name of a word to mask, in addition to the masks in the text.
     """
 
     inputs = TwoModelTraces()
 
     task: str | None = param(Optional(Choice(TASKS)), default=None, about="A task of both models.")
-    top: int = param(Number(1), default=5, about="Words or answers from each model.  [default: 5]")
+    top: int = param(Number(1), default=5, about="Number of words or answers from each model.  [default: 5]")
     mask: int | str | None = param(
         Optional(WordSelector()), default=None, about="Mask this word of the text."
     )
 
     def of(self, a: Trace, b: Trace) -> AnswerChangeResult:
-        """Compare the predictions for a text or a text pair; for sentence similarity the two texts are a pair
-        too.
+        """Compare the predictions for a text or a text pair. Sentence similarity needs a text pair.
 
         Raises:
-            SelectionError: the traces are of different texts, or the models have different tokenizers.
-            UnavailableError: the models have no common task, or one predicts a number and the other
+            SelectionError: the traces come from different texts, or the models have different tokenizers.
+            UnavailableError: the models have no common task, or one predicts a regression value and the other
                 probabilities.
-            TextError: the text lacks what the task needs: a mask, or a second text.
+            TextError: the task needs a mask or a second text, which is missing.
         """
         inputs, trace_a, trace_b = check_same_tokens(a, b)
         task = self.task or common_tasks(a.checkpoint, b.checkpoint)[0]
@@ -99,7 +98,8 @@ class AnswerChange(Question):
                 "Choose another task or model."
             )
         keys = tuple(dict.fromkeys([*prediction_a.keys, *prediction_b.keys]))
-        if task in (FILL_MASK, TOKEN_CLASSIFICATION):  # in text order; the sort is stable, so A's come first
+        # In text order; the sort is stable, so A's predictions come first at each position.
+        if task in (FILL_MASK, TOKEN_CLASSIFICATION):
             keys = tuple(sorted(keys, key=lambda key: int(key[0])))
         numbers = (
             read_only(np.array([checkpoint.number(key) for key in keys]))
@@ -113,9 +113,10 @@ class _ModelAnswer:
     """The predictions of one model.
 
     Attributes:
-        kind: what its numbers are.
-        keys: its top predictions, most probable first.
-        number: returns the number of any prediction; NaN for a label that the model does not have.
+        kind: unit of the predictions: "probability", "value" or "cosine".
+        keys: the model's top predictions, most probable first.
+        number: function that returns the value of any prediction; NaN for a label that the model does not
+            have.
     """
 
     kind: str
@@ -128,11 +129,11 @@ class AnswerChangeResult(Result):
     """The predictions of both models.
 
     Attributes:
-        kind: what the numbers are: "probability", "value", "cosine".
-        keys: the predictions, with the cells of `KEY_COLUMNS`; at each position A's top predictions, then
-            those that only B has among its top predictions.
-        a, b: number of each prediction in either model, float64 [prediction]; NaN for a label that it does
-            not have.
+        kind: unit of the predictions: "probability", "value" or "cosine".
+        keys: the predictions, each with the cells of `KEY_COLUMNS`; at each position A's top predictions,
+            then those that are only among B's top predictions.
+        a, b: value of each prediction in either model, float64 [prediction]; NaN for a label that the model
+            does not have.
     """
 
     question: AnswerChange
@@ -168,7 +169,7 @@ class AnswerChangeResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the numbers are."""
+        """Unit of the predictions; see ``kind``."""
         return {"numbers": self.kind}
 
     @property

@@ -1,4 +1,4 @@
-"""Change of fertility: into how many tokens two models split each word of a text."""
+"""Change of fertility: the number of tokens into which two models split each word of a text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FertilityChange(Question):
         """Compare the tokenizations of a text.
 
         Raises:
-            SelectionError: the traces are of different texts.
+            SelectionError: the traces come from different texts.
         """
         encoding_a, encoding_b = a.encoding, b.encoding
         if (encoding_a.text, encoding_a.pair) != (encoding_b.text, encoding_b.pair):
@@ -38,10 +38,10 @@ class FertilityChange(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FertilityChangeResult(Result):
-    """The tokenization of a text in two models.
+    """The tokenization of a text by two models.
 
     Attributes:
-        a, b: the fertility in either model.
+        a, b: the fertility in each model.
     """
 
     question: FertilityChange
@@ -57,12 +57,12 @@ class FertilityChangeResult(Result):
 
     @property
     def by_pieces(self) -> tuple[tuple[SplitWord, SplitWord], ...]:
-        """The same words, sorted by the larger number of tokens, highest first."""
+        """The same words, sorted by the larger of their two token counts, highest first."""
         return tuple(sorted(self.words, key=lambda pair: -max(len(word.pieces) for word in pair)))
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The metadata of either model's fertility."""
+        """The fertility metadata of both models."""
         return {"a": dict(self.a.metadata), "b": dict(self.b.metadata)}
 
     def frame(self) -> pd.DataFrame:

@@ -32,17 +32,17 @@ class HeadChange(Question):
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> HeadChangeResult:
-        """Compare the heads of two models; one head's attention of each is in memory at a time.
+        """Compare the heads of two models. Only one attention matrix per model is in memory at a time.
 
         Raises:
-            SelectionError: the traces are of different texts, or the models have different tokenizers.
+            SelectionError: the traces come from different texts, or the models have different tokenizers.
             UnavailableError: the models have different numbers of layers or heads.
         """
         inputs, trace_a, trace_b = check_same_tokens(a, b)
         if (trace_a.layers, trace_a.heads) != (trace_b.layers, trace_b.heads):
             raise UnavailableError(
                 f"A has {_grid(trace_a)}, B has {_grid(trace_b)}, so heads cannot be compared one to one. "
-                "Compare matches of heads, layer similarity or predictions instead."
+                "Compare head matches, layer similarity or predictions instead."
             )
         lens = word_lens(trace_a) if self.words else None
 
@@ -62,8 +62,8 @@ class HeadChangeResult(Result):
     """How much each head changed from A to B.
 
     Attributes:
-        total_variation: float64 [layer, head], 0 to 1: ½ Σ |p − q| between a query's attention in A and in B,
-            averaged over all queries, including special tokens.
+        total_variation: change of each head, float64 [layer, head], 0 to 1: ½ Σ |p − q| between a query's
+            attention in A and in B, averaged over all queries, including special tokens.
     """
 
     question: HeadChange
@@ -77,7 +77,7 @@ class HeadChangeResult(Result):
 
     @property
     def strongest(self) -> tuple[int, int]:
-        """Layer and head, from 0, with the largest change; the first of several."""
+        """Layer and head, from 0, with the largest change; the first of them in a tie."""
         layer, head = np.unravel_index(int(self.total_variation.argmax()), self.total_variation.shape)
         return int(layer), int(head)
 

@@ -1,4 +1,4 @@
-"""Matching heads: which head of one model attends like which head of another."""
+"""Head matches: pairs of heads, one from each of two models, with similar attention."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CHUNK_BYTES = 128_000_000
 
 @question("matches of heads", command="diff matches")
 class HeadMatches(Question):
-    """1 − total variation between each head of A and each head of B, averaged over the queries.
+    """Similarity of each head of A to each head of B: 1 − total variation, averaged over the queries.
 
-    The tokenizers may differ: attention is first merged to the spans of text that both tokenizers share, like
-    the tokens of a word.
+    The tokenizers may differ: attention is first merged to the text spans that both tokenizers share, in the
+    same way as subword tokens are merged into words.
 
     Attributes:
         show: "best" for the most similar head of B for each head of A, "all" for every pair.
@@ -46,10 +46,10 @@ class HeadMatches(Question):
         One layer of B's attention is in memory at a time, and as many layers of A's as fit in `CHUNK_BYTES`.
 
         Args:
-            progress: called with the number of pairs of layers done and the total.
+            progress: called with the number of layer pairs done and the total.
 
         Raises:
-            SelectionError: the traces are of different texts, or the text was truncated.
+            SelectionError: the traces come from different texts, or the text was truncated.
             UnavailableError: a trace has no model.
         """
         from scipy.spatial.distance import cdist  # slow to import
@@ -88,8 +88,9 @@ class HeadMatchesResult(Result):
     """The similarity between the heads of two models.
 
     Attributes:
-        spans: how the tokens of both models align.
-        similarity: float64 [layer of A, head of A, layer of B, head of B], 0 to 1; 1 for equal attention.
+        spans: alignment of the tokens of both models.
+        similarity: similarity of each pair of heads, float64 [layer of A, head of A, layer of B, head of B],
+            0 to 1; 1 for equal attention.
     """
 
     question: HeadMatches
@@ -115,13 +116,13 @@ class HeadMatchesResult(Result):
 
     @property
     def best(self) -> Array:
-        """For each row of `matrix`, the column of the most similar head; the first of several."""
+        """For each row of `matrix`, the column of the most similar head; the first of them in a tie."""
         columns: Array = self.matrix.argmax(axis=1)
         return columns
 
     @property
     def mutual(self) -> Array:
-        """Whether each head of A is also the best match of its best match."""
+        """Whether each head of A is also the best match of its own best match in B, bool [head of A]."""
         is_mutual: Array = self.matrix.argmax(axis=0)[self.best] == np.arange(len(self.matrix))
         return is_mutual
 
@@ -135,15 +136,13 @@ class HeadMatchesResult(Result):
 
         Args:
             a, b: the compared traces.
-            row, column: of `matrix`.
+            row, column: indices of `matrix`.
         """
         head_a, head_b = self.place(row, 0), self.place(column, 1)
         return self.spans.merged(a.attention(*head_a), 0), self.spans.merged(b.attention(*head_b), 1)
 
     def maps_frame(self, a: Trace, b: Trace, row: int, column: int) -> pd.DataFrame:
-        """Return the same in long form: index and text of the query's and the key's span, and both
-        weights.
-        """
+        """Return the matrices of `maps` in long form: query and key spans (index and text), both weights."""
         texts = np.array([span.text for span in self.spans.spans], dtype=object)
         keys = np.tile(np.arange(len(texts)), len(self.spans.rows))
         queries = np.repeat(self.spans.rows, len(texts))
@@ -161,7 +160,7 @@ class HeadMatchesResult(Result):
 
     @property
     def strongest(self) -> tuple[int, int]:
-        """Row and column of the most similar heads; the first of several."""
+        """Row and column of `matrix` with the most similar heads; the first of them in a tie."""
         row = int(self.matrix.max(axis=1).argmax())
         return row, int(self.best[row])
 
@@ -179,7 +178,7 @@ class HeadMatchesResult(Result):
         )
 
     def name(self, head: int, side: int) -> str:
-        """Return the name of a row or column of `matrix`, such as "3.5"."""
+        """Return layer and head of a row or column of `matrix` as a name, such as "3.5"."""
         return ".".join(str(index + 1) for index in self.place(head, side))
 
     def frame(self) -> pd.DataFrame:

@@ -33,13 +33,12 @@ from bert_probe.text.sentence_files import with_line_numbers
 class LayerSimilarity(Question):
     """Linear CKA of every layer of A with every layer of B, over the tokens of many texts.
 
-    It measures whether tokens that are similar in one layer are similar in the other, whatever the dimensions
-    mean: rotating or scaling a layer's vectors does not change it. The models may therefore have different
-    sizes.
+    CKA measures whether tokens that are similar in one layer are also similar in the other. It is invariant
+    to rotating or scaling a layer's vectors, so the models may have different hidden sizes.
 
     Attributes:
-        examples: maximum number of tokens to compare; of more, a random sample is used. Special tokens are
-            skipped.
+        examples: maximum number of tokens to compare; from longer texts, a random sample is drawn. Special
+            tokens are skipped.
         seed: random seed of the sample.
     """
 
@@ -63,12 +62,13 @@ class LayerSimilarity(Question):
         Args:
             sentences: one sentence each; blank ones are skipped.
             truncate: truncate sentences that are too long instead of raising an error.
-            progress: called with the steps done and the total: sentences of either model, pairs of layers.
+            progress: called with the number of steps done and the total. A step is a sentence read by one
+                model, or a pair of layers.
 
         Raises:
             SelectionError: the models have different tokenizers.
-            EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded, or only
-                one token.
+            EmptyTextError, TooLongError, TextError: there is no sentence, a sentence cannot be encoded, or
+                there are fewer than two tokens.
             OutOfMemoryError: there is not enough memory.
         """
         a, b = a.snapshot(), b.snapshot()
@@ -132,8 +132,8 @@ class LayerSimilarityResult(Result):
 
     Attributes:
         examples: the number of compared tokens.
-        cka: float64 [layer of A + 1, layer of B + 1], 0 to 1. Row and column 0 are the embeddings. NaN if all
-            vectors of a layer are equal.
+        cka: CKA of each pair of layers, float64 [layer of A + 1, layer of B + 1], 0 to 1. Row and column 0
+            are the embeddings. NaN if all vectors of a layer are equal.
     """
 
     question: LayerSimilarity
@@ -146,8 +146,9 @@ class LayerSimilarityResult(Result):
 
     @property
     def finding(self) -> str:
-        """The layer that changed most if both models have as many layers, else the best match of A's
-        last layer.
+        """A sentence on the layer that changed most.
+
+        If the numbers of layers differ, a sentence on the layer of B that is most similar to A's last layer.
         """
         if self.cka.shape[0] == self.cka.shape[1]:
             diagonal = np.diagonal(self.cka)
@@ -170,12 +171,13 @@ class LayerSimilarityResult(Result):
 
 
 def linear_cka(x: Array, y: Array) -> float:
-    """Return linear CKA, ‖Yᵀ X‖²_F ÷ (‖Xᵀ X‖_F ‖Yᵀ Y‖_F) of centered columns; Kornblith et al. 2019, section
-    3.
+    """Return the linear CKA of two matrices; Kornblith et al. 2019, section 3.
+
+    With centered columns it is ‖Yᵀ X‖²_F ÷ (‖Xᵀ X‖_F ‖Yᵀ Y‖_F).
 
     Args:
-        x: [example, dimension].
-        y: [example, dimension], where the number of dimensions may differ.
+        x: vectors, [example, dimension].
+        y: other vectors of the same examples, [example, dimension]; they may have another dimension.
 
     Returns:
         0 to 1; exactly 1 if y is x, NaN if all rows of x or of y are equal.
@@ -185,7 +187,7 @@ def linear_cka(x: Array, y: Array) -> float:
     """
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise ShapeError(
-            f"x and y have shapes {x.shape} and {y.shape}; two matrices with as many rows are needed."
+            f"x and y have shapes {x.shape} and {y.shape}; two matrices with equally many rows are needed."
         )
     centered_x = _center(x)
     centered_y = centered_x if y is x else _center(y)
@@ -193,7 +195,7 @@ def linear_cka(x: Array, y: Array) -> float:
 
 
 def _cka_matrix(a: Sequence[Array], b: Sequence[Array], steps: _PairCounter | None = None) -> Array:
-    """Return the CKA of every layer of a with every layer of b; their columns must be centered."""
+    """Return the CKA of every layer of a with every layer of b; the matrices must be centered."""
     norms_a = [_squared_norm(x, x) for x in a]
     norms_b = norms_a if b is a else [_squared_norm(y, y) for y in b]
     cka = np.full((len(a), len(b)), np.nan)
@@ -215,7 +217,7 @@ def _squared_norm(x: Array, y: Array) -> float:
 
 
 def _center(x: Array) -> Array:
-    """Return columns minus their means in float64, scaled to unit Frobenius norm to avoid overflow."""
+    """Center the columns in float64 and scale the matrix to unit Frobenius norm to avoid overflow."""
     centered = x.astype(np.float64)
     centered -= centered.mean(axis=0)
     norm = np.linalg.norm(centered)

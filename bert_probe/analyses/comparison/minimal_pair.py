@@ -26,21 +26,21 @@ from bert_probe.text.alignment import Alignment, align_traces
 from bert_probe.text.words import Unit, WordLens, find_word, truncate_text, word_lens
 
 CHANGES = ("total_variation", "jensen_shannon")
-"""Measures of how much a head changed; see `MinimalPairResult`."""
+"""Measures of the change of a head; see `MinimalPairResult`."""
 
 REST = "rest"
-"""Name of the entry for all keys without a counterpart."""
+"""Name of the table row that pools all keys without a counterpart."""
 
 
 @question("minimal pair", command="compare")
 class MinimalPair(Question):
     """How attention and vectors differ between two texts, at the tokens that both texts share.
 
-    Texts with the same input differ in nothing, and swapping the texts changes no number.
+    Texts with the same model input have differences of exactly 0, and the measures are symmetric.
 
     Attributes:
         words: merge tokens into words: attention as in `WordLens.merge`, vectors by their mean.
-        show: the table: "heads" for the change of each head, "moved" for that of the vectors.
+        show: the table to return: "heads" for the change of each head, "moved" for the change of the vectors.
         by: the measure by which heads are ranked.
     """
 
@@ -63,7 +63,7 @@ class MinimalPair(Question):
     )
 
     def of(self, a: Trace, b: Trace) -> MinimalPairResult:
-        """Compare two texts; one head's attention is in memory at a time.
+        """Compare two texts. Only one head's attention per text is in memory at a time.
 
         Raises:
             SelectionError: the traces are from different models, or the texts have no token in common.
@@ -94,10 +94,10 @@ class MinimalPairRow(Question):
     """The attention of one token or word in two texts.
 
     Attributes:
-        token: its position in A, or its word; with ``words`` the word to which it belongs. None for the one
-            whose vector changed most.
-        layer: from 0; negative values count from the end.
-        head: from 0, or "mean" for the mean over the layer's heads.
+        token: position of the token in A, or a word; with ``words``, the word that contains the token. None
+            for the token whose vector changed most.
+        layer: layer index from 0; negative values count from the end.
+        head: head index from 0, or "mean" for the mean over the layer's heads.
         words: merge tokens into words.
     """
 
@@ -107,18 +107,18 @@ class MinimalPairRow(Question):
         Optional(TokenSelector()),
         default=None,
         key="compare_token",
-        about="A token of TEXT_A.  [default: the one whose vectors changed most]",
+        about="A token of TEXT_A.  [default: the token whose vector changed most]",
     )
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
     head: Head = param(HEAD, default="mean", about="Head, counted from 1, or the mean of all.")
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> MinimalPairRowResult:
-        """Return its attention in both texts.
+        """Return the attention of the token in both texts.
 
         Raises:
-            SelectionError: the traces are from different models, the texts have no token in common, there is
-                no such token, layer or head, or the token has no counterpart in text B.
+            SelectionError: the traces are from different models, the texts have no token in common, the
+                token, layer or head does not exist, or the token has no counterpart in text B.
         """
         inputs = InputRecord.of(a, b)
         alignment = _align(a, b, self.words)
@@ -139,18 +139,18 @@ class MinimalPairResult(Result):
     """The differences between two texts, at the units that both share. All arrays have the traces' dtype.
 
     Attributes:
-        alignment: the aligned tokens or words; a place below is an index of its pairs.
+        alignment: the aligned tokens or words; ``place`` in the shapes below is an index into its pairs.
         same_input: whether the model inputs of both texts are equal.
-        total_variation: [layer, head], 0 to 1: ½ Σ |p − q| between a query's attention in A and in B, over
-            the aligned keys and all other keys pooled, averaged over the aligned queries.
-        jensen_shannon: [layer, head], 0 to 1: the Jensen-Shannon distance instead, the square root of the
-            divergence to base 2 (Endres and Schindelin 2003).
-        moved: [layer + 1, place], 0 to 2: 1 − cosine of a unit's vectors in A and in B; row 0 is the
+        total_variation: ½ Σ |p − q| between a query's attention in A and in B, [layer, head], 0 to 1. The sum
+            is over the aligned keys and all other keys pooled; it is averaged over the aligned queries.
+        jensen_shannon: the same with the Jensen-Shannon distance, the square root of the divergence to base 2
+            (Endres and Schindelin 2003), [layer, head], 0 to 1.
+        moved: 1 − cosine of a unit's vectors in A and in B, [layer + 1, place], 0 to 2; row 0 is the
             embeddings. The vector of a word is the mean of its tokens' vectors.
-        shift: [layer, head, place], 0 to 1: attention that a query moves from one key to another: the smaller
-            of the largest decrease and the largest increase.
-        strongest_a, strongest_b: [place, place + 1]: attention of each query in either text, in the head with
-            its largest shift, the first of several; the last entry is for all other keys.
+        shift: attention that a query moves from one key to another, [layer, head, place], 0 to 1. It is the
+            smaller of the query's largest decrease and its largest increase.
+        strongest_a, strongest_b: attention of each query in A and in B, [place, place + 1], in the head where
+            its shift is largest (the first in a tie); the last column pools all other keys.
     """
 
     question: MinimalPair
@@ -183,13 +183,11 @@ class MinimalPairResult(Result):
 
     @property
     def most_moved(self) -> int:
-        """Place of the unit whose vector changed most in any layer; a special token only if there is
-        nothing else.
-        """
+        """Place of the unit whose vector changed most in any layer; see the function `most_moved`."""
         return most_moved(self.moved, self.alignment)
 
     def strongest_shift(self, place: int) -> tuple[int, int]:
-        """Return layer and head, from 0, with the largest shift of a unit's attention; the first of several.
+        """Return layer and head, from 0, where a unit's attention shifts most; the first of them in a tie.
 
         Raises:
             SelectionError: there is no such place.
@@ -199,10 +197,10 @@ class MinimalPairResult(Result):
         return int(layer), int(head)
 
     def finding(self, place: int | None = None) -> str:
-        """Return a sentence on what changed for one aligned unit; for the one that changed most by default.
+        """Return a sentence on what changed for one aligned unit, by default the unit that changed most.
 
-        Layers and heads count from 1. A shift is at least that much attention moved from one key to another.
-        If several layers or heads share the maximum, all are named or counted.
+        Layers and heads count from 1. A shift states how much attention, at least, moved from one key to
+        another. If several layers or heads share the maximum, the sentence lists or counts all of them.
 
         Raises:
             SelectionError: there is no such place.
@@ -210,8 +208,9 @@ class MinimalPairResult(Result):
         return describe(self, place)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects: heads, largest change first, or units with a
-        column per layer.
+        """Return the table that the question selects.
+
+        "heads": one row per head, largest change first. "moved": one row per unit and one column per layer.
         """
         if self.question.show == "moved":
             return frames.vectors(self.moved.T, self.alignment.aligned)
@@ -227,7 +226,7 @@ class MinimalPairRowResult(Result):
     Attributes:
         alignment: the aligned tokens or words; its pairs are the keys.
         place: index of the query among the pairs.
-        a, b: [key + 1]: attention in either text; the last entry is for all keys without a counterpart.
+        a, b: attention in A and in B, [key + 1]; the last entry pools all keys without a counterpart.
     """
 
     question: MinimalPairRow
@@ -272,7 +271,7 @@ class MinimalPairRowResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return one row per key: key, position_a, position_b, a, b, difference.
 
-        The last row, without positions, is for all keys without a counterpart.
+        The last row, which has no positions, pools all keys without a counterpart.
         """
         positions = (
             [side.units_a[place].position for place in side.places_a]
@@ -292,11 +291,12 @@ class MinimalPairRowResult(Result):
 
 
 def most_moved(moved: Array, alignment: Alignment) -> int:
-    """Return the place of the unit that changed most in any layer; a special token only if there is nothing
-    else.
+    """Return the place of the unit that changed most in any layer.
+
+    Special tokens are considered only if the texts share no other token.
 
     Args:
-        moved: [layer + 1, place]; NaN counts as no change.
+        moved: change of each unit's vector, [layer + 1, place]; NaN counts as no change.
     """
     peaks = np.nan_to_num(moved).max(axis=0)
     if alignment.shares_text:
@@ -332,8 +332,9 @@ class _AlignedText:
     changed: list[int]
 
     def rows(self, layer: int, head: Head) -> torch.Tensor:
-        """Return the attention of the aligned queries to the aligned keys, and to all others pooled,
-        [place, place + 1].
+        """Return the attention of the aligned queries, [place, place + 1].
+
+        The columns are the aligned keys, and the sum over all other keys.
         """
         trace = self.trace
         weights = trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
@@ -375,9 +376,7 @@ def _same_input(a: Trace, b: Trace) -> bool:
 
 
 def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, Array]:
-    """Return total variation and Jensen-Shannon distance, averaged over the rows, and the shift of each
-    row.
-    """
+    """Return the mean total variation and mean Jensen-Shannon distance of the rows, and each row's shift."""
     difference, total = b - a, b + a
     variation = difference.abs().sum(dim=1).double() / 2
     # With t = (q − p) / (q + p) the divergence is Σ (p + q) ((1 + t) log(1 + t) + (1 − t) log(1 − t)) / 4.

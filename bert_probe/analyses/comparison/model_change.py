@@ -1,4 +1,4 @@
-"""Base class and checks of comparisons between two models."""
+"""Checks for comparisons between two models."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _NAME_FIELDS = frozenset({"model", "origin", "revision"})
 
 
 def check_same_tokens(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
-    """Check that two traces have the same tokens; return their provenance and both, A's twice if the models
-    are equal.
+    """Check that two traces have the same tokens; return their provenance and both traces.
+
+    If the models are equal, A's trace is returned twice.
 
     Raises:
-        SelectionError: the traces are of different texts, or the models have different tokenizers.
+        SelectionError: the traces come from different texts, or the models have different tokenizers.
         UnavailableError: a trace has no model.
     """
     _check_text(a, b)
@@ -32,10 +33,10 @@ def check_same_tokens(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
 
 
 def align_spans(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace, CommonSpans]:
-    """Return the same as `check_same_tokens`, and an alignment of spans, for tokenizers that may differ.
+    """Return the same as `check_same_tokens`, and aligned text spans; the tokenizers may differ.
 
     Raises:
-        SelectionError: the traces are of different texts, or the text was truncated.
+        SelectionError: the traces come from different texts, or the text was truncated.
         UnavailableError: a trace has no model.
     """
     _check_text(a, b)
@@ -62,7 +63,7 @@ def check_tokenizers(a: Checkpoint, b: Checkpoint) -> None:
     """Check that two models have the same vocabulary.
 
     Raises:
-        SelectionError: they do not; the message names the first token that differs.
+        SelectionError: the vocabularies differ; the message names the first token that differs.
     """
     if a.tokenizer is b.tokenizer:
         return
@@ -84,22 +85,20 @@ def check_tokenizers(a: Checkpoint, b: Checkpoint) -> None:
         else ""
     )
     raise SelectionError(
-        f"The models have different tokenizers: {sizes}number {first:,} is {_quote(tokens_a.get(first))} in "
-        "A, "
-        f"{a.description.name}, and {_quote(tokens_b.get(first))} in B, {b.description.name}. Give two of "
-        "one "
-        "tokenizer, such as a model and what it became by training."
+        f"The models have different tokenizers: {sizes}token id {first:,} is {_quote(tokens_a.get(first))} "
+        f"in A, {a.description.name}, and {_quote(tokens_b.get(first))} in B, {b.description.name}. Give two "
+        "models with the same tokenizer, such as a model before and after fine-tuning."
     )
 
 
 def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str = "this text") -> None:
-    """Check that two models have the same tokens for a text.
+    """Check that two models tokenize a text in the same way.
 
     Args:
         text_name: name of the text for messages.
 
     Raises:
-        SelectionError: they do not; the message names the first token that differs.
+        SelectionError: the tokens differ; the message names the first token that differs.
     """
     if encoding_a.ids == encoding_b.ids:
         return
@@ -108,9 +107,8 @@ def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str =
         and len(encoding_a) + encoding_a.dropped == len(encoding_b) + encoding_b.dropped
     ):
         raise SelectionError(
-            f"Of {text_name} A reads {len(encoding_a):,} tokens and B {len(encoding_b):,}, as one of them "
-            "accepts no more. "
-            "Shorten the text, so that both read all of it."
+            f"A reads {len(encoding_a):,} tokens of {text_name} and B {len(encoding_b):,}, because one of "
+            "them accepts no more. Shorten the text so that both models read all of it."
         )
     pairs = zip([*encoding_a.tokens, None], [*encoding_b.tokens, None], strict=False)
     position, (token_a, token_b) = next(
@@ -121,14 +119,14 @@ def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str =
     raise SelectionError(
         f"The models have different tokenizers: token {position} of {text_name} is {_quote(token_a)} in A "
         "and "
-        f"{_quote(token_b)} in B. Give two that cut and write a text alike."
+        f"{_quote(token_b)} in B. Give two models that tokenize a text in the same way."
     )
 
 
 def are_same_model(inputs: InputRecord, a: Checkpoint, b: Checkpoint) -> bool:
     """Return whether two models have the same weights and settings, including dtype, device and libraries.
 
-    Then B's numbers are not computed again: rounding may differ between runs.
+    If so, the results of A are reused for B, because rounding may differ between runs.
     """
     settings_a, settings_b = (
         {name: value for name, value in model.items() if name not in _NAME_FIELDS} for model in inputs.models

@@ -20,14 +20,15 @@ from bert_probe.model.checkpoint import Checkpoint
 
 BOTH, OTHER_SHAPE, ONLY_A, ONLY_B = "both", "other shape", "only A", "only B"
 _BLOCK_SIZE = 1 << 20
-"""Numbers that are converted to float64 at a time, to limit memory."""
+"""Number of values that are converted to float64 at a time, to limit memory."""
 
 
 @question("change of parameters", command="diff parameters")
 class ParameterChange(Question):
-    """‖B − A‖ ÷ ‖A‖ of each parameter that both models have with the same shape; the others are listed.
+    """Relative change ‖B − A‖ ÷ ‖A‖ of each parameter that both models have with the same shape.
 
-    Only parameters of the encoders are compared, as in `Parameters`.
+    All other parameters are listed without a change. Only parameters of the encoders are included, as in
+    `Parameters`.
     """
 
     inputs = TwoCheckpoints()
@@ -59,8 +60,8 @@ class TensorChange:
     """A named parameter in both models.
 
     Attributes:
-        parameter: A's parameter, or B's if A has none of that name.
-        there: "both"; "other shape" if both have the name; "only A"; "only B".
+        parameter: A's parameter, or B's if A has no parameter of that name.
+        there: "both", "other shape" (same name, different shape), "only A" or "only B".
         norm: ‖A‖, Frobenius norm; NaN unless compared.
         change: ‖B − A‖; NaN unless compared.
     """
@@ -82,7 +83,7 @@ class ParameterChangeResult(Result):
 
     Attributes:
         inventory: the parameters of A.
-        tensors: the parameters in A's order, then those that only B has.
+        tensors: A's parameters in their order, then the parameters that only B has.
     """
 
     question: ParameterChange
@@ -96,11 +97,11 @@ class ParameterChangeResult(Result):
 
     @property
     def others(self) -> tuple[TensorChange, ...]:
-        """Parameters without a counterpart."""
+        """Parameters without a counterpart of the same shape."""
         return tuple(tensor for tensor in self.tensors if tensor.there != BOTH)
 
     def relative(self, of: Callable[[Parameter], bool] = lambda _: True) -> float:
-        """Return ‖B − A‖ ÷ ‖A‖ over several parameters; tied ones count once. NaN if none is compared.
+        """Return ‖B − A‖ ÷ ‖A‖ over several parameters; NaN if none is compared. Tied parameters count once.
 
         Args:
             of: selects the parameters.
@@ -117,9 +118,7 @@ class ParameterChangeResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The relative change of all compared parameters together, and the number of parameters not
-        compared.
-        """
+        """The relative change over all compared parameters, and the number of parameters not compared."""
         relative = self.relative()
         return {"relative": None if math.isnan(relative) else relative, "not_compared": len(self.others)}
 

@@ -29,7 +29,7 @@ class VectorChange(Question):
     `LayerSimilarity` compares any two models.
 
     Attributes:
-        words: compare words, whose vectors are the means of their tokens' vectors.
+        words: compare words instead of tokens; a word's vector is the mean of its tokens' vectors.
     """
 
     inputs = TwoModelTraces()
@@ -40,7 +40,7 @@ class VectorChange(Question):
         """Compare the vectors of two models.
 
         Raises:
-            SelectionError: the traces are of different texts, or the models have different tokenizers.
+            SelectionError: the traces come from different texts, or the models have different tokenizers.
             UnavailableError: the models have different hidden sizes or numbers of layers.
         """
         inputs, trace_a, trace_b = check_same_tokens(a, b)
@@ -68,9 +68,9 @@ class VectorChangeResult(Result):
     """How much vectors changed direction from A to B.
 
     Attributes:
-        units: the tokens or words.
-        moved: float64 [layer + 1, unit], 0 to 2: 1 − cosine; row 0 is the embeddings. NaN if a vector is
-            zero.
+        units: the tokens or words of the text.
+        moved: 1 − cosine of each unit's vectors, float64 [layer + 1, unit], 0 to 2; row 0 is the embeddings.
+            NaN if a vector is zero.
     """
 
     question: VectorChange
@@ -83,7 +83,7 @@ class VectorChangeResult(Result):
 
     @property
     def mean(self) -> Array:
-        """Mean over the units, ignoring NaN, [layer + 1]; NaN if there are no other values."""
+        """Mean over the units, ignoring NaN, [layer + 1]; NaN if all values of a layer are NaN."""
         is_defined = ~np.isnan(self.moved)
         sums, counts = np.where(is_defined, self.moved, 0.0).sum(axis=1), is_defined.sum(axis=1)
         mean: Array = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)

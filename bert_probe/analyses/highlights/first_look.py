@@ -13,10 +13,10 @@ SPECIALIZED_SHARES = tuple(share for share in SHARES if share not in ("first", "
 """Shares by which a head can stand out. An attention sink does not stand out."""
 
 MAX_QUERIES = 64
-"""Tokens, from the beginning of the text, whose attention is measured, so that long texts open quickly."""
+"""Maximum number of queries measured, from the beginning of the text, so that long texts open quickly."""
 
 MAX_TOKENS = 1024
-"""Longest text that is measured: some attention masks require computing whole layers."""
+"""Maximum length of a text that is measured: some attention masks require computing whole layers."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class FirstLook:
     """The head to show first.
 
     Attributes:
-        layer, head: from 0; the mean over the heads of the last layer if no head stands out, rows of
+        layer, head: indices from 0. The mean over the heads of the last layer if no head stands out, rows of
             attention do not sum to 1, or the text has more than `MAX_TOKENS` tokens.
-        measure: one of `SPECIALIZED_SHARES`, or "".
-        share: the measure of this head, 0 to 1, averaged over the queries.
-        queries: number of tokens measured.
-        is_complete: whether these are all tokens of the text.
+        measure: the share in which the head stands out, one of `SPECIALIZED_SHARES`; "" if none does.
+        share: value of this share, 0 to 1, averaged over the queries.
+        queries: number of queries measured.
+        is_complete: whether all tokens of the text were measured as queries.
     """
 
     layer: int
@@ -46,7 +46,7 @@ class FirstLook:
 
     @property
     def reason(self) -> str:
-        """Why the head is shown, as a phrase after "it"; "" if no head stands out."""
+        """Why the head is shown: a phrase that continues "it"; "" if no head stands out."""
         if not self.measure:
             return ""
         queries = "" if self.is_complete else f" (mean over the first {self.queries} tokens)"
@@ -57,8 +57,8 @@ def first_look(trace: Trace) -> FirstLook:
     """Return the head that stands out most on this text.
 
     Candidates are the heads whose largest share is one of `SPECIALIZED_SHARES` and at least `LABEL_SHARE`.
-    The result is the candidate whose share exceeds the mean of that share over all heads of the model the
-    most; a tie goes to the first.
+    The result is the candidate that most exceeds the mean of its share over all heads of the model; in a tie,
+    the first one.
 
     Raises:
         OutOfMemoryError: see `Heads.of`.

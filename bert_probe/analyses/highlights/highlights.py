@@ -27,8 +27,8 @@ from bert_probe.errors import TextError
 from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Trace
 
-# (lowest percentile, maximum number of highlights); without enough highlights above the first percentile,
-# the limit that shows most applies.
+# (lowest percentile, maximum number of highlights). If too few highlights reach the first percentile, the
+# pair that selects most highlights applies.
 HIGH_PERCENTILE, MAX_HIGHLIGHTS = 75.0, 8
 MIDDLE_PERCENTILE, FEW_HIGHLIGHTS = 50.0, 5
 MIN_HIGHLIGHTS = 2
@@ -39,10 +39,10 @@ MAX_PER_TYPE = 2
 class Highlights(Question):
     """What is most unusual about a text, ranked by percentile among the reference sentences.
 
-    Each highlight is a number. Its percentile is the share of the reference sentences, read by the same
-    model, that have a smaller number. At most `MAX_HIGHLIGHTS` from `HIGH_PERCENTILE` upward are reported; if
-    these are fewer than `FEW_HIGHLIGHTS`, up to that many from `MIDDLE_PERCENTILE` upward; and always the
-    first `MIN_HIGHLIGHTS`.
+    Each highlight is a measured value. Its percentile is the share of the reference sentences, read by the
+    same model, with a smaller value. At most `MAX_HIGHLIGHTS` highlights from `HIGH_PERCENTILE` upward are
+    reported. If these are fewer than `FEW_HIGHLIGHTS`, up to `FEW_HIGHLIGHTS` from `MIDDLE_PERCENTILE` upward
+    are reported. The first `MIN_HIGHLIGHTS` are always reported.
     """
 
     inputs = OneOrTwoTraces()
@@ -59,11 +59,11 @@ class Highlights(Question):
         Args:
             trace: the text, or a sentence pair.
             other: a second text; not together with a sentence pair.
-            numbers: the numbers of the reference sentences, see `measure_references_for`; measured if None.
-            progress: called with the number of reference sentences done and their total.
+            numbers: the values of the reference sentences, see `measure_references_for`; measured if None.
+            progress: called with the number of reference sentences done and the total.
 
         Raises:
-            TextError: two texts of which one is a sentence pair.
+            TextError: two texts are given and one of them is a sentence pair.
             UnavailableError: the trace was made from attention weights alone, without a model.
         """
         result = find_highlights(trace, other)
@@ -72,20 +72,21 @@ class Highlights(Question):
 
 @dataclass(frozen=True, eq=False)
 class Highlight:
-    """A number measured on a text, its sentence, and its rank among the reference sentences.
+    """A value measured on a text, the sentence that states it, and its rank among the reference sentences.
 
     Attributes:
         kind: the highlight type.
-        value: the number.
-        said: the sentence that states it.
-        page, choices: the view that shows it: name of a page and URL parameters other than the texts.
-        picture: a thumbnail.
-        clear: whether the number is worth a sentence.
-        below: how many reference sentences have a smaller number.
-        of: how many reference sentences have the number; 0 if it was not measured.
-        among: how many reference sentences were examined.
-        excess: distance above the median of the reference numbers, divided by the distance from the median
-            to their maximum.
+        value: the measured value.
+        said: the sentence that states the value.
+        page, choices: the view that shows the highlight: name of a page and URL parameters other than the
+            texts.
+        picture: content of the thumbnail.
+        clear: whether the value is worth reporting.
+        below: number of reference sentences with a smaller value.
+        of: number of reference sentences for which the value is defined; 0 if it was not measured.
+        among: number of reference sentences examined.
+        excess: distance from the median of the reference values, divided by the distance from the median to
+            their maximum.
     """
 
     kind: HighlightType
@@ -104,12 +105,12 @@ class Highlight:
     def from_candidate(
         cls, highlight_type: HighlightType, candidate: HighlightCandidate, text_name: str = ""
     ) -> Highlight:
-        """Return a highlight that holds no trace.
+        """Return a highlight, which unlike its candidate does not keep a trace in memory.
 
         Args:
             highlight_type: the type that measured the candidate.
-            candidate: the number and its sentence.
-            text_name: "A" or "B" if two texts are examined and the number belongs to one of them.
+            candidate: the value and its sentence.
+            text_name: "A" or "B" if two texts are examined and the value belongs to one of them.
         """
         sentence = f"{text_name}: {candidate.sentence}" if text_name else candidate.sentence
         choices = {**candidate.choices, **({"of": "b"} if text_name == "B" else {})}
@@ -125,12 +126,12 @@ class Highlight:
 
     @property
     def percentile(self) -> float:
-        """Share of the reference sentences with a smaller number, 0 to 100; NaN if it was not measured."""
+        """Percentage of the reference sentences with a smaller value, 0 to 100; NaN if not measured."""
         return 100 * self.below / self.of if self.of else float("nan")
 
     @property
     def place(self) -> str:
-        """A sentence that compares the number with the reference sentences; "" if it was not measured."""
+        """A sentence that compares the value with the reference sentences; "" if it was not measured."""
         if not self.of:
             return ""
         sentences = "pairs of reference sentences" if self.kind.texts == 2 else "reference sentences"
@@ -143,11 +144,11 @@ class Highlight:
 
     @property
     def statement(self) -> str:
-        """The sentence on the number, then its comparison with the reference sentences."""
+        """The sentence that states the value, followed by the comparison with the reference sentences."""
         return f"{self.said} {self.place}".rstrip()
 
     def with_reference(self, numbers: ReferenceNumbers) -> Highlight:
-        """Return the highlight compared with the numbers of the reference sentences."""
+        """Return the highlight with its rank among the values of the reference sentences."""
         values, value = numbers.numbers.get(self.kind.measure), self.value
         if values is None or not len(values):
             return self
@@ -161,10 +162,10 @@ class Highlight:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HighlightsResult(Result):
-    """The highlights of a text, or of two.
+    """The highlights of one or two texts.
 
     Attributes:
-        candidates: every number measured, in the order of the highlight types.
+        candidates: every measured value, in the order of the highlight types.
         tokens: lengths of the shortest and the longest reference sentence; None before ranking.
     """
 
@@ -195,7 +196,7 @@ class HighlightsResult(Result):
         return tuple(sorted(selections, key=len)[-1])
 
     def ranked(self, numbers: ReferenceNumbers) -> HighlightsResult:
-        """Return the same result ranked against the numbers of the reference sentences."""
+        """Return the same result, ranked against the values of the reference sentences."""
         return replace(
             self,
             candidates=tuple(candidate.with_reference(numbers) for candidate in self.candidates),
@@ -212,7 +213,7 @@ class HighlightsResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the pictures and of the texts."""
+        """Approximate size in bytes, including the thumbnails."""
         grids = [
             candidate.picture.cells.nbytes
             for candidate in self.candidates
@@ -242,7 +243,7 @@ class HighlightsResult(Result):
 
 
 def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = False) -> HighlightsResult:
-    """Return the highlights of a text, or of two, without ranking them.
+    """Return the highlights of one or two texts, without ranking them.
 
     Args:
         trace: the text, or a sentence pair.
@@ -250,7 +251,7 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
         quick: leave out the types that run the model again.
 
     Raises:
-        TextError: two texts of which one is a sentence pair.
+        TextError: two texts are given and one of them is a sentence pair.
     """
     traces = [trace] if other is None else [trace, other]
     if other is not None and any(trace.encoding.pair is not None for trace in traces):
@@ -275,7 +276,7 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
             if (candidate := highlight_type.find(context))
         ]
         if by_text:
-            # Of two texts, report the one with the larger number; a tie goes to A.
+            # Report the text with the larger value, or A in a tie.
             candidate, name = max(by_text, key=lambda item: (item[0].clear, item[0].value))
             name = "" if other is None else name
             candidates.append(Highlight.from_candidate(highlight_type, candidate, name))
@@ -285,7 +286,7 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
 def measure_references_for(
     trace: Trace, other: Trace | None = None, progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Return the numbers of the reference sentences, in the form of a text, a sentence pair or two texts.
+    """Measure the reference sentences in the form of the input: a text, a sentence pair, or two texts.
 
     Raises:
         UnavailableError: the trace was made from attention weights alone, without a model.
@@ -299,14 +300,14 @@ def measure_references_for(
 
 
 def reference_forms(trace: Trace, other: Trace | None = None) -> Sequence[ReferenceForm]:
-    """Return the forms in which the reference sentences are read to rank a text, or two."""
+    """Return the forms in which the reference sentences are read to rank one or two texts."""
     if trace.encoding.pair is not None:
         return ["pair"]
     return ["text"] if other is None else ["text", "two texts"]
 
 
 def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
-    """Drop highlights beyond `MAX_PER_TYPE` of a type name, and the second one of the same head."""
+    """Drop highlights beyond `MAX_PER_TYPE` per type name, and further highlights of the same head."""
     result: list[Highlight] = []
     for highlight in highlights:
         same_type = sum(previous.kind.name == highlight.kind.name for previous in result)

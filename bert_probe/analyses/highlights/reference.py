@@ -1,8 +1,8 @@
-"""Reference numbers: the numbers of all highlight types, measured on the reference sentences.
+"""Reference values: the values of all highlight types, measured on the reference sentences.
 
 The reference sentences are short English sentences on unrelated subjects, also used by `SimilarityBaseline`.
-A number that is higher than nearly all of theirs is unusual among such sentences, and says nothing about
-other texts.
+A value that is higher than nearly all reference values is unusual among such sentences. It may be common in
+other kinds of text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
-_BATCH_SIZE = 8  # traces in memory at a time
+_BATCH_SIZE = 8  # number of traces in memory at a time
 
 ReferenceForm = Literal["text", "pair", "two texts"]
 """How the reference sentences are read: alone, paired with the next one, or compared with the next one."""
@@ -27,12 +27,12 @@ ReferenceForm = Literal["text", "pair", "two texts"]
 
 @dataclass(frozen=True, eq=False)
 class ReferenceNumbers:
-    """Numbers of the reference sentences.
+    """Values of the highlight types on the reference sentences.
 
     Attributes:
-        sentences: how many reference sentences there are.
-        numbers: description of a number → float64 [sentence], ascending; shorter if sentences lack the
-            number.
+        sentences: number of reference sentences.
+        numbers: ``measure`` of a highlight type → its values, float64 [sentence], ascending; sentences
+            without a value are left out.
         tokens: lengths of the shortest and the longest reference sentence.
     """
 
@@ -41,12 +41,12 @@ class ReferenceNumbers:
     tokens: tuple[int, int]
 
     def __or__(self, other: ReferenceNumbers) -> ReferenceNumbers:
-        """Return the union of two sets of numbers."""
+        """Return the union of two sets of values."""
         return ReferenceNumbers(self.sentences, {**self.numbers, **other.numbers}, self.tokens)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers."""
+        """Size of the values in bytes."""
         return sum(values.nbytes for values in self.numbers.values())
 
 
@@ -56,13 +56,13 @@ def measure_references(
     """Measure all highlight types on the reference sentences, read in one form.
 
     Args:
-        checkpoint: the model that reads them.
-        form: how the sentences are read.
-        progress: called with the number of sentences done and their total.
+        checkpoint: the model that reads the sentences.
+        form: how the sentences are read; see `ReferenceForm`.
+        progress: called with the number of sentences done and the total.
 
     Raises:
-        OutOfMemoryError: a pass needs more memory than is free.
-        UnavailableError: the model in memory is changed meanwhile.
+        OutOfMemoryError: a forward pass needs more memory than is free.
+        UnavailableError: the model in memory changes during the computation.
     """
     checkpoint = checkpoint.snapshot()
     sentences = baseline_sentences()
@@ -84,13 +84,13 @@ def measure_references(
 
 
 def _traces(checkpoint: Checkpoint, form: ReferenceForm) -> Iterator[tuple[Trace, ...]]:
-    """Yield one trace for each sentence, or two; the last sentence is followed by the first."""
+    """Yield the trace of each sentence or, for two texts, of each sentence and the next one (cyclically)."""
     sentences = baseline_sentences()
     following = (*sentences[1:], sentences[0])
     for start in range(0, len(sentences), _BATCH_SIZE):
         batch = slice(start, start + _BATCH_SIZE)
         pairs: Sequence[str | None] = following[batch] if form == "pair" else [None] * len(sentences[batch])
-        # A model may read fewer tokens than a sentence has.
+        # A sentence may have more tokens than the model accepts.
         traces = checkpoint.traces([*zip(sentences[batch], pairs, strict=True)], truncate=True)
         if form != "two texts":
             yield from ((trace,) for trace in traces)

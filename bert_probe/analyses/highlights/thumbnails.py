@@ -1,4 +1,4 @@
-"""Contents of the thumbnails of highlights, as numbers; `views` draws them."""
+"""Data of the thumbnails of highlights; the package `views` draws them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Grid:
     """A small matrix, drawn as a heatmap.
 
     Attributes:
-        cells: [row, column]; cells that are not above 0 are empty.
-        most: the value of the darkest color; larger values have the same color.
+        cells: values [row, column]; cells that are not above 0 are drawn empty.
+        most: value of the darkest color; larger values have the same color.
         mark: row and column of the cell to emphasize.
     """
 
@@ -29,7 +29,7 @@ class Grid:
 
     @classmethod
     def of(cls, matrix: Array, most: float = 1.0, mark: tuple[int, int] | None = None) -> Grid:
-        """Return a grid of at most `SIDE` cells a side, each the maximum of a block of the matrix."""
+        """Return a grid of at most `SIDE` cells per side, each the maximum of a block of the matrix."""
         block = -(-max(matrix.shape) // SIDE)
         cell = None if mark is None else (mark[0] // block, mark[1] // block)
         return cls(largest_in_blocks(matrix[None], block)[0], most, cell)
@@ -37,10 +37,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class Curves:
-    """A value per layer, and a second curve for comparison.
+    """A curve with a value per layer, and a second curve for comparison.
 
     Attributes:
-        values, others: the two curves, from layer 0 on, in the range -1 to 1.
+        values, others: the curve and its comparison, [layer + 1], in the range -1 to 1.
         mark: the layer to emphasize.
     """
 
@@ -54,7 +54,7 @@ class Bars:
     """A bar chart.
 
     Attributes:
-        values: the signed lengths of the bars; the longest fills the picture.
+        values: signed lengths of the bars, which are scaled to the longest bar.
         mark: index of the bar to emphasize.
     """
 

@@ -56,8 +56,8 @@ class ClassifyText(Prediction):
 def problem_type(output: OutputHead) -> str:
     """Return the problem type of a sequence-classification head, as in the `transformers` configuration.
 
-    A head without one in its configuration is single-label; with one label only, it is a yes-or-no question
-    and therefore multi-label.
+    A head whose configuration has no problem type is single-label. If it has only one label, it answers a
+    yes-or-no question and is therefore multi-label.
     """
     single = "multi_label_classification" if len(output.labels) == 1 else "single_label_classification"
     return output.problem or single
@@ -76,7 +76,7 @@ PROBABILITIES = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassifyTextResult(PredictionResult):
-    """The predicted classes of a text, most probable first. Arrays are [label].
+    """The predicted classes of a text, most probable first. All arrays have shape [label].
 
     Attributes:
         problem: "single_label_classification": exactly one class applies; "multi_label_classification": each

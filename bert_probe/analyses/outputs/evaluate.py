@@ -46,12 +46,12 @@ MAIN_MEASURES: Mapping[str, str] = {
 """Label type → the measure that is compared with the baselines."""
 
 TABLES: Mapping[str, str] = {
-    "measures": "The measures, and those of the baselines.",
+    "measures": "The measures of the head and of the baselines.",
     "classes": "Precision, recall, F1 and count of each class and entity type.",
-    "confusion": "The confusion matrix: rows are true classes, columns predicted ones.",
+    "confusion": "The confusion matrix: rows are true classes, columns are predicted classes.",
     "texts": "Each text with its true and predicted label, and the probability of the prediction.",
-    "uncertain": "The same, least confident predictions first.",
-    "wrong": "Errors, most confident first; for numbers all texts, largest error first.",
+    "uncertain": "The same texts, least confident predictions first.",
+    "wrong": "Errors, most confident first; for numbers, all texts, largest error first.",
 }
 THRESHOLD = 0.5
 """The minimum probability of a predicted label in multi-label classification."""
@@ -62,13 +62,13 @@ class Evaluate(Question):
     """How well the head of a checkpoint predicts the labels of texts or words.
 
     Attributes:
-        show: the table; see `TABLES`.
+        show: the table to return; see `TABLES`.
     """
 
     inputs = Files({"rows": FileInput(), "training": FileInput("--training", is_required=False)})
 
     show: str = param(
-        Choice(TABLES), default="measures", option="--what", about="The table.", display_only=True
+        Choice(TABLES), default="measures", option="--what", about="Table to show.", display_only=True
     )
 
     def of(
@@ -82,17 +82,18 @@ class Evaluate(Question):
         """Compare the head's predictions with the labels.
 
         Args:
-            rows: from `read_labeled_texts` for a head that classifies texts, from `read_tagged_sentences` for
-                one that labels tokens.
-            training: rows on which the baselines are fitted; without it, there are no baselines.
+            rows: labeled texts from `read_labeled_texts` for a text-classification head, or sentences from
+                `read_tagged_sentences` for a token-classification head.
+            training: rows on which the baselines are fitted; None for no baselines.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of texts done and the total.
 
         Raises:
             EmptyTextError: there are no rows.
-            TextError: a label that the head does not predict, or a text that cannot be encoded; the message
+            TextError: the head does not predict one of the labels, or a text cannot be encoded; the message
                 names the lines.
-            UnavailableError: the checkpoint has no head for such labels, or its predictions are not finite.
+            UnavailableError: the checkpoint has no head for this label type, or its predictions are not
+                finite.
         """
         checkpoint = checkpoint.snapshot()
         kind = _label_type(rows)
@@ -192,7 +193,7 @@ _DECISIONS: Mapping[str, Any] = {
 def _unit_texts(
     rows: Rows, predictions: HeadPredictions
 ) -> tuple[tuple[str, ...], tuple[str | None, ...], Array]:
-    """Return text, pair and line of each unit; for a word the word, None and the line of its sentence."""
+    """Return text, pair and line of each unit. A word has no pair, and the line of its sentence."""
     if isinstance(rows, LabeledTexts):
         texts = tuple(row.text for row in rows.rows)
         return texts, tuple(row.pair for row in rows.rows), np.array([row.line for row in rows.rows])
@@ -232,19 +233,19 @@ def _score_baselines(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluateResult(Result):
-    """The predictions of a head and the true labels. A unit is a text, or a word if words have tags.
+    """The predictions of a head and the true labels. A unit is a text, or a word if the labels are tags.
 
     Attributes:
-        kind: the type of the labels: "classes", "several", "number" or "tags".
+        kind: the label type: "classes", "several", "number" or "tags".
         labels: labels of the head, in its order.
-        texts, pairs: text and pair of each unit.
-        lines: the line of the file where the text of each unit starts, [unit].
+        texts, pairs: text and second text of each unit.
+        lines: line of the file where the text of each unit starts, [unit].
         rows: index of the text or sentence of each unit, [unit].
         words: index of each word in its sentence, from 0; 0 if units are texts, [unit].
-        true, predicted: label indices, [unit]; bool [unit, label] for "several"; float64 for "number".
-        certainty: probability of the prediction, float64 [unit]; for "several" that of the least certain
-            label; NaN for numbers.
-        baselines: the main measure (see `MAIN_MEASURES`) of each baseline; empty without training rows.
+        true, predicted: label indices, [unit]; bool [unit, label] for "several"; float64 [unit] for "number".
+        certainty: probability of the prediction, float64 [unit]; for "several", the probability of the least
+            certain decision about a label; NaN for "number".
+        baselines: name of a baseline → its main measure (see `MAIN_MEASURES`); empty without training rows.
     """
 
     question: Evaluate
@@ -277,7 +278,7 @@ class EvaluateResult(Result):
 
     @property
     def measures(self) -> Mapping[str, float]:
-        """Measure → value."""
+        """Name of each measure → its value; see the functions of `scores`."""
         if self.kind == TAGS:
             return scores.score_tags(self._tags(self.true), self._tags(self.predicted))
         score_fn = {
@@ -303,26 +304,28 @@ class EvaluateResult(Result):
         return read_only(scores.confusion(self.true, self.predicted, len(self.labels)))
 
     def where(self, true: int, predicted: int) -> Array:
-        """Return the units with a true and a predicted class."""
+        """Return the indices of the units with this true and this predicted class."""
         self._check_classes()
         return np.flatnonzero((self.true == true) & (self.predicted == predicted))
 
     @property
     def least_certain(self) -> Array:
-        """All units, least certain first; numbers in their original order."""
+        """Indices of all units, least certain first; in the original order if the labels are numbers."""
         return np.argsort(self.certainty, kind="stable")
 
     @property
     def confident_errors(self) -> Array:
-        """Errors, most confident first; for numbers all units, largest error first."""
+        """Indices of the errors, most confident first; for numbers, of all units, largest error first."""
         if self.kind == NUMBER:
             return np.argsort(-np.abs(self.predicted - self.true), kind="stable")
         errors = np.flatnonzero(~self.is_correct)
         return errors[np.argsort(-self.certainty[errors], kind="stable")]
 
     def listed(self, units: Array | Sequence[int]) -> pd.DataFrame:
-        """Return one row per selected unit: line, text, pair (if there are any), true, predicted,
-        probability, right.
+        """Return one row per selected unit.
+
+        Columns: line, text, pair (if any text has one), true, predicted, probability, right. For numbers,
+        there are no probability and no right.
         """
         indices = [int(unit) for unit in units]
         columns: dict[str, Any] = {
@@ -340,7 +343,7 @@ class EvaluateResult(Result):
         return pd.DataFrame(columns)
 
     def named(self, value: Any) -> str:
-        """Return a true or predicted value as it is written in a file."""
+        """Return a true or predicted value in the notation of label files."""
         if self.kind == NUMBER:
             return repr(float(value))
         if self.kind == MULTI_LABEL:
@@ -348,8 +351,9 @@ class EvaluateResult(Result):
         return self.labels[int(value)]
 
     def by_class(self) -> pd.DataFrame:
-        """Return one row per class: label, precision, recall, f1, count. For BIO tags, entity types come
-        first.
+        """Return one row per class: label, precision, recall, f1, count.
+
+        For BIO tags, rows for the entity types come first.
 
         Raises:
             SelectionError: the labels are numbers.
@@ -380,7 +384,7 @@ class EvaluateResult(Result):
         return pd.DataFrame({"measure": pd.Series([*values], dtype=object), "value": [*values.values()]})
 
     def _tags(self, values: Array) -> list[list[str]]:
-        """Return tags by sentence."""
+        """Return tag names as one list per sentence."""
         bounds = np.flatnonzero(np.diff(self.rows)) + 1
         return [[self.labels[index] for index in sentence] for sentence in np.split(values, bounds)]
 
@@ -403,7 +407,7 @@ BASELINE_DESCRIPTIONS = {
     MOST_FREQUENT: "the most frequent answer",
     MEAN: "the mean",
 }
-"""Baseline → description for people.
+"""Name of a baseline → its description in texts.
 
 The bag of words is a logistic regression (ridge regression for numbers) on tf-idf weights of words and word
 bigrams, with scikit-learn's defaults.
@@ -446,7 +450,7 @@ def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[A
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.pipeline import make_pipeline
 
-    # Keep one-letter words and punctuation: "?" marks a question.
+    # Keep one-letter words and punctuation, because "?" marks a question.
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
     training_texts, texts = [_text(row) for row in training.rows], [_text(row) for row in rows]
     if training.kind == NUMBER:
@@ -486,7 +490,7 @@ def _most_frequent(answers: Sequence[Any]) -> Any:
 
 
 def _first(counts: Counter[Any]) -> Any:
-    """Return the most frequent value; of several the first in order, so that row order does not matter."""
+    """Return the most frequent value. A tie goes to the smallest, so that row order does not matter."""
 
     def sort_key(value: Hashable) -> tuple[int, Any]:
         return -counts[value], value

@@ -1,4 +1,4 @@
-"""Evaluation of a masked-language-modeling head: how often it predicts masked tokens of given lines."""
+"""Evaluation of a masked-language-modeling head: how often it predicts the masked tokens of a text file."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 TOP_K = 5
-"""A prediction also counts as a hit if the masked token is among this many top tokens."""
+"""Number of top predictions among which the masked token must be to count as a top-k hit."""
 CHUNK_SIZE = 256
-"""Masks whose logits over the whole vocabulary are in memory at a time."""
+"""Number of masks whose logits over the whole vocabulary are in memory at a time."""
 
 TABLES: Mapping[str, str] = {
     "measures": "How often the masked token is predicted, and its mean cross-entropy in bits.",
@@ -48,14 +48,14 @@ class EvaluateMasks(Question):
 
     Attributes:
         seed: random seed that selects the masked tokens.
-        show: the table; see `TABLES`.
+        show: the table to return; see `TABLES`.
     """
 
     inputs = SentenceList()
 
     seed: int = param(Number(0), default=0, about="Seed that selects the masked tokens.  [default: 0]")
     show: str = param(
-        Choice(TABLES), default="measures", option="--what", about="The table.", display_only=True
+        Choice(TABLES), default="measures", option="--what", about="Table to show.", display_only=True
     )
 
     def of(
@@ -75,7 +75,7 @@ class EvaluateMasks(Question):
         Raises:
             UnavailableError: the checkpoint has no masked-language-modeling head or mask token, or its
                 predictions are not finite.
-            EmptyTextError: there are no lines, or none with a token that can be masked.
+            EmptyTextError: there are no lines, or no line has a token that can be masked.
             TextError: a line cannot be encoded.
             OutOfMemoryError: there is not enough memory.
         """
@@ -148,7 +148,7 @@ def _predict(
         states = outputs.last_hidden_state[is_mask]
         for start in range(0, len(states), CHUNK_SIZE):
             chunk = slice(start, start + CHUNK_SIZE)
-            # At masks only: the head's output is as wide as the vocabulary and would dominate the cost.
+            # The head is applied only at masks, because its output is as wide as the vocabulary.
             chunk_inputs = {name: values[is_mask][chunk][None] for name, values in inputs.items()}
             logits = output.answer(chunk_inputs, states[chunk][None], None)[0].double()
             if not torch.isfinite(logits).all():
@@ -168,7 +168,7 @@ def _tokens(checkpoint: Checkpoint, ids: Sequence[Array]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluateMasksResult(Result):
-    """The predictions for masked tokens; all arrays are [mask].
+    """The predictions for masked tokens. All arrays have shape [mask].
 
     Attributes:
         lines: line number of each mask, from 1.
@@ -198,10 +198,11 @@ class EvaluateMasksResult(Result):
 
     @property
     def measures(self) -> Mapping[str, float]:
-        """Measure → value.
+        """Name of each measure → its value.
 
-        first_guess is the accuracy, with its 95 % interval; bits is the mean cross-entropy;
-        most_frequent_first_guess is the accuracy of always predicting the most frequent masked token.
+        first_guess is the accuracy, with its 95 % interval. among_5 is the top-5 accuracy. bits is the mean
+        cross-entropy. most_frequent_first_guess is the accuracy of always predicting the most frequent masked
+        token.
         """
         correct = int((self.ranks == 1).sum())
         low, high = scores.wilson_interval(correct, len(self.ranks))

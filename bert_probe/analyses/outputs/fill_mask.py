@@ -1,4 +1,4 @@
-"""Masked-word prediction: the words that a masked-language-modeling head puts at each mask."""
+"""Masked-word prediction: the words that a masked-language-modeling head predicts at each mask."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class FillMask(Prediction):
         top: the maximum number of words per mask.
         targets: restrict the predictions to these words. A word that is not in the vocabulary is represented
             by its first subword token, as in the `transformers` pipeline, and the result has a note about it.
-        mask: a token whose word is masked, in addition to the masks in the text.
+        mask: position or name of a word to mask, in addition to the masks in the text.
     """
 
     inputs = OneTrace()
 
     task: ClassVar[str] = FILL_MASK
 
-    top: int = param(Number(1), default=5, about="How many, likeliest first.  [default: 5; of classes, all]")
+    top: int = param(Number(1), default=5, about="Number of predictions.  [default: 5; for classes, all]")
     targets: tuple[str, ...] = param(WordList(), default=(), about="Only these words at a mask.")
     mask: int | str | None = param(
-        Optional(WordSelector()), default=None, about="Mask this word of the text, in place of a mask in it."
+        Optional(WordSelector()), default=None, about="Mask this word of the text."
     )
 
     def of(self, trace: Trace) -> FillMaskResult:
@@ -50,7 +50,7 @@ class FillMask(Prediction):
             UnavailableError: the checkpoint has no masked-language-modeling head, or its tokenizer has no
                 mask token.
             TextError: the text has no mask.
-            SelectionError: a word that is not in the text, or a target without any token.
+            SelectionError: the word to mask is not in the text, or a target has no token.
         """
         checkpoint = trace.checkpoint
         output, mask = output_head(checkpoint, FILL_MASK), mask_token(checkpoint)
@@ -108,7 +108,7 @@ def mask_token(checkpoint: Checkpoint) -> str:
 
 
 def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
-    """Return the text and its pair with the word of one token replaced by the mask token.
+    """Return the text and its pair with the word at a token position replaced by the mask token.
 
     Raises:
         SelectionError: the token belongs to no word.
@@ -180,11 +180,11 @@ class WordsAtMask:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FillMaskResult(PredictionResult):
-    """The predicted words at each mask, most probable first. Arrays are [mask, word].
+    """The predicted words at each mask, most probable first. Arrays have shape [mask, word].
 
     Attributes:
         asked_of: the trace of the original text.
-        read: the trace of the text with its masks.
+        read: the trace of the masked text.
         masks: the mask tokens.
         ids, tokens: the predicted words, as vocabulary ids and as text.
         logits: outputs of the head.

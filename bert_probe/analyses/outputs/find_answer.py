@@ -29,10 +29,11 @@ class FindAnswer(Prediction):
     The question is the first text of the pair, the text to search is the second.
 
     Attributes:
-        top: the maximum number of answers.
-        longest: the maximum number of tokens in an answer.
-        overlap: the number of tokens that two windows share, if the text is too long for the model.
-        no_answer: consider "no answer" too: models trained for it point to the first token of the input.
+        top: maximum number of answers.
+        longest: maximum number of tokens in an answer.
+        overlap: number of tokens that adjacent windows share, if the text is too long for the model.
+        no_answer: include "no answer" among the candidates. Models trained for it predict the first token of
+            the input as start and end.
     """
 
     inputs = OneTrace()
@@ -66,7 +67,7 @@ class FindAnswer(Prediction):
         """Return start, end and probability of every possible answer, and the number of windows.
 
         Raises:
-            UnavailableError, TextError: as `of`.
+            UnavailableError, TextError: see `of`.
         """
         checkpoint, encoding = trace.checkpoint, trace.encoding
         output = output_head(checkpoint, QUESTION_ANSWERING)
@@ -96,7 +97,7 @@ class FindAnswer(Prediction):
         return [(window, output.logits_alone(checkpoint, window)) for window in windows]
 
     def _probabilities(self, window: Encoding, logits: Array) -> tuple[Array, list[int]]:
-        """Return the softmax over the tokens of the text, [token, start or end], and their positions.
+        """Return the softmax over the searched text's tokens, [token, start or end], and their positions.
 
         Tokens outside the text have probability 0.
         """
@@ -109,11 +110,11 @@ class FindAnswer(Prediction):
 
 @dataclass(frozen=True)
 class AnswerSpan:
-    """A span of the text that answers the question; start and end are None for "no answer".
+    """A span of the text that answers the question.
 
     Attributes:
-        start, end: character offsets in the text.
-        probability: the probability of its first token as a start times that of its last token as an end.
+        start, end: character offsets in the text; None for "no answer".
+        probability: the start probability of its first token times the end probability of its last token.
     """
 
     start: int | None
@@ -121,7 +122,7 @@ class AnswerSpan:
     probability: float
 
 
-# Offsets that stand for "no answer" among the candidates.
+# Offsets that represent "no answer" among the candidates.
 _NO_ANSWER = {"start": [-1], "end": [-1]}
 
 

@@ -21,7 +21,7 @@ from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledT
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 TAGS = "tags"
-"""The label type of tagged words; the types of labeled texts are in `text.labeled_texts`."""
+"""The label type of tagged words. `text.labeled_texts` has the label types of texts."""
 
 _LABEL_TYPES = {
     "single_label_classification": CLASSES,
@@ -35,10 +35,10 @@ class HeadPredictions:
     """The logits of a head for texts or for words.
 
     Attributes:
-        logits: [unit, label]; a unit is a text or a word.
+        logits: outputs of the head, [unit, label]; a unit is a text or a word.
         texts: index of the text of each unit, [unit].
         words: index of each word in its text, from 0; 0 if units are texts, [unit].
-        dropped: the number of truncated tokens, over all texts.
+        dropped: total number of truncated tokens in all texts.
     """
 
     logits: Array
@@ -48,10 +48,10 @@ class HeadPredictions:
 
 
 def label_type(checkpoint: Checkpoint) -> str:
-    """Return the type of labels that a checkpoint predicts: "classes", "several", "number" or "tags".
+    """Return the label type that a checkpoint predicts: "classes", "several", "number" or "tags".
 
     Raises:
-        UnavailableError: the checkpoint has no head for texts or words, or one with several numbers per text.
+        UnavailableError: the checkpoint has no classification head, or it predicts several numbers per text.
     """
     if TOKEN_CLASSIFICATION in checkpoint.outputs and TEXT_CLASSIFICATION not in checkpoint.outputs:
         return TAGS
@@ -114,7 +114,7 @@ def predict_words(
     Truncated words and words without any token are omitted.
 
     Raises:
-        TextError, UnavailableError: as `predict_texts`.
+        TextError, UnavailableError: see `predict_texts`.
     """
     encodings = encode_texts(
         checkpoint, [(sentence.line, sentence.text, None) for sentence in sentences], truncate
@@ -141,7 +141,7 @@ def predict_words(
 
 
 def _first_tokens(encoding: Encoding, sentence: TaggedSentence) -> list[int | None]:
-    """Return the position of the first token that overlaps each word, or None."""
+    """Return, for each word, the position of the first token that overlaps it, or None."""
     tokens = [token for token in encoding.tokens if token.start is not None and token.end is not None]
     positions: list[int | None] = []
     index = 0
@@ -157,7 +157,7 @@ def _first_tokens(encoding: Encoding, sentence: TaggedSentence) -> list[int | No
 def _logits(
     checkpoint: Checkpoint, output: OutputHead, encodings: Sequence[Encoding], progress: Progress
 ) -> Iterator[tuple[int, Array]]:
-    """Yield the index of each text and its logits, [label] or [token, label]; texts are read in batches."""
+    """Yield the index of each text and its logits, [label] or [token, label], batch by batch."""
     done = 0
     progress(done, len(encodings))
     for group in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):

@@ -20,7 +20,7 @@ from bert_probe.model.outputs import output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 OUTSIDE = "O"
-"""The label of tokens outside of any entity in BIO schemes (Ramshaw and Marcus 1995)."""
+"""The label of tokens outside all entities in BIO schemes (Ramshaw and Marcus 1995)."""
 
 AGGREGATIONS: Mapping[str, str] = {
     "none": "One label per token.",
@@ -56,7 +56,7 @@ class LabelTokens(Prediction):
 
         Raises:
             UnavailableError: the checkpoint has no token-classification head.
-            TextError: the trace has a pair.
+            TextError: the trace contains a text pair.
         """
         checkpoint = trace.checkpoint
         output = output_head(checkpoint, TOKEN_CLASSIFICATION)
@@ -87,8 +87,8 @@ class LabeledSpan:
 
     Attributes:
         start, end: character offsets in the text.
-        label: from the checkpoint; without B- and I- if tokens were merged.
-        probability: the probability of the label, or its mean over the merged tokens.
+        label: a label of the checkpoint, without its B- or I- prefix if tokens were merged.
+        probability: probability of the label, or its mean over the merged tokens.
     """
 
     start: int
@@ -116,7 +116,7 @@ def _continues_word(checkpoint: Checkpoint, trace: Trace, spans: Sequence[tuple[
     """Return whether each token continues the previous word, by the rule of the `transformers` pipeline.
 
     If the vocabulary has a continuation prefix (##ing), a token that is longer than its text continues a
-    word; otherwise a token without a space before it does.
+    word. In other vocabularies, a token without a space before it continues a word.
     """
     tokenizer, text = checkpoint.tokenizer, trace.encoding.text
     has_prefix = bool(getattr(tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None))

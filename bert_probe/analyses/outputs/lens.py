@@ -1,4 +1,4 @@
-"""The logit lens: what a trained head predicts from the vectors of each layer."""
+"""The logit lens: what the model's output head predicts from the vectors of each layer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bert_probe.model.outputs import OutputHead, as_tensor, missing_head_message
 from bert_probe.model.trace import Array, Trace, read_only
 
 TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
-"""Tasks whose heads can read any layer, in order of preference."""
+"""Tasks whose heads can be applied to any layer, in order of preference."""
 
 CAVEAT = (
     "The head was trained on the last layer only. Its predictions for earlier layers show how close their "
@@ -38,19 +38,18 @@ CAVEAT = (
 
 @question("lens")
 class Lens(Question):
-    """What the model's own output head predicts from the vectors of each layer: the logit lens,
-    nostalgebraist 2020.
+    """The logit lens: what the model's own output head predicts from the vectors of each layer.
 
-    For the last layer this is exactly the model's prediction. If the model applies a norm after its last
-    layer, that norm is applied to every layer.
+    nostalgebraist 2020. For the last layer this is exactly the model's prediction. If the model applies a
+    norm after its last layer, that norm is applied to every layer.
 
     Attributes:
-        task: the output head; None for the first of `TASKS` that the checkpoint has.
-        top: the maximum number of words or labels.
+        task: task of the output head; None for the first of `TASKS` that the checkpoint has.
+        top: maximum number of words or labels.
         targets: restrict predictions at masks to these words; see `FillMask`.
-        mask: a token whose word is masked, in addition to the masks in the text.
-        tuned: the file of a tuned lens (see `TuneLens`), applied to each layer but the last, at masks.
-        show: "answers", a row per word or label; or "entropy", a row per layer and token.
+        mask: position or name of a word to mask, in addition to the masks in the text.
+        tuned: file of a tuned lens (see `TuneLens`), which is applied at masks to every layer but the last.
+        show: the table to return: "answers" has a row per word or label, "entropy" one per layer and token.
     """
 
     inputs = OneTrace()
@@ -69,17 +68,17 @@ class Lens(Question):
         default="answers",
         key="lens_show",
         display_only=True,
-        about="The table.",
+        about="Table to show.",
     )
 
     def of(self, trace: Trace) -> LensResult:
         """Apply the head to every layer: at the masks of a text, or at all tokens if it has none.
 
         Raises:
-            UnavailableError: the checkpoint has no such head or no access to its layers, or the trace has no
-                model.
-            SelectionError: a word that is not in the text; targets, a mask or a tuned lens for a
-                classification head; a tuned lens for a text without masks.
+            UnavailableError: the checkpoint has no such head, gives no access to its layers, or the trace has
+                no model.
+            SelectionError: the word to mask is not in the text; targets, a mask or a tuned lens are given for
+                a classification head; or a tuned lens is given for a text without masks.
             WeightsError: the file is not a tuned lens of this checkpoint.
         """
         output = _output(trace.checkpoint, self.task)
@@ -147,17 +146,17 @@ class LensResult(Result):
     """The predictions for each layer. Arrays are [layer + 1, place, answer]; row 0 is the embeddings.
 
     Attributes:
-        task: of the output head.
-        read: the trace of the text with its masks.
-        places: the tokens at which the head predicts; empty for text classification, whose arrays have one
-            place.
-        names: words or labels of ``ids``.
+        task: task of the output head.
+        read: the trace of the masked text.
+        places: the tokens at which the head predicts; empty for text classification, where the size of
+            ``place`` is 1.
+        names: the words or labels of ``ids``.
         ids: vocabulary ids of words, or label indices.
         ranks: ranks among all words or labels, from 1.
         logits: outputs of the head.
-        probabilities: as in the head's own prediction, float64; NaN for regression.
-        entropy: of the probabilities over all words or labels, in bits, [layer + 1, place]; NaN if they do
-            not sum to 1.
+        probabilities: softmax or sigmoid of the logits, as for the last layer, float64; NaN for regression.
+        entropy: entropy of the probabilities over all words or labels, in bits, [layer + 1, place]; NaN if
+            they do not sum to 1.
         tuned: digest, losses and verdict of the tuned lens; empty for the logit lens.
     """
 
@@ -184,7 +183,7 @@ class LensResult(Result):
 
     @property
     def settled(self) -> Array:
-        """The first layer from which on the top prediction is that of the last layer, [place]."""
+        """The first layer from which the top prediction stays that of the last layer, [place]."""
         same = self.ids[:, :, 0] == self.ids[-1, :, 0]
         # Count the agreeing layers backwards from the last one, up to the first that differs.
         agreeing = np.cumprod(same[::-1], axis=0).sum(axis=0)
@@ -202,8 +201,9 @@ class LensResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return the table that the question selects.
 
-        "answers": layer, position, rank, token, probability for words; layer, position (of tokens), rank,
-        label, probability, logit for labels. "entropy": layer, position, token, entropy_bits.
+        Columns of "answers": layer, position, rank, token, probability for words; layer, position, rank,
+        label, probability, logit for labels. Columns of "entropy": layer, position, token, entropy_bits. Text
+        classification has no position and no token.
         """
         layers, places, count = self.ids.shape
         repeats = 1 if self.question.show == "entropy" else count
@@ -235,8 +235,10 @@ def _output(checkpoint: Checkpoint, task: str | None) -> OutputHead:
 
 
 def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
-    """Return the masks, or all tokens if there are none; all tokens for token labels, no tokens for
-    text classes.
+    """Return the tokens at which the head predicts.
+
+    For masked-word prediction these are the masks, or all tokens if the text has no mask; for token
+    classification, all tokens; for text classification, none.
     """
     if output.task == TEXT_CLASSIFICATION:
         return ()
@@ -247,7 +249,7 @@ def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
 def _by_layer(
     read: Trace, output: OutputHead, positions: Sequence[int], lens: TuneLensResult | None
 ) -> Iterator[Array]:
-    """Yield the logits for each layer, [place, word or label]; the last are the model's own."""
+    """Yield the logits for each layer, [place, word or label]; for the last layer, the model's own logits."""
     with torch.inference_mode(), read.checkpoint.running() as model:
         passed = record_forward_pass(read)
         passed.check_pooler()

@@ -1,6 +1,4 @@
-"""Training of a tuned lens: hidden states at masks, and one affine map per layer towards the model's
-prediction.
-"""
+"""Training of a tuned lens: one affine map per layer, fitted at masks to the model's prediction."""
 
 from __future__ import annotations
 
@@ -22,17 +20,17 @@ from bert_probe.model.trace import Array
 from bert_probe.text.formats import ValidationErrors
 
 MASKED_SHARE = 0.15
-"""Share of a line's tokens that are masked at a time, as in BERT's training (Devlin et al. 2019)."""
+"""Share of a line's tokens that are masked together, as in BERT's training (Devlin et al. 2019)."""
 PASSES = 4
-"""How often each line is read, each time with other masks, to get more training data from few lines."""
+"""Number of times each line is used, each time with different masks, to get more data from few lines."""
 BATCH_SIZE = 64
-"""Masked words per training step."""
+"""Number of masked words per training step."""
 LEARNING_RATE = 1.0
 """Initial learning rate of Adam (Kingma and Ba 2015), divided by the hidden size; decays linearly to 0."""
 GROUP_TOKENS = 2048
-"""Maximum number of tokens in a forward pass, with padding; hidden states of all layers are in memory."""
+"""Maximum number of padded tokens in a forward pass, which keeps the hidden states of all layers."""
 MAX_BYTES = 2_000_000_000
-"""Maximum size of the hidden states to train on."""
+"""Maximum size of the hidden states to train on, in bytes."""
 
 OnStep = Callable[[], None]
 """Called after each step of the work."""
@@ -56,7 +54,7 @@ class MaskTargets:
         """Return the selected masks.
 
         Args:
-            selected: bool [mask].
+            selected: whether each mask is selected, bool [mask].
         """
         inputs = {name: values[selected] for name, values in self.inputs.items()}
         return MaskTargets(self.states[:, selected], inputs, self.lines[selected])
@@ -83,8 +81,9 @@ class MaskedLines:
 
 
 def mask_lines(checkpoint: Checkpoint, lines: Sequence[ModelInputs], seed: int) -> MaskedLines:
-    """Mask `MASKED_SHARE` of the tokens of each line, at least one; special and unknown tokens are never
-    masked.
+    """Mask `MASKED_SHARE` of the tokens of each line, at least one.
+
+    Special and unknown tokens are never masked. Each line is masked `PASSES` times.
 
     Raises:
         EmptyTextError: no line has a token that can be masked.
@@ -121,7 +120,7 @@ def encode_lines(
     """Return the model inputs of numbered lines.
 
     Raises:
-        InvalidFileError: lines that cannot be encoded; the message names all of them.
+        InvalidFileError: one or more lines cannot be encoded; the message names all of them.
     """
     inputs, errors = [], ValidationErrors("The list")
     for number, line in lines:
@@ -180,12 +179,12 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
 
 
 class WordHead:
-    """The model's own masked-language-modeling head, applied to vectors that belong to no single text.
+    """The model's own masked-language-modeling head, applied to vectors from different texts.
 
     Calls must be made within `Checkpoint.running`.
 
     Args:
-        passed: the forward pass of any text; provides the norm after the layers, if there is one.
+        passed: the forward pass of any text, which provides the norm after the last layer, if there is one.
     """
 
     def __init__(self, output: OutputHead, passed: ForwardPass) -> None:
@@ -201,7 +200,7 @@ class WordHead:
         """Return the logits of all words, [mask, word], in `dtype`.
 
         Args:
-            states: [mask, hidden].
+            states: vectors at the masks, [mask, hidden].
             inputs: model inputs at the masks, name → [mask].
             last: whether `states` are last hidden states, to which the norm has already been applied.
         """
@@ -217,8 +216,11 @@ class WordHead:
 
 
 def divergence(answer: torch.Tensor, lens: torch.Tensor) -> torch.Tensor:
-    """Return the Kullback-Leibler divergence Σ p log(p / q) in nats, [mask], from log p and log q,
-    [mask, word].
+    """Return the Kullback-Leibler divergence Σ p log(p / q) in nats, [mask].
+
+    Args:
+        answer: log p, [mask, word].
+        lens: log q, [mask, word].
     """
     return F.kl_div(lens, answer, reduction="none", log_target=True).sum(dim=-1)
 
@@ -226,8 +228,8 @@ def divergence(answer: torch.Tensor, lens: torch.Tensor) -> torch.Tensor:
 class _AffineMap:
     """The map h + s (A x + b), where x is h standardized by feature and s is the root mean square of h.
 
-    Standardization makes one learning rate suit every layer and family, whatever the norms of their vectors.
-    A and b start at 0, so the map starts as the identity.
+    Because of the standardization, one learning rate suits all layers and models, even if the norms of their
+    vectors differ. A and b start at 0, so the map starts as the identity.
     """
 
     def __init__(self, states: torch.Tensor) -> None:
@@ -258,7 +260,7 @@ def train_maps(
 ) -> tuple[Array, Array]:
     """Return the weights and biases of all layers but the last, [layer, hidden, hidden] and [layer, hidden].
 
-    Each step lowers, for every layer, the mean divergence of the lens prediction from the last layer's.
+    Each step lowers, for every layer, the mean divergence of the lens's prediction from the last layer's.
     """
     maps = [_AffineMap(head.tensor(states)) for states in targets.states[:-1]]
     last = head.tensor(targets.states[-1])
@@ -275,10 +277,10 @@ def train_maps(
             answer = head(last[rows], row_inputs, last=True).softmax(dim=-1)
         for affine in maps:
             logits = head(affine.on(rows), row_inputs)
-            # The gradient of the divergence in closed form: autograd would allocate more arrays as wide as
-            # the vocabulary.
+            # The gradient of the divergence is computed in closed form, because autograd would allocate more
+            # arrays as wide as the vocabulary.
             gradient = (logits.detach().softmax(dim=-1) - answer) / len(rows)
-            # Gradients of the map only: those of the model's weights are not needed.
+            # Only the gradients of the map are needed, not those of the model's weights.
             affine.weight.grad, affine.bias.grad = torch.autograd.grad(
                 logits, (affine.weight, affine.bias), gradient
             )
@@ -289,7 +291,7 @@ def train_maps(
 
 
 def _step_rows(count: int, steps: int, seed: int) -> Array:
-    """Return the masks of each step, [step, mask]: all in random order, then all again in another order."""
+    """Return the masks of each training step, [step, mask]. All masks are shuffled again in each epoch."""
     random = np.random.default_rng(seed)
     size = min(BATCH_SIZE, count)
     rounds = [random.permutation(count) for _ in range(math.ceil(steps * size / count))]
@@ -299,8 +301,9 @@ def _step_rows(count: int, steps: int, seed: int) -> Array:
 def measure_losses(
     head: WordHead, targets: MaskTargets, weights: Array, biases: Array, on_step: OnStep
 ) -> Array:
-    """Return the mean divergence from the last layer's prediction in bits, float64 [logit or tuned
-    lens, layer].
+    """Return each layer's mean divergence from the last layer's prediction in bits, float64 [2, layer].
+
+    Row 0 is the logit lens, row 1 the tuned lens.
     """
     losses = np.zeros((2, len(weights)))
     with torch.inference_mode():

@@ -33,7 +33,7 @@ class NextSentence(Prediction):
 
         Raises:
             UnavailableError: the checkpoint has no next-sentence head.
-            TextError: the trace has no pair.
+            TextError: the trace has no second text.
         """
         output = output_head(trace.checkpoint, NEXT_SENTENCE_PREDICTION)
         if trace.encoding.pair is None:
@@ -46,7 +46,7 @@ class NextSentence(Prediction):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NextSentenceResult(PredictionResult):
-    """Whether the second text follows. Arrays are in the order of `FOLLOWS`.
+    """The probability that the second text follows the first. Arrays are in the order of `FOLLOWS`.
 
     Attributes:
         logits: outputs of the head.
@@ -62,5 +62,5 @@ class NextSentenceResult(PredictionResult):
             raise ShapeError(f"logits have shape {self.logits.shape}; [next, not next] is needed.")
 
     def frame(self) -> pd.DataFrame:
-        """Return two rows: label, probability, logit."""
+        """Return one row per label: label, probability, logit."""
         return pd.DataFrame({"label": list(FOLLOWS), "probability": self.probabilities, "logit": self.logits})

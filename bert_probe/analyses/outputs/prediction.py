@@ -17,8 +17,9 @@ CERTAINTY = (
 
 
 class Prediction(Question):
-    """Base class of the questions that a trained head answers. They share one command, which selects
-    the task.
+    """Base class of the questions that a trained head answers.
+
+    They share one command, whose option ``--task`` selects the question.
     """
 
     task: ClassVar[str]
@@ -29,11 +30,11 @@ class Prediction(Question):
 
 
 class PredictionResult(Result):
-    """Base class of the predictions."""
+    """Base class of the results of a `Prediction`."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that a reader of the table should know."""
+        """Sentences about the result to show with its table."""
         return ()
 
 

@@ -24,7 +24,7 @@ OUTSIDE = "O"
 def wilson_interval(correct: int, count: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of a proportion; Wilson 1927.
 
-    The interval stays within 0 and 1, and is not empty if all or none are correct.
+    The interval stays within 0 and 1, and has a positive width even if all or no predictions are correct.
     """
     share, correction = correct / count, Z_95**2 / count
     middle = (share + correction / 2) / (1 + correction)
@@ -90,8 +90,10 @@ def score_numbers(true: Array, predicted: Array) -> dict[str, float]:
 
 
 def score_tags(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return the measures of predicted tags, one list per sentence: accuracy by word, and for BIO tags
-    by entity.
+    """Return the accuracy over the words and, for BIO tags, precision, recall and F1 over the entities.
+
+    Args:
+        true, predicted: tags of the words, one list per sentence.
     """
     correct = sum(
         tag == predicted_tag
@@ -106,15 +108,16 @@ def score_tags(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 
 
 def is_bio(tags: Sequence[Sequence[str]]) -> bool:
-    """Return whether tags mark where entities begin (B-) and continue (I-): Ramshaw and Marcus 1995."""
+    """Return whether all tags but "O" begin with B- or I-, as in BIO schemes (Ramshaw and Marcus 1995)."""
     entity_tags = {tag for sentence in tags for tag in sentence} - {OUTSIDE}
     return bool(entity_tags) and all(tag.startswith(("B-", "I-")) for tag in entity_tags)
 
 
 def entity_report(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> pd.DataFrame:
-    """Return one row per entity type and a last one for all: label, precision, recall, f1, count.
+    """Return one row per entity type and a last row for all types: label, precision, recall, f1, count.
 
-    An entity is correct if its first word, last word and type are; entities are delimited as in conlleval.
+    An entity is correct if its first word, last word and type are correct. Entities are delimited as in
+    conlleval.
     """
     from seqeval.metrics import classification_report
 
@@ -131,7 +134,7 @@ def entity_report(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def class_report(true: Array, predicted: Array, labels: Sequence[str]) -> pd.DataFrame:
-    """Return one row per label: label, precision, recall, f1, and the number of true occurrences as count.
+    """Return one row per label: label, precision, recall, f1, count (number of true occurrences).
 
     Args:
         true, predicted: label indices, [text]; or bool [text, label].

@@ -28,7 +28,7 @@ SHOWN = "The cosine, or the contribution of each pair of tokens."
 
 @question(SENTENCE_SIMILARITY, command="predict")
 class SentenceSimilarity(Prediction):
-    """The cosine of the sentence vectors of two texts, each pooled as the checkpoint was trained.
+    """The cosine of the sentence vectors of two texts, with the pooling of the checkpoint's training.
 
     Attributes:
         show: the "cosine", or the "contributions" of each pair of tokens, one from each text.
@@ -51,7 +51,7 @@ class SentenceSimilarity(Prediction):
 
         Raises:
             UnavailableError: the checkpoint does not declare its pooling, or the pooling is not supported.
-            TextError: a trace has a pair.
+            TextError: a trace contains a text pair.
             SelectionError: the traces are from different models.
         """
         if not a.checkpoint.has_pooling:
@@ -65,9 +65,7 @@ class SentenceSimilarity(Prediction):
 
 
 def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:
-    """Return the trace of a text as the checkpoint was trained to read it: with its prompt and maximum
-    length.
-    """
+    """Return the trace of a text with the prompt and maximum length of the checkpoint's training."""
     encoding = trace.encoding
     if encoding.pair is not None:
         raise TextError("Similarity compares two separate texts. Trace each text on its own, not as a pair.")
@@ -102,8 +100,8 @@ class SentenceSimilarityResult(PredictionResult):
 
     Attributes:
         a, b: the traces that were pooled.
-        recipe: how token vectors were pooled into a sentence vector.
-        cosine: -1 to 1; NaN if a vector is zero.
+        recipe: pooling of token vectors into a sentence vector.
+        cosine: cosine of the sentence vectors, -1 to 1; NaN if a vector is zero.
     """
 
     question: SentenceSimilarity
@@ -114,7 +112,7 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def adds_up(self) -> bool:
-        """Whether the cosine is a sum over pairs of tokens, which is so for mean pooling."""
+        """Whether the cosine is a sum over token pairs, which holds for mean pooling only."""
         return self.recipe.modes == ("mean",)
 
     @property
@@ -139,7 +137,7 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def percent(self) -> Array:
-        """The contributions times 100, which fit in a heatmap cell with two decimals."""
+        """The contributions times 100, so that they fit into a heatmap cell with two decimals."""
         return read_only(100 * self.contributions)
 
     @property
@@ -160,9 +158,7 @@ class SentenceSimilarityResult(PredictionResult):
         return {"pooling": self.recipe.about, "cosine": self.cosine}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row with the cosine; for contributions a row per token of a and a column per token
-        of b.
-        """
+        """Return one row with the cosine, or a matrix of the contributions, [token of a, token of b]."""
         if self.question.show == "contributions":
             return frames.matrix(self.contributions, self.a.tokens, self.b.tokens)
         return pd.DataFrame({"cosine": [self.cosine]})

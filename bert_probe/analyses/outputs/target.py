@@ -1,4 +1,4 @@
-"""The number that an attribution explains: one value of a model's output, for a text and its variants."""
+"""The target output that an attribution explains: one output value, for a text and its variants."""
 
 from __future__ import annotations
 
@@ -34,23 +34,24 @@ from bert_probe.model.trace import Array, Trace
 ReadOutput = Callable[
     [Mapping[str, torch.Tensor], torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], torch.Tensor
 ]
-"""Function from inputs [row, token], last hidden states [row, token, hidden], pooler outputs [row,
-hidden] or None, attention mask [row, token] (1 for tokens, 0 for padding) and positions [row, position]
-to values, [row].
+"""Function that reads the target value of each row from a model's outputs, [row].
+
+Its arguments are model inputs [row, token], last hidden states [row, token, hidden], pooler outputs [row,
+hidden] or None, attention mask [row, token] (1 for tokens, 0 for padding), and positions [row, position].
 """
 
 
 @dataclass(frozen=True, eq=False)
 class TargetOutput:
-    """One number of a model's output for a text, such as the logit of a class.
+    """One output value of a model for a text, such as the logit of a class.
 
     Attributes:
-        trace: the text as the model reads it, which may have a mask that the original text does not have.
-        task: the task of the output head.
-        name: description for people, such as "logit of positive".
-        target: which number of the output, as in the question; "" if there is only one.
-        places: token positions from which it is read; empty if it is read from the whole text.
-        read: computes the number.
+        trace: trace of the text as the model reads it; it may have a mask that the original text lacks.
+        task: task of the output head.
+        name: description of the output, such as "logit of positive".
+        target: the class, label, word or rank, as in the question; "" if the head has only one output.
+        places: token positions from which the value is read; empty if it is read from the whole text.
+        read: function that computes the value.
     """
 
     trace: Trace
@@ -63,7 +64,7 @@ class TargetOutput:
     def on(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the number for other vectors of this text, [row]; differentiable.
+        """Return the target value for other vectors of this text, [row]; differentiable.
 
         Args:
             inputs: model inputs, [1, token] or [row, token].
@@ -77,7 +78,7 @@ class TargetOutput:
         return self.read(expanded, states, pooled, mask, positions)
 
     def of(self, variants: Sequence[TextVariant], progress: Progress = no_progress) -> Array:
-        """Return the target output for each variant of the text, float64 [variant], computed in batches.
+        """Return the target value for each variant of the text, float64 [variant], computed in batches.
 
         Args:
             progress: called with the number of variants done and the total.
@@ -113,7 +114,7 @@ class TargetOutput:
 
 @dataclass(frozen=True, eq=False)
 class TextVariant:
-    """A changed text, and the token positions from which the output is read."""
+    """A changed text, and the token positions from which the target value is read."""
 
     inputs: Encoding | ModelInputs
     places: tuple[int, ...]
@@ -124,7 +125,7 @@ REMOVALS = (REMOVED, MASKED)
 
 
 def remove_tokens(target: TargetOutput, positions: Sequence[int], how: str) -> TextVariant:
-    """Return the text without some tokens: left out ("removed"), or replaced by masks ("masked").
+    """Return the text with some tokens left out (``how`` is "removed") or replaced by masks ("masked").
 
     Raises:
         UnavailableError: `how` is "masked" and the tokenizer has no mask token.
@@ -163,17 +164,17 @@ def select_output(
     target: str | None = None,
     token_position: int | None = None,
 ) -> TargetOutput:
-    """Select one number of a model's output for a text.
+    """Select one output value of a model for a text.
 
     Args:
         other: the second text, for sentence similarity.
         task: one of the checkpoint's tasks; the first by default.
         target: a class, label or word, or the rank of an answer span; the most probable by default.
-        token_position: a token position: the word to mask, or the token whose label is explained.
+        token_position: position of the word to mask, or of the token whose label is explained.
 
     Raises:
         UnavailableError: the checkpoint has no head for the task.
-        SelectionError: there is no such target, or the task takes none.
+        SelectionError: the target does not exist, or the task takes no target.
         TextError: the second text is missing or not allowed.
     """
     checkpoint = trace.checkpoint
@@ -224,7 +225,7 @@ def _next_sentence_output(
 def _word_output(
     trace: Trace, output: OutputHead, target_word: str | None, token_position: int | None
 ) -> TargetOutput:
-    """Select the logit of a word at a mask: the first of the text, or one that replaces a word."""
+    """Select the logit of a word at a mask: the first mask of the text, or a mask that replaces a word."""
     checkpoint = trace.checkpoint
     mask, to_hide = (
         mask_id(checkpoint),
@@ -234,7 +235,7 @@ def _word_output(
     masks = [token.position for token in masked_trace.tokens if token.id == mask]
     if not masks:
         raise TextError("The text has no mask and no word that can be masked. Add a mask or a word.")
-    # Masks of the text that precede the masked word still precede it.
+    # The new mask comes after all masks that precede the masked word in the original text.
     before = sum(token.id == mask for token in trace.tokens[:to_hide]) if to_hide is not None else 0
     position = masks[before] if to_hide is not None or token_position is None else token_position
     logits = output.logits(masked_trace, [position])[0]
@@ -300,7 +301,7 @@ _OUTPUTS: Mapping[str, Callable[[Trace, OutputHead, str | None, int | None], Tar
 def _similarity_output(
     trace: Trace, other: Trace | None, target: str | None, token_position: int | None
 ) -> TargetOutput:
-    """Select the cosine with another text, whose vector is constant."""
+    """Select the cosine with another text, whose sentence vector is held constant."""
     _check_no_position(token_position, SENTENCE_SIMILARITY)
     if target is not None:
         raise SelectionError(
@@ -326,12 +327,12 @@ def _similarity_output(
 
 
 def _read_fn(output: OutputHead, select: Callable[[torch.Tensor], torch.Tensor]) -> ReadOutput:
-    """Return a function that reads one number of a head's output.
+    """Return a function that reads one value of a head's output.
 
-    If positions are given, the head, which must treat tokens independently, is applied to these tokens only.
+    If positions are given, the head is applied to these tokens only. It must treat tokens independently.
 
     Args:
-        select: selects the number, from logits [row, …] to [row].
+        select: function that selects the value, from logits [row, …] to [row].
     """
 
     def read(
@@ -364,5 +365,5 @@ def _check_no_position(token_position: int | None, task: str) -> None:
 
 
 def format_labels(labels: Sequence[str]) -> str:
-    """Return the first ten labels for a message; a head may have thousands."""
+    """Return up to ten labels for a message, because a head may have thousands."""
     return ", ".join(labels[:10]) + (", …" if len(labels) > 10 else "")

@@ -56,14 +56,14 @@ class TuneLens(Question):
     """Train a tuned lens for masked words; Belrose et al. 2023.
 
     Before the model's head reads the vector h of a layer, the lens maps it to h + A h + b. A and b start at
-    0, so the lens starts as the logit lens; training lowers the Kullback-Leibler divergence of the head's
-    prediction from its prediction for the last layer, which is not mapped. The paper trains at all tokens
-    because its models predict the next word at each of them; a masked-language model predicts words at masks
-    only, so the lens is trained and used at masks.
+    0, so the lens starts as the logit lens. Training lowers the Kullback-Leibler divergence of the head's
+    prediction from its prediction for the last layer, which is not mapped. The paper trains at all tokens,
+    because its models predict the next word at every token. Masked-language models predict words only at
+    masks, so this lens is trained and used at masks.
 
     Attributes:
-        steps: training steps.
-        seed: random seed of the masks, the order of the steps, and the held-out lines.
+        steps: number of training steps.
+        seed: random seed of the masks, the order of the training data, and the held-out lines.
         held_out: share of the lines held out for evaluation.
     """
 
@@ -101,11 +101,11 @@ class TuneLens(Question):
             progress: called with the number of steps done and the total.
 
         Raises:
-            UnavailableError: the checkpoint has no masked-language-modeling head, mask token or access to its
-                layers, or its hidden states are not finite.
-            EmptyTextError, TextError: fewer than two lines, or lines that cannot be encoded; the message
+            UnavailableError: the checkpoint has no masked-language-modeling head or no mask token, gives no
+                access to its layers, or its hidden states are not finite.
+            EmptyTextError, TextError: there are fewer than two lines, or lines cannot be encoded; the message
                 names all of them.
-            OutOfMemoryError: there is not enough memory for so many lines.
+            OutOfMemoryError: there is not enough memory for this many lines.
         """
         checkpoint = checkpoint.snapshot()
         output = output_head(checkpoint, FILL_MASK)
@@ -113,7 +113,7 @@ class TuneLens(Question):
         lines = with_line_numbers(sentences, "line")
         progress(0, 0)
         inputs = encode_lines(checkpoint, lines, truncate)
-        # Without duplicates: otherwise a line could be both trained on and held out.
+        # Remove duplicates, because a line could otherwise be both trained on and held out.
         texts = [*dict(zip((line for _, line in lines), inputs, strict=True)).values()]
         if len(texts) < 2:
             raise TextError(
@@ -209,7 +209,7 @@ class TuneLensResult(Result):
 
     @property
     def verdict(self) -> str:
-        """A sentence that says whether the lens is closer to the model's prediction than the logit lens."""
+        """A sentence on whether the lens is closer to the model's prediction than the logit lens."""
         words = f"{self.kept:,} held-out masked words"
         if not self.worse:
             return f"On {words}, it is closer to the model's prediction than the logit lens at all layers."
@@ -233,7 +233,7 @@ class TuneLensResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The losses and the numbers of masked words."""
+        """The losses, and the numbers of masked words used for training and evaluation."""
         return {
             "plain_loss_bits": self.logit_lens.tolist(),
             "tuned_loss_bits": self.tuned.tolist(),
@@ -241,9 +241,7 @@ class TuneLensResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per layer but the last: layer, plain_loss_bits, tuned_loss_bits, on held-out
-        lines.
-        """
+        """Return one row per layer but the last: layer, plain_loss_bits (logit lens), tuned_loss_bits."""
         layers = np.arange(len(self.logit_lens))
         return pd.DataFrame(
             {"layer": layers, "plain_loss_bits": self.logit_lens, "tuned_loss_bits": self.tuned}
@@ -252,7 +250,8 @@ class TuneLensResult(Result):
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
         """Save the lens itself if the suffix is .safetensors, else the table; see `Result.save`.
 
-        The .safetensors file includes the provenance; a .json file next to it has the same for people.
+        The .safetensors file includes the provenance. A .json file next to it has the same provenance in
+        readable form.
         """
         path = Path(path)
         if path.suffix.lower() != SUFFIX:
@@ -277,7 +276,7 @@ def load_lens(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:
     """Load a lens from a file.
 
     Raises:
-        WeightsError: there is no such file, or it is not a lens, is damaged, or was trained for another
+        WeightsError: the file does not exist, is not a lens, is damaged, or was trained for another
             checkpoint.
     """
     path = Path(file)
@@ -299,7 +298,7 @@ def load_lens(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:
 
 
 def _record(path: Path, text: str | None) -> dict[str, Any]:
-    """Return the provenance in a file's metadata."""
+    """Return the provenance from the metadata of a lens file."""
     try:
         record = strict_json.loads(text or "")
     except (ValueError, RecursionError):
@@ -356,10 +355,10 @@ def _lens(record: dict[str, Any], arrays: dict[str, Array]) -> TuneLensResult:
 
 
 def lens_folder(checkpoint: Checkpoint) -> Path:
-    """Return the folder for the lenses of a checkpoint: its own if it is local and writable, else a data
-    folder.
+    """Return the folder for the lenses of a checkpoint.
 
-    Lenses are never saved to the Hub cache or to installed packages, which may be deleted at any time.
+    This is the checkpoint's own folder if it is local and writable, else a user data folder. Lenses are never
+    saved to the Hub cache or to installed packages, which may be deleted at any time.
     """
     description, folder = checkpoint.description, checkpoint.folder
     if description.origin == "local folder" and folder is not None and os.access(folder, os.W_OK):
@@ -370,7 +369,7 @@ def lens_folder(checkpoint: Checkpoint) -> Path:
 
 
 def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
-    """Save a lens in the default folder under a name with its digest, so that no two lenses share a file.
+    """Save a lens in the default folder. The file name contains its digest, so that names are unique.
 
     Raises:
         ExportError: the file cannot be written.
@@ -394,7 +393,7 @@ def lens_files(folder: Path) -> set[Path]:
 
 
 def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
-    """Return the most recently saved lens that fits the checkpoint, and its file; None if there is none."""
+    """Return the most recently saved lens for a checkpoint, and its file; None if there is no such lens."""
     for file in _newest_first(lens_folder(checkpoint)):
         try:
             return file, load_lens(file, checkpoint)

@@ -1,7 +1,7 @@
 """A linear probe: multinomial logistic regression, fitted quickly to many vectors.
 
 The loss is that of scikit-learn's LogisticRegression, Σ −log p(class) + ½ · penalty · |weights|², but the
-intercept is penalized too, so that no class is ever impossible.
+intercept is penalized too, so that classes without examples keep a positive probability.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOLERANCE = 2e-5
 """The fit ends when an iteration lowers the mean loss by less than this, in nats."""
 MAX_ITERATIONS = 200
 CACHE_LINE_FLOATS = 16
-"""Float32 numbers in a cache line."""
+"""Number of float32 values in a cache line."""
 MIN_RELATIVE_SPREAD = 1e-7
 """Dimensions whose standard deviation is less than this share of the largest one are treated as constant."""
 
@@ -35,15 +35,16 @@ OnStep = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class ProbeSpace:
-    """Coordinates in which a fit converges quickly, for any classes of the same vectors.
+    """A coordinate system in which probes of the same vectors converge quickly for any labels.
 
     Standardized vectors are rotated to their principal axes, and each axis is scaled so that the curvature of
     the loss is about 1. The penalty remains that of the standardized vectors.
 
     Attributes:
-        mean: of the vectors, [hidden].
-        turn: [hidden, hidden]; the coordinates are (vector − mean) @ turn, and a 1 for the intercept.
-        penalties: of a squared weight in each coordinate, [hidden + 1].
+        mean: mean of the vectors, [hidden].
+        turn: transformation matrix, [hidden, hidden]; the coordinates of a vector are (vector − mean) @ turn,
+            followed by a 1 for the intercept.
+        penalties: penalty on the squared weights of each coordinate, [hidden + 1].
     """
 
     mean: torch.Tensor
@@ -52,12 +53,12 @@ class ProbeSpace:
 
     @classmethod
     def of(cls, vectors: torch.Tensor, classes: int, penalty: float = PENALTY) -> ProbeSpace:
-        """Return the coordinates for vectors [row, hidden]."""
+        """Return the coordinate system for vectors [row, hidden]."""
         mean, spread = standardization(vectors)
         centered = vectors - mean
         covariance = (centered.T @ centered).double() / len(vectors) / torch.outer(spread, spread)
         variances, directions = torch.linalg.eigh(covariance)
-        # The curvature of the loss for equally probable classes, plus that of the penalty.
+        # The curvature of the loss for equally probable classes, plus the curvature of the penalty.
         curvature = variances.clamp(min=0) / classes + penalty / len(vectors)
         turn = directions / curvature.sqrt() / spread[:, None]
         penalties = penalty * torch.cat([1 / curvature, torch.ones(1, dtype=curvature.dtype)])
@@ -75,7 +76,7 @@ class ProbeSpace:
 
 
 def standardization(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and standard deviation of each dimension; infinite for constant dimensions."""
+    """Return mean and standard deviation of each dimension; the latter is infinite if it is constant."""
     mean = vectors.mean(dim=0)
     spread = (vectors - mean).std(dim=0, correction=0)
     # Do not scale up the rounding errors of constant dimensions.
@@ -94,7 +95,7 @@ def fit(
 
     Args:
         rows: vectors in a `ProbeSpace`, [row, coordinate].
-        classes: of each row, from 0.
+        classes: class index of each row, from 0.
         start: initial weights, such as those of a fit to fewer rows.
         on_step: called after each iteration; an exception that it raises ends the fit.
     """
@@ -141,9 +142,9 @@ class LinearFit:
     """A probe fitted to all rows, and the length of the online code for their classes.
 
     Attributes:
-        weights: [coordinate, class].
-        bits: length of the online code: the first block is coded uniformly, each other one by the probe
-            fitted to all blocks before it.
+        weights: weights of the probe, [coordinate, class].
+        bits: length of the online code in bits: the first block is coded uniformly, each later block with the
+            probe that is fitted to all blocks before it.
     """
 
     weights: Array
@@ -153,7 +154,7 @@ class LinearFit:
 def fit_online(
     rows: torch.Tensor, classes: torch.Tensor, count: int, space: ProbeSpace, on_step: OnStep
 ) -> LinearFit:
-    """Fit a probe to growing parts of the rows, in their order, and finally to all."""
+    """Fit probes to the first rows of each share in `BLOCKS`, the last one to all rows; see `LinearFit`."""
     ends = sorted({max(1, round(share * len(rows))) for share in BLOCKS})
     bits = ends[0] * np.log2(count)
     weights = np.zeros((rows.shape[1], count))

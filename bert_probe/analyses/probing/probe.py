@@ -28,7 +28,7 @@ from bert_probe.text.labeled_texts import LabeledTexts
 
 RESAMPLES = 1000
 MAX_LABELS = 500
-"""More labels than this suggest a column of text."""
+"""Maximum number of different labels; a column with more probably contains text."""
 LABEL_HELP = "Comment with the label of each sentence, such as genre; default: the tags of words."
 POOLING_HELP = "How tokens are pooled to a sentence vector.  [default: mean]"
 
@@ -41,16 +41,17 @@ class Probe(Question):
     of the most frequent tag of each word form, of a control task in which each form has a random tag (Hewitt
     and Liang 2019), and the length of an online code for the labels (Voita and Titov 2020).
 
-    Labels belong to the words of tagged sentences, or to the texts of a table. A text is its own word form,
-    so no control label of a held-out text can be predicted; see docs/methods.md.
+    Labels belong to the words of tagged sentences, or to the texts of a table. A text counts as its own word
+    form, so that no control label of a held-out text can be predicted; see docs/methods.md.
 
     Attributes:
-        label: comment with the labels of sentences, such as "genre"; None for the tags of words, or for a
-            table.
-        pooling: how tokens are pooled to the vector of a sentence or text, one of `POOLINGS`; words use the
+        label: name of the sentence comment with the labels, such as "genre"; None for the tags of words, or
+            for a table.
+        pooling: how tokens are pooled into the vector of a sentence or text, one of `POOLINGS`; words use the
             mean.
-        layers: from 0, the embeddings; None for all.
-        confidence: level of the interval, a percentile bootstrap over the held-out sentences.
+        layers: layer indices, where 0 is the embeddings; None for all.
+        confidence: confidence level of the accuracy's interval, a percentile bootstrap over the held-out
+            sentences.
         seed: random seed of the order of the data, the control task and the bootstrap.
     """
 
@@ -66,7 +67,7 @@ class Probe(Question):
     confidence: float = param(
         Number(0, 1, integer=False), default=0.95, about="Confidence level of the interval."
     )
-    seed: int = param(Number(0), default=0, about="Seed of the order, control task and bootstrap.")
+    seed: int = param(Number(0), default=0, about="Seed of the data order, control task and bootstrap.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,16 +91,18 @@ class Probe(Question):
             held_out: held-out data of the same type; None holds out a fifth of the data.
             truncate: truncate sentences that are too long instead of raising an error; truncated words are
                 ignored.
-            progress: called with the steps done and the total: batches that are encoded, and fits.
+            progress: called with the number of steps done and the total. A step is a forward pass of a batch,
+                or a fit.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded or has
-                no such label (the message names its line), only one label, or more than `MAX_LABELS`.
+            EmptyTextError, TooLongError, TextError: there is no sentence, a sentence cannot be encoded or has
+                no such label (the message names its line), or there are fewer than two different labels or
+                more than `MAX_LABELS`.
             SelectionError: the model has no such layer, the texts have no such comment, or a pooling is given
                 for words.
             OutOfMemoryError: the vectors of one layer do not fit in memory.
-            UnavailableError: the input has no first token for the pooling "cls", or an in-memory model
-                changed in the meantime.
+            UnavailableError: the model's input has no [CLS] token for the pooling "cls", or an in-memory
+                model changed in the meantime.
         """
         checkpoint = checkpoint.snapshot()
         self._check_labels(checkpoint, isinstance(data, LabeledTexts))
@@ -152,10 +155,10 @@ class _Rows:
     """Vectors and their labels.
 
     Attributes:
-        pooled: the pooled tokens.
-        labels: one per vector.
-        forms: word forms for the baseline; all the same for sentences.
-        kinds: units with a random label each in the control task: word forms, or whole texts.
+        pooled: the tokens that are pooled into each vector.
+        labels: label of each vector.
+        forms: word form of each vector, for the baseline; "" for sentences and texts.
+        kinds: unit of each vector that has one random label in the control task: a word form or a whole text.
         sentences: sentence index of each vector.
     """
 
@@ -168,12 +171,13 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """Labels as indices.
+    """A labeling task, with labels as indices.
 
     Attributes:
-        labels: those of the data, sorted.
-        data, held_out: label index of each vector; -1 for a label that the data do not have.
-        baseline: accuracy of the most frequent label of each form.
+        labels: labels of the training data, sorted.
+        data, held_out: label index of each training vector and of each held-out vector; -1 for a held-out
+            label that the training data do not have.
+        baseline: accuracy of predicting the most frequent label of each word form.
     """
 
     labels: tuple[str, ...]
@@ -243,15 +247,16 @@ def _task(data: _Rows, held_out: _Rows) -> _Task:
 
 
 def _most_common(counts: Counter[str]) -> str:
-    """Return the most frequent label; the alphabetical first of several."""
+    """Return the most frequent label; the alphabetically first one in a tie."""
     return min(counts, key=lambda label: (-counts[label], label))
 
 
 def _control(
     task: _Task, splits: Sequence[_Rows], rng: np.random.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a random label for each word form or text, from the distribution of the data: for data and
-    held-out data.
+    """Return the labels of the control task for the training vectors and for the held-out vectors.
+
+    Each word form or text has one random label, drawn from the distribution of the training labels.
     """
     units = sorted({unit for split in splits for unit in split.kinds})
     labels = rng.choice(task.data.numpy(), size=len(units))
@@ -262,13 +267,11 @@ def _control(
 
 @dataclass(frozen=True, eq=False)
 class _LayerFit:
-    """The probe of a layer: correctness of each held-out prediction, accuracy of the control task, code
-    length.
-    """
+    """The results of a layer's probe."""
 
-    right: Array
-    control: float
-    bits: float
+    right: Array  # whether each held-out prediction is correct, bool [vector]
+    control: float  # accuracy of the control task
+    bits: float  # length of the online code
 
 
 def _fit_layer(
@@ -293,9 +296,9 @@ def _fit_layer(
 def _interval(
     is_correct: Array, sentences: Array, confidence: float, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return a percentile bootstrap of each layer's accuracy, which resamples whole sentences.
+    """Return the ends of a percentile bootstrap interval of each layer's accuracy, [layer] each.
 
-    Words of a sentence are not independent.
+    Whole sentences are resampled, because the words of a sentence are not independent.
     """
     sentence_indices = np.unique(sentences, return_inverse=True)[1]
     sizes = np.bincount(sentence_indices).astype(np.float64)
@@ -314,13 +317,13 @@ class ProbeResult(Result):
     """Accuracy of the probes of each layer; all arrays are float64 [probed layer].
 
     Attributes:
-        layers: probed layers, from 0, the embeddings.
+        layers: probed layers; 0 is the embeddings.
         labels: the predicted labels.
-        counts: number of vectors for training, and of held-out ones.
+        counts: numbers of training vectors and of held-out vectors.
         accuracies: accuracy on held-out vectors.
-        low, high: bounds of its interval.
-        baseline: accuracy of the most frequent label of each word form; for sentences, of the most frequent
-            label.
+        low, high: bounds of the accuracy's confidence interval.
+        baseline: accuracy of predicting the most frequent label of each word form; for sentences, the most
+            frequent label.
         controls: accuracy of the control task.
         code_lengths: length of the online code for the training labels, in bits.
     """
@@ -376,8 +379,9 @@ class ProbeResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per layer: layer, accuracy, low, high, baseline, control, selectivity,
-        codelength.
+        """Return one row per layer.
+
+        Columns: layer, accuracy, low, high, baseline, control, selectivity, codelength.
         """
         return pd.DataFrame(
             {

@@ -1,6 +1,4 @@
-"""Syntactic relations in attention: which heads attend from a word to its syntactic head, or the other
-way.
-"""
+"""Syntactic relations in attention: which heads attend from a word to its syntactic head or vice versa."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.tagged_sentences import NO_UNIT, ROOT, AlignedWords, TaggedSentence, align_words
 
 BATCH_TOKENS = 2048
-"""Maximum number of tokens in a batch of traces, with padding."""
+"""Maximum number of padded tokens in a batch of traces."""
 DIRECTIONS = ("dependent to head", "head to dependent")
 UNIVERSAL_HELP = "Drop subtypes of relations: count nsubj:pass as nsubj."
 
@@ -34,9 +32,9 @@ UNIVERSAL_HELP = "Drop subtypes of relations: count nsubj:pass as nsubj."
 class Relations(Question):
     """How well attention heads find syntactic relations in a treebank; Clark et al. 2019, section 4.2.
 
-    A head's guess for a word is the other word with most of its attention. For each relation, the head and
-    direction with the highest accuracy in one file are evaluated on another, as is the fixed offset (previous
-    word, next but one, …) with the highest accuracy in the first.
+    An attention head predicts, for each word, the other word that receives most of its attention. For each
+    relation, the head and direction with the highest accuracy in one file are evaluated on another file. The
+    baseline is a fixed offset (previous word, next but one, …), which is selected and evaluated likewise.
 
     Attributes:
         universal: drop subtypes of relations, so that nsubj:pass counts as nsubj.
@@ -62,8 +60,9 @@ class Relations(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> RelationsResult:
-        """Measure how often each head finds each relation; special tokens and the word itself are never
-        guesses.
+        """Measure how often each attention head predicts each relation correctly.
+
+        Special tokens and the word itself are never predicted.
 
         Args:
             chosen: sentences for selecting head, direction and offset.
@@ -73,8 +72,8 @@ class Relations(Question):
             progress: called with the number of sentences done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded (the
-                message names its line), or a file without relations.
+            EmptyTextError, TooLongError, TextError: there is no sentence, a sentence cannot be encoded (the
+                message names its line), or the files have no relations in common.
             OutOfMemoryError: one batch does not fit in memory.
             UnavailableError: an in-memory model changed in the meantime.
         """
@@ -112,8 +111,8 @@ class _Pairs:
 
     Attributes:
         names: relation of each pair.
-        offsets: from word to head, in words.
-        dependents, heads: unit indices of both.
+        offsets: offset of the syntactic head from the word, in words.
+        dependents, heads: unit indices of the words and of their syntactic heads.
         words: alignment of words and units.
     """
 
@@ -143,10 +142,10 @@ def _pairs(sentence: TaggedSentence, encoding: Encoding, universal: bool) -> _Pa
 
 
 def _common_relations(files: Mapping[str, Sequence[_Pairs]]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the relations in both files, and those that only the second has.
+    """Return the relations that occur in both files, and those that occur only in the second.
 
     Raises:
-        TextError: a file has no relations, or they have none in common.
+        TextError: a file has no relations, or the files have none in common.
     """
     relations_by_file = {
         name: {relation for pair in pairs for relation in pair.names} for name, pairs in files.items()
@@ -170,7 +169,7 @@ def _count_matches(
     relations: Sequence[str],
     progress: Progress,
 ) -> list[_HeadCounts]:
-    """Run the model on each file and count how often each head finds each relation."""
+    """Run the model on each file and count how often each attention head predicts each relation correctly."""
     description = checkpoint.description
     total, done = sum(len(part.sentences) for part in encoded), 0
     counts = []
@@ -194,7 +193,7 @@ def _relation_name(relation: str, universal: bool) -> str:
 
 
 class _HeadCounts:
-    """Counts of correct guesses of heads and offsets, over the sentences of a file."""
+    """Counts of correct predictions by attention heads and by offsets, over the sentences of a file."""
 
     def __init__(self, relations: Sequence[str], layers: int, heads: int) -> None:
         self._place = {name: index for index, name in enumerate(relations)}
@@ -225,19 +224,20 @@ class _HeadCounts:
             np.add.at(self._right[:, :, layer], relations, is_correct.transpose(2, 0, 1))
 
     def best_offset(self, relation: int) -> int:
-        """Return the most frequent offset from word to head; of several the smallest, negative before
-        positive.
+        """Return the most frequent offset from word to syntactic head.
+
+        In a tie, it is the offset with the smallest absolute value, negative before positive.
         """
         counts = self._offsets[relation]
         return min(counts, key=lambda offset: (-counts[offset], abs(offset), offset))
 
     def at_offset(self, relation: int, offset: int) -> float:
-        """Return the share of the pairs with this offset."""
+        """Return the share of a relation's pairs that have this offset."""
         return self._offsets[relation].get(offset, 0) / int(self.count[relation])
 
 
 def _strongest(weights: Array, words: AlignedWords) -> Array:
-    """Return for each unit the other word with most of its attention, [head, unit]; -1 if there is none."""
+    """Return the word, other than itself, to which each unit attends most, [head, unit]; -1 for none."""
     merged = words.lens.merge(weights)
     are_words = np.zeros(merged.shape[-1], dtype=bool)
     are_words[words.units[words.units != NO_UNIT]] = True
@@ -253,12 +253,12 @@ class BestHead:
 
     Attributes:
         relation: name of the relation.
-        count: number of its pairs.
-        layer, head: from 0.
+        count: number of word pairs with the relation.
+        layer, head: indices from 0.
         direction: one of `DIRECTIONS`.
-        accuracy: share of the pairs in which the head's guess is correct.
+        accuracy: share of the pairs that the head predicts correctly, 0 to 1.
         offset: the best fixed offset, in words from the dependent.
-        offset_accuracy: its accuracy.
+        offset_accuracy: accuracy of this offset, 0 to 1.
     """
 
     relation: str
@@ -276,13 +276,13 @@ class RelationsResult(Result):
     """How well every head finds each relation.
 
     Attributes:
-        relations: those in both files, most frequent first.
-        counts: number of pairs in the reported file, [relation].
-        chosen, accuracies: accuracy of each head in the file for selection and in the one for reporting,
-            float64 [relation, direction, layer, head].
-        offsets: the best fixed offset of each relation in the first file.
-        offset_accuracies: their accuracy in the second, [relation].
-        left_out: relations that only the second file has.
+        relations: relations that occur in both files, most frequent first.
+        counts: number of word pairs in the file for reporting, [relation].
+        chosen, accuracies: accuracy of each attention head in the file for selection and in the file for
+            reporting, float64 [relation, direction, layer, head].
+        offsets: the best fixed offset of each relation in the file for selection.
+        offset_accuracies: accuracy of these offsets in the file for reporting, [relation].
+        left_out: relations that occur only in the file for reporting.
     """
 
     question: Relations
@@ -307,7 +307,7 @@ class RelationsResult(Result):
 
     @property
     def best(self) -> tuple[BestHead, ...]:
-        """The head of each relation with the highest accuracy in the first file; the first of several."""
+        """The best head of each relation, selected on the first file; the first of them in a tie."""
         return tuple(map(self._best, range(len(self.relations))))
 
     def in_direction(self, direction: int) -> Array:
@@ -331,7 +331,7 @@ class RelationsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Relations that the first file does not have."""
+        """Relations that occur only in the file for reporting."""
         return {"not_in_chosen": list(self.left_out)} if self.left_out else {}
 
     def frame(self) -> pd.DataFrame:
@@ -377,7 +377,7 @@ def find_examples(
     """Yield the occurrences of a relation, in the order of the file.
 
     Raises:
-        SelectionError: it does not occur.
+        SelectionError: the relation does not occur.
     """
     has_examples = False
     for index, sentence in enumerate(sentences):

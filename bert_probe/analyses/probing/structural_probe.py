@@ -32,7 +32,7 @@ from bert_probe.text.words import Unit, word_lens
 
 PUNCTUATION = "PUNCT"
 SENTENCE_LENGTHS = (5, 50)
-"""Minimum and maximum number of words of the sentences for Spearman's correlation, as in the paper."""
+"""Minimum and maximum number of words in the sentences for Spearman's correlation, as in the paper."""
 MAX_WORDS = 255
 """Maximum number of words in a sentence, so that distances fit in a byte."""
 
@@ -46,8 +46,8 @@ class StructuralProbe(Question):
     model uses.
 
     Attributes:
-        rank: of B; at most the size of the vectors.
-        layers: from 0, the embeddings; None for all.
+        rank: rank of B, at most the hidden size.
+        layers: layer indices, where 0 is the embeddings; None for all.
         seed: random seed of the initial B, of the split, and of the training order.
     """
 
@@ -62,7 +62,9 @@ class StructuralProbe(Question):
     layers: Sequence[int] | None = param(
         Indices(Index("layer", first=0)), default=None, about="Layers, from 0 for the embeddings."
     )
-    seed: int = param(Number(0), default=0, about="Seed of initial map, split and order.")
+    seed: int = param(
+        Number(0), default=0, about="Seed of the initial map, the split and the training order."
+    )
 
     def of(
         self,
@@ -74,18 +76,19 @@ class StructuralProbe(Question):
     ) -> StructuralProbeResult:
         """Train a probe on each layer and measure it on held-out sentences.
 
-        Words without tokens and sentences of more than `MAX_WORDS` words are ignored. A sentence with several
-        trees counts several times.
+        Words without tokens and sentences of more than `MAX_WORDS` words are ignored. If a sentence has
+        several trees, each of them counts.
 
         Args:
             held_out: held-out sentences; None holds out a fifth of the data.
             truncate: truncate sentences that are too long instead of raising an error; truncated words are
                 ignored.
-            progress: called with the steps done and the total: batches that are encoded, and epochs.
+            progress: called with the number of steps done and the total. A step is a forward pass of a batch,
+                or an epoch.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded (the
-                message names its line), or there are no trees.
+            EmptyTextError, TooLongError, TextError: there is no sentence, a sentence cannot be encoded (the
+                message names its line), or there are too few trees.
             SelectionError: the model has no such layer.
             OutOfMemoryError: the vectors of one layer do not fit in memory.
             UnavailableError: vectors are not finite, or an in-memory model changed in the meantime.
@@ -117,7 +120,7 @@ class StructuralProbe(Question):
                 raise UnavailableError(
                     f"Layer {layer} has vectors that are not finite for these sentences. Use float32."
                 )
-            # Seed per layer, so that a layer's probe does not depend on the other layers.
+            # Each layer has its own seed, so that its probe does not depend on the other layers.
             rng = np.random.default_rng([self.seed, layer])
             maps.append(train_map(rows[0], *batches, min(self.rank, rows[0].shape[1]), rng, steps.advance))
             scores.append(evaluation.score(maps[-1], rows[1].numpy()))
@@ -143,7 +146,7 @@ class _Trees:
     Attributes:
         pooled: the tokens, pooled into words.
         trees: the trees with at least two words.
-        left_out: number of sentences without such a tree.
+        left_out: number of sentences without such a tree, or with more than `MAX_WORDS` words.
     """
 
     pooled: vectors.PooledTokens
@@ -194,7 +197,7 @@ def _trees(name: str, texts: vectors.EncodedTexts) -> _Trees:
 
 
 def _trees_of_sentence(sentence: TaggedSentence, rows: Array, words: Array) -> Iterator[Tree]:
-    """Yield the trees of a sentence over words with vectors; at least two words each."""
+    """Yield the trees of a sentence that have at least two words with vectors."""
     steps = distances(sentence.heads)
     is_word = np.array([tag != PUNCTUATION for tag in sentence.tags])
     for root in [word for word, head in enumerate(sentence.heads) if head == ROOT]:
@@ -213,15 +216,16 @@ class StructuralProbeResult(Result):
     """How well each layer encodes trees; all arrays are float64 [probed layer].
 
     Attributes:
-        layers: probed layers, from 0, the embeddings.
-        counts: number of trees for training, for early stopping, and held out.
-        edges: edges of the held-out trees, without punctuation.
-        left_out: sentences without a tree of two words, or with more than `MAX_WORDS`.
+        layers: probed layers; 0 is the embeddings.
+        counts: numbers of trees for training, for early stopping, and held out.
+        edges: number of edges of the held-out trees, without punctuation.
+        left_out: number of sentences without a tree of two words, or with more than `MAX_WORDS` words.
         uuas: undirected unlabeled attachment score: share of the edges that are in the minimum spanning tree
             of the predicted distances.
         baseline: UUAS of joining each word with the next.
-        spearman: Spearman's correlation of predicted and true distances from a word to all others, averaged
-            over the words of sentences of one length, and then over lengths from 5 to 50; NaN without any.
+        spearman: Spearman's correlation between predicted and true distances from a word to all others. It
+            is averaged over the words of all sentences of the same length, and then over lengths from 5 to
+            50; NaN if there is no such sentence.
         maps: the trained maps, [rank, hidden] for each layer.
     """
 
@@ -243,17 +247,17 @@ class StructuralProbeResult(Result):
 
     @property
     def best(self) -> int:
-        """The layer with the highest UUAS; the first of several."""
+        """The layer with the highest UUAS; the first of them in a tie."""
         return self.layers[int(self.uuas.argmax())]
 
     def tree(self, trace: Trace, layer: int | None = None) -> PredictedTree:
-        """Predict the tree of a sentence; of a text pair, of its first text.
+        """Predict the tree of a sentence, or of the first text of a text pair.
 
-        Words are those of the tokenizer. Words without letters and digits are treated as punctuation and not
-        joined.
+        Words are split by the tokenizer. Words without letters and digits are treated as punctuation and left
+        out of the tree.
 
         Args:
-            layer: one of `layers`; None for the best.
+            layer: one of `layers`; None for the layer with the highest UUAS.
 
         Raises:
             SelectionError: the layer was not probed, or the trace is from another model.
@@ -287,7 +291,7 @@ class StructuralProbeResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Numbers of trees, edges and ignored sentences."""
+        """Numbers of trees, of edges and of ignored sentences."""
         training, validation, held_out = self.counts
         return {
             "trees": {"learned_from": training, "stopped_by": validation, "held_out": held_out},
@@ -312,11 +316,11 @@ class PredictedTree:
     """The tree that a probe predicts for a sentence.
 
     Attributes:
-        layer: of the probe.
-        words: of the sentence.
+        layer: layer of the probe.
+        words: words of the sentence.
         edges: word indices of each edge; all words except punctuation are joined.
         distances: predicted squared distances, float64 [word, word].
-        provenance: of the probe and the sentence.
+        provenance: provenance of the probe and the sentence.
     """
 
     layer: int
@@ -326,9 +330,7 @@ class PredictedTree:
     provenance: Mapping[str, Any]
 
     def table(self) -> pd.DataFrame:
-        """Return one row per edge: both words with their positions in the sentence, from 1, and their
-        distance.
-        """
+        """Return one row per edge: place, word, other_place, other_word, distance. Places count from 1."""
         frame = pd.DataFrame(
             [
                 (first + 1, self.words[first], second + 1, self.words[second], self.distances[first, second])
@@ -343,18 +345,19 @@ class PredictedTree:
 LEARNING_RATE = 0.1
 """Learning rate of Adam (Kingma and Ba 2015), relative to the standard deviation of the initial map."""
 DECAY = 0.1
-"""Factor of the learning rate after an epoch without improvement."""
+"""Factor by which the learning rate is multiplied after an epoch without improvement."""
 MAX_DECAYS = 3
 """Training ends after this many decays."""
 MAX_EPOCHS = 40
 STEP_WORDS = 400
-"""Maximum number of words per step with padding, about 20 sentences."""
+"""Maximum number of padded words per training step, about 20 sentences."""
 VALIDATION_SHARE = 0.1
 """Share of the training trees used only for early stopping."""
 
 OnEpoch = Callable[[int], None]
-"""Called with the number of epochs of `MAX_EPOCHS` that were done or are not needed; an exception ends
-the training.
+"""Called with 1 after each epoch, and with the number of skipped epochs after early stopping.
+
+An exception that it raises ends the training.
 """
 
 
@@ -364,7 +367,7 @@ class TreeBatch:
 
     Attributes:
         rows: vector indices, [tree, word]; 0 for padding.
-        distances: [tree, word, word].
+        distances: number of steps between words, uint8 [tree, word, word]; 0 for padding.
         shares: weight of each pair in the loss, [tree, word, word]: 1 / words²; 0 for padding.
     """
 
@@ -396,7 +399,7 @@ def _batch(trees: Sequence[Tree]) -> TreeBatch:
 
 
 class _StandardizedSpace:
-    """Standardized vectors, for which one learning rate suits every layer and model."""
+    """Standardized vectors, so that one learning rate suits all layers and models."""
 
     def __init__(self, vectors: torch.Tensor) -> None:
         self.vectors = vectors
@@ -422,7 +425,7 @@ def train_map(
     """Train a map B, [rank, hidden], so that ‖B (h_i − h_j)‖² approximates distances in trees.
 
     Args:
-        vectors: [row, hidden].
+        vectors: word vectors, [row, hidden].
         training: trees to train on.
         validation: trees for early stopping.
         on_epoch: called after each epoch.
@@ -462,7 +465,7 @@ Edges = set[tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A tree over words, or over those with vectors.
+    """A syntactic tree over the words of a sentence that have vectors.
 
     Attributes:
         rows: vector index of each word.
@@ -487,12 +490,12 @@ class Tree:
 
 
 def distances(heads: Sequence[int]) -> Array:
-    """Return the number of steps between words along the heads, [word, word]; infinite between different
-    trees.
+    """Return the number of steps between words in their syntactic tree, float64 [word, word].
+
+    It is infinite between words of different trees, and between all words that are not connected to a root.
 
     Args:
-        heads: head index of each word, from 0; `ROOT` for roots. Words that reach no root are infinitely far
-            from all others.
+        heads: index of the syntactic head of each word, from 0; `ROOT` for roots.
     """
     count = len(heads)
     steps = np.full((count, count), np.inf)
@@ -518,11 +521,11 @@ def squared_distances(points: Array) -> Array:
 def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
     """Return the minimum spanning tree over words other than punctuation.
 
-    Prim 1957: the nearest word joins the tree until none is left; of equally near words the first.
+    Prim 1957: the word that is nearest to the tree is added until no word is left; in a tie, the first one.
 
     Args:
         distance_matrix: distances, [word, word].
-        counted: bool [word].
+        counted: whether each word is not punctuation, bool [word].
     """
     remaining = np.flatnonzero(counted)
     if not len(remaining):
@@ -540,7 +543,7 @@ def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
 
 
 def rank_correlations(predicted: Array, true: Array) -> Array:
-    """Return Spearman's correlation of each row of two matrices, [row]; NaN if a row is constant."""
+    """Return Spearman's correlation of corresponding rows of two matrices, [row]; NaN for constant rows."""
     ranks_a, ranks_b = (rankdata(rows, axis=1) - (rows.shape[1] + 1) / 2 for rows in (predicted, true))
     with np.errstate(invalid="ignore"):
         correlations: Array = (ranks_a * ranks_b).sum(axis=1) / np.sqrt(

@@ -21,17 +21,17 @@ from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledT
 from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_words
 
 PASS_BYTES = 1_600_000_000
-"""Maximum size of the vectors in memory; for more layers the model runs again."""
+"""Maximum size of the vectors in memory, in bytes. If not all layers fit, the model runs several times."""
 BATCH_TOKENS = 4096
-"""Maximum number of tokens in a forward pass, with padding; hidden states of all layers are in memory."""
+"""Maximum number of padded tokens in a forward pass, which keeps the hidden states of all layers."""
 
 
 @dataclass(frozen=True, eq=False)
 class PooledTokens:
-    """Which tokens of each sentence are averaged to a vector.
+    """The tokens of each sentence that are averaged into vectors.
 
     Attributes:
-        encodings: of the sentences.
+        encodings: encodings of the sentences.
         tokens: for each sentence and each of its vectors, the averaged token positions.
         starts: index of the first vector of each sentence.
         count: number of vectors.
@@ -44,7 +44,7 @@ class PooledTokens:
 
 
 def pool_words(texts: EncodedTexts) -> tuple[PooledTokens, Array, Array]:
-    """Return the mean of each word's tokens, and the sentence and word index of each vector."""
+    """Return the tokens to average for each word, and the sentence index and word index of each vector."""
     tokens, sentences, words = [], [], []
     for index, (sentence, encoding) in enumerate(zip(texts.sentences, texts.encodings, strict=True)):
         aligned = align_words(sentence, encoding)
@@ -63,11 +63,11 @@ POOLINGS: Mapping[str, str] = {
     "mean": "The mean of all tokens, special ones included.",
     "cls": "The first token, [CLS] or <s>.",
 }
-"""Pooling of the tokens of a sentence, in every layer."""
+"""Name of a pooling → its description. The same pooling is applied to every layer."""
 
 
 def pool_sentences(texts: EncodedTexts, pooling: str) -> PooledTokens:
-    """Return one vector per sentence, with one of `POOLINGS`."""
+    """Return the tokens to average for each sentence, which has one vector; see `POOLINGS`."""
     ends = [1 if pooling == "cls" else len(encoding) for encoding in texts.encodings]
     return _make_pooled(texts.encodings, [(tuple(range(end)),) for end in ends])
 
@@ -87,7 +87,7 @@ class StepCounter:
         self.report()
 
     def report(self) -> None:
-        """Report the current progress, which is also the point at which the work can be cancelled."""
+        """Report the current progress. The callback may raise an exception to cancel the work."""
         self._progress(self._done, self._total)
 
     def advance(self, count: int = 1) -> None:
@@ -98,7 +98,7 @@ class StepCounter:
 
 @dataclass(frozen=True)
 class ForwardPasses:
-    """Forward passes over the data, each for some of the layers.
+    """A plan of forward passes over the data, each of which collects some of the layers.
 
     Attributes:
         layers: the layers of each pass, from 0 for the embeddings.
@@ -110,7 +110,7 @@ class ForwardPasses:
 
 
 def resolve_layers(checkpoint: Checkpoint, layers: Sequence[int] | None) -> tuple[int, ...]:
-    """Return layers from 0, without duplicates; None selects all.
+    """Return layer indices from 0, without duplicates; None selects all layers.
 
     Raises:
         SelectionError: the model has no such layer.
@@ -123,7 +123,7 @@ def resolve_layers(checkpoint: Checkpoint, layers: Sequence[int] | None) -> tupl
 def plan_passes(
     checkpoint: Checkpoint, parts: Sequence[PooledTokens], layers: Sequence[int]
 ) -> ForwardPasses:
-    """Return as few passes as fit in memory."""
+    """Return a plan with as few passes as `PASS_BYTES` allows."""
     width = checkpoint.description.hidden_size * (8 if checkpoint.description.dtype == "float64" else 4)
     layers_per_pass = max(1, PASS_BYTES // max(1, width * sum(part.count for part in parts)))
     groups = tuple(
@@ -135,8 +135,9 @@ def plan_passes(
 def vectors_by_layer(
     checkpoint: Checkpoint, parts: Sequence[PooledTokens], passes: ForwardPasses, steps: StepCounter
 ) -> Iterator[list[torch.Tensor]]:
-    """Yield for each layer the vectors of each part, [vector, hidden], in float32, or float64 if the model
-    uses it.
+    """Yield for each layer the vectors of each part, [vector, hidden].
+
+    They are float64 if the model computes in float64, else float32.
 
     Raises:
         OutOfMemoryError: the vectors of one layer do not fit in memory.
@@ -176,7 +177,7 @@ def _store_means(
     width: int,
     vectors: Sequence[torch.Tensor],
 ) -> None:
-    """Store the means over tokens of a batch in the rows of their vectors."""
+    """Average hidden states of a batch over the tokens of each vector, and store the means in ``vectors``."""
     firsts = np.repeat(np.arange(len(group)) * width, [len(part.tokens[index]) for index in group])
     sizes = np.array([len(bag) for bag in bags])
     tokens = torch.from_numpy(np.concatenate(bags) + np.repeat(firsts, sizes))
@@ -195,12 +196,12 @@ def _batches(checkpoint: Checkpoint, part: PooledTokens) -> list[list[int]]:
 
 LabeledData = Sequence[TaggedSentence] | LabeledTexts
 Files = Mapping[str, LabeledData]
-"""Data by the names of the arguments that they were given as."""
+"""Name of an argument → its data."""
 
 _LABEL_DESCRIPTIONS = {MULTI_LABEL: "any number of labels", NUMBER: "a number"}
 
 HELD_OUT_SHARE = 0.2
-"""Share of the sentences that is held out if no held-out data are given."""
+"""Share of the sentences that are held out if no held-out data are given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +232,9 @@ def encode_files(
     """
     parts = []
     if len({isinstance(file, LabeledTexts) for file in files.values()}) > 1:
-        raise TextError("One file has labels of texts, the other tags of words. Give two files of one type.")
+        raise TextError(
+            "One file has labels of texts, the other has tags of words. Give two files of the same type."
+        )
     for name, data in files.items():
         sentences = _sentences(name, data, tables)
         if not sentences:
@@ -259,9 +262,10 @@ def _sentences(name: str, data: LabeledData, tables: bool) -> tuple[Any, ...]:
 
 
 def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[EncodedTexts]:
-    """Return training sentences, in random order, and held-out ones: the second file, or a part of the first.
+    """Return the training sentences in random order, and the held-out sentences.
 
-    Equal texts of one file are all in the same part.
+    The second file is held out or, if there is only one, about `HELD_OUT_SHARE` of its sentences. Equal texts
+    of this file are all in the same split.
 
     Raises:
         TextError: there is only one text and no second file.
@@ -286,6 +290,6 @@ def _select(part: EncodedTexts, order: Sequence[int]) -> EncodedTexts:
 
 
 def input_record(checkpoint: Checkpoint, files: Files, parts: Sequence[EncodedTexts]) -> InputRecord:
-    """Return the provenance."""
+    """Return the provenance of the model and its data."""
     dropped = sum(encoding.dropped for part in parts for encoding in part.encodings)
     return InputRecord.of_tagged(checkpoint, files, dropped)

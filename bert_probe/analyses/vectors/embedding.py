@@ -32,8 +32,8 @@ class Embedding(Question):
     Devlin et al. 2019, figure 2.
 
     Attributes:
-        token: the token whose steps the table shows: its position, or a word; None for the first token that
-            is not special.
+        token: position or word of the token whose steps the table shows; None for the first token that is not
+            special.
     """
 
     inputs = OneTrace()
@@ -42,7 +42,7 @@ class Embedding(Question):
         Optional(TokenSelector()),
         default=None,
         key="embedding_token",
-        about="A word, or a position; by default the first token of the text.",
+        about="A word, or a position; by default the first token that is not special.",
         display_only=True,
     )
 
@@ -72,7 +72,7 @@ class Embedding(Question):
                 name: torch.tensor(ids, device=device)[None] for name, ids in trace.encoding.inputs.items()
             }
             rows = _rows(module, table, inputs)
-            # Added in the same order as in the models, so that rounding is equal.
+            # The rows are added in the same order as in the models, so that rounding is equal.
             total = rows["word"]
             for name in ("segment", "position"):
                 total = total if rows[name] is None else total + rows[name]
@@ -97,10 +97,10 @@ class Embedding(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EmbeddingResult(Result):
-    """Steps of all tokens' input vectors; arrays are float32 [token, dimension].
+    """Steps of all tokens' input vectors. Arrays are float32 [token, dimension].
 
     Attributes:
-        trace: the model's pass over the text.
+        trace: the model's forward pass over the text.
         word: rows of the word table.
         position: rows of the position table, or None.
         segment: rows of the segment (token type) table, or None.
@@ -186,7 +186,7 @@ def _first(module: Any, names: tuple[str, ...]) -> Any:
 
 
 def _unknown_part(module: Any) -> str | None:
-    """Return the name of a part with weights other than the three tables and the LayerNorm, or None."""
+    """Return the name of a submodule with weights other than the three tables and the LayerNorm, or None."""
     known_parts = {*_WORD_TABLES, *_NORMS, "position_embeddings", "token_type_embeddings"}
     names = (name.partition(".")[0] for name, _ in module.named_parameters())
     return next((name for name in names if name not in known_parts), None)
@@ -214,8 +214,8 @@ def _rows(module: Any, table: Any, inputs: dict[str, torch.Tensor]) -> dict[str,
 def _position_ids(ids: torch.Tensor, padding: int | None) -> torch.Tensor:
     """Return rows of the position table, [1, token].
 
-    RoBERTa and related models count from the row after that of padding, and do not count padding tokens, not
-    even those in the text itself.
+    RoBERTa and related models count positions from the row after the padding row, and do not count padding
+    tokens, even if these occur in the text.
     """
     if padding is None:
         return torch.arange(ids.shape[1], device=ids.device)[None]

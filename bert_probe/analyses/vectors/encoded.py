@@ -10,7 +10,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.progress import Progress, no_progress
 
 Line = tuple[int, str, str | None]
-"""Line number in the file, from 1, the text, and its pair or None."""
+"""Line number in the file (from 1), text, and second text of a pair or None."""
 
 
 def encode_texts(
@@ -27,10 +27,10 @@ def encode_texts(
         lines: the texts with their line numbers.
         truncate: truncate texts that are too long instead of raising an error.
         progress: called with 0 and the number of texts before each text, so that the work can be canceled.
-        name: of the file, to be named in error messages if there are several.
+        name: name of the file in error messages; "" if there is only one file.
 
     Raises:
-        EmptyTextError, TooLongError, TextError: a text cannot be read; the message names its line.
+        EmptyTextError, TooLongError, TextError: a text cannot be encoded; the message names its line.
     """
     encodings = []
     for line, text, pair in lines:

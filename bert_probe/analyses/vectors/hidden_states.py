@@ -1,4 +1,4 @@
-"""Hidden states of a text after a layer: of its tokens, of [CLS], or the pooler's output."""
+"""Hidden states of a text after a layer: all tokens, [CLS], or the pooler's output."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class HiddenStates(Question):
     """Hidden states after a layer.
 
     Attributes:
-        layer: 0 is the output of the embeddings; negative values count from the end. The pooler reads only
-            the last layer.
+        layer: layer index, where 0 is the output of the embeddings; negative values count from the end. The
+            pooler reads only the last layer.
         which: "tokens": a vector for each token; "cls": the vector of [CLS]; "pooler": the pooler's output.
     """
 
@@ -72,8 +72,8 @@ class HiddenStatesResult(Result):
     """Hidden states of a text after one layer.
 
     Attributes:
-        names: name of each vector: its token, or "pooler".
-        values: float32 [vector, hidden].
+        names: the token of each vector, or "pooler".
+        values: the vectors, float32 [vector, hidden].
     """
 
     question: HiddenStates

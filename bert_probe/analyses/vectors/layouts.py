@@ -25,10 +25,10 @@ _MAX_EQUAL = 16 * float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True, eq=False)
 class PointLayout:
-    """Vectors as points of a plane.
+    """Vectors as points in a plane.
 
     Attributes:
-        points: float32 [vector, 2].
+        points: coordinates, float32 [vector, 2].
         explained: share of the variance along each axis, 0 to 1; None for methods whose axes have no meaning.
         settings: parameters of the method, by name.
     """
@@ -48,7 +48,7 @@ def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noq
     The arbitrary sign of a component is set so that its largest loading is positive.
 
     Args:
-        vectors: [vector, hidden].
+        vectors: the vectors, [vector, hidden].
         progress: not called.
 
     Raises:
@@ -66,13 +66,13 @@ def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noq
 def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     """Return the t-SNE layout by scikit-learn (van der Maaten and Hinton 2008): near vectors stay near.
 
-    The vectors are divided by their norms, so that their squared distance is 2 − 2 · cosine. Perplexity is
-    30, or a third of the number of other vectors if these are fewer than 90. The layout starts from the
+    The vectors are divided by their norms, so that squared distances are 2 − 2 · cosine. Perplexity is 30, or
+    a third of the number of other vectors if these are fewer than 90. The layout starts from the
     principal components (Kobak and Linderman 2021) with a fixed seed and in one thread, so that it is
     reproducible on one machine. Forces are approximated by Barnes-Hut (van der Maaten 2014).
 
     Args:
-        vectors: [vector, hidden].
+        vectors: the vectors, [vector, hidden].
         progress: called once at the beginning, because scikit-learn does not report progress.
 
     Raises:
@@ -101,8 +101,8 @@ def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     have little meaning. The first call in a process takes half a minute longer, because code is compiled.
 
     Args:
-        vectors: [vector, hidden].
-        progress: called after each epoch; its exception is raised after the last epoch.
+        vectors: the vectors, [vector, hidden].
+        progress: called after each epoch; an exception that it raises is raised again after the last epoch.
 
     Raises:
         UnavailableError: there are fewer than three vectors, a vector is zero, all have the same direction,

@@ -35,7 +35,8 @@ class PaddingEffect(Question):
     as if padding were text.
 
     Attributes:
-        show: "inputs": a row for each position of each text; "differences": a row for each text and layer.
+        show: the table to return: "inputs" has a row for each position of each text, "differences" has a row
+            for each text and layer.
     """
 
     inputs = ManyTraces("--text")
@@ -49,7 +50,7 @@ class PaddingEffect(Question):
     )
 
     def of(self, traces: Sequence[Trace]) -> PaddingEffectResult:
-        """Return the batch of the texts of several traces, and the differences.
+        """Return the padded batch of the traced texts, and the effect of padding.
 
         Raises:
             SelectionError: there are fewer than two texts, more than fit in a batch, or texts of different
@@ -89,14 +90,14 @@ class PaddingEffectResult(Result):
     """Texts in one batch, and the largest differences of their hidden states.
 
     Attributes:
-        encodings: the texts, in their order.
-        arrays: model inputs: name → [text, position].
-        padding_token: the padding token.
+        encodings: encodings of the texts, in their order.
+        arrays: model inputs of the batch: name → [text, position].
+        padding_token: name of the padding token.
         differences: largest absolute difference between a text's hidden states alone and in the batch,
             [text, layer + 1].
-        unmasked: the same for the batch with a mask of ones.
+        unmasked: the same for the batch with an attention mask of ones.
         sizes: largest absolute value of a text's hidden states, [text, layer + 1].
-        explained: largest relative difference of two passes that rounding explains.
+        explained: largest relative difference between two forward passes that rounding can explain.
     """
 
     question: PaddingEffect
@@ -137,22 +138,22 @@ class PaddingEffectResult(Result):
 
     @property
     def without_mask(self) -> float:
-        """Largest difference with a mask of ones, over all texts and layers."""
+        """Largest difference with an attention mask of ones, over all texts and layers."""
         return float(self.unmasked.max())
 
     @property
     def allowed(self) -> float:
-        """Largest difference that rounding explains."""
+        """Largest absolute difference that rounding can explain."""
         return self.explained * max(1.0, float(self.sizes.max()))
 
     @property
     def is_unaffected(self) -> bool:
-        """Whether rounding explains all differences."""
+        """Whether rounding can explain all differences caused by padding."""
         return self.difference <= self.allowed
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The differences, and the largest difference that rounding explains."""
+        """The largest differences, and the largest difference that rounding can explain."""
         return {
             "difference": self.difference,
             "without_mask": self.without_mask,

@@ -47,7 +47,7 @@ class Pooler(Question):
             linear = dense(vector[None])[0]
             steps = (cls, to_array(linear), to_array(torch.tanh(linear)), trace.pooler)
         result = PoolerResult(self.resolved(trace), InputRecord.of(trace), *steps)
-        # Architectures name their activation differently, so the numbers are compared.
+        # Architectures name their activation differently, so the outputs are compared instead.
         if not result.difference <= rounding_tolerance(dense.weight, trace.pooler):
             raise UnavailableError(f"{unsupported} of [CLS] (they differ by {result.difference:.2g}).")
         return result

@@ -1,4 +1,4 @@
-"""Pooling: from the hidden states of a sentence's tokens to one sentence vector.
+"""Pooling of the hidden states of a sentence's tokens into one sentence vector.
 
 A checkpoint made with sentence-transformers specifies its pooling in ``modules.json``. This module reads that
 file without the package, and raises an error for unsupported settings.
@@ -50,8 +50,8 @@ class PoolingConfig:
     Attributes:
         modes: keys of `_MODES`, or "pooler"; the results are concatenated in this order.
         normalised: whether sentence vectors are divided by their norm.
-        max_tokens: longer sentences are truncated to this many tokens, including special tokens. None: a
-            sentence longer than the model's limit is an error.
+        max_tokens: longer sentences are truncated to this many tokens, including special tokens. With None,
+            sentences longer than the model's limit raise an error.
         prefix: prompt before each sentence.
         lower_case: whether sentences are lowercased first.
     """
@@ -63,7 +63,7 @@ class PoolingConfig:
     lower_case: bool = False
 
     def text(self, sentence: str) -> str:
-        """Return the sentence as it is passed to the tokenizer."""
+        """Return the text that is passed to the tokenizer for a sentence."""
         text = self.prefix + sentence if isinstance(sentence, str) else sentence
         return str(Lowercase().normalize_str(text)) if self.lower_case else text
 
@@ -116,7 +116,7 @@ def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
 def pooling_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
     """Return the sentence-transformers files for a copy of the checkpoint, name → JSON, and warnings.
 
-    If the checkpoint's own files have unsupported settings, there are no files, but a warning.
+    If the checkpoint's own files have unsupported settings, no files and a warning are returned.
     """
     folder = checkpoint.folder
     if folder is None or not checkpoint.has_pooling:
@@ -200,7 +200,7 @@ def _read(path: Path, json_type: type) -> Any:
 
 
 def _read_transformer(folder: Path) -> dict[str, Any]:
-    """Return the Transformer module's settings; older versions name the file after the architecture."""
+    """Return the settings of the Transformer module. Its file may be named after the architecture."""
     files = sorted(folder.glob("sentence_*_config.json"))
     settings: dict[str, Any] = _read(files[0], dict) if files else {}
     unknown = [name for name in ("query_expansion", "processing_kwargs") if settings.get(name)]
@@ -232,7 +232,7 @@ def _modes(config: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _max_tokens(max_seq_length: Any, checkpoint: Checkpoint) -> int | None:
-    """Return the limit of sentence-transformers: its setting, else the tokenizer's; at most the model's."""
+    """Return the length limit: max_seq_length, else the tokenizer's limit, but at most the model's limit."""
     limit = max_seq_length if max_seq_length is not None else checkpoint.tokenizer.model_max_length
     limits = [limit, checkpoint.description.max_tokens]
     # A tokenizer without a limit has a model_max_length of 1e30.
@@ -248,7 +248,7 @@ def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor
         recipe: the pooling configuration.
 
     Returns:
-        float32, or float64 if the model computes in it; sums in half precision would lose too many digits.
+        float32, or float64 if the model computes in float64. Sums in half precision would be too inaccurate.
     """
     states = _at_least_float32(output.last_hidden_state)
     token_mask = mask[..., None].to(states.dtype)
@@ -300,4 +300,4 @@ _MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "weightedmean": _weighted,
     "lasttoken": _last,
 }
-"""Pooling modes of sentence-transformers, of states [sentence, token, hidden] with padding on the right."""
+"""Pooling mode of sentence-transformers → function of states [sentence, token, hidden] and padding mask."""

@@ -57,7 +57,7 @@ class SentenceMap(Question):
         """Return the map of existing sentence vectors.
 
         Args:
-            vectors: pooled as in this question.
+            vectors: sentence vectors with the pooling of this question.
             progress: see the method in `layouts`.
 
         Raises:
@@ -75,11 +75,11 @@ class SentenceMap(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SentenceMapResult(Result):
-    """Sentences as points of a plane, in their original order.
+    """Sentences as points in a plane, in their original order.
 
     Attributes:
         sentences: the sentences.
-        layout: their points, float32 [sentence, 2], and the parameters of the method.
+        layout: points of the sentences, float32 [sentence, 2], and the parameters of the method.
         pooled: metadata of the sentence vectors.
     """
 
@@ -114,5 +114,5 @@ class SentenceMapResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the points."""
+        """Size of the points in bytes."""
         return self.layout.points.nbytes

@@ -37,7 +37,7 @@ from bert_probe.model.trace import Array, read_only
 MAX_OPTIMAL_ORDER = 1000
 
 BATCH_TOKENS = 1024
-"""Padded tokens in a batch: larger batches exceed a processor's cache and need more padding."""
+"""Maximum number of padded tokens in a batch: larger batches exceed CPU caches and need more padding."""
 
 POOLING = Choice(POOLINGS)
 POOLED = "Pooling of token vectors; model: the pooling that the checkpoint was trained with."
@@ -45,10 +45,10 @@ ORDERED = "The order given, or similar sentences next to each other (hierarchica
 
 
 class SentencesTable(Choice):
-    """Field type of the table; the page has two values for the cosines in its URL."""
+    """Field type of the table to return. In page URLs, "heatmap" and "table" also mean the cosines."""
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Return the table of a text from `write` or of the page's URL."""
+        """Return the table from text that `write` returned, or from a page's URL."""
         return super().read(name, "cosines" if text in ("heatmap", "table") else text, sizes)
 
 
@@ -59,8 +59,10 @@ class Sentences(Question):
     Attributes:
         pooling: see `pooling.POOLINGS`. With "model", longer sentences are truncated to the checkpoint's own
             limit, as in sentence-transformers.
-        show: "cosines": similarity matrix; "vectors": sentence vectors; "nearest": most similar pairs.
-        order: order of rows: "given", or "tree", see `PairwiseCosines.order`. Pairs are ordered by cosine.
+        show: the table to return: "cosines" is the similarity matrix, "vectors" the sentence vectors,
+            "nearest" the most similar pairs.
+        order: order of the rows: "given", or "tree" (see `PairwiseCosines.order`). Pairs are always ordered
+            by cosine.
         count: number of pairs for "nearest".
     """
 
@@ -78,7 +80,11 @@ class Sentences(Question):
         Choice(("given", "tree")), default="given", display_only=True, key="sentences_order", about=ORDERED
     )
     count: int = param(
-        Number(1), default=50, display_only=True, key="sentences_count", about="Pairs with --show nearest."
+        Number(1),
+        default=50,
+        display_only=True,
+        key="sentences_count",
+        about="Number of pairs with --show nearest.",
     )
 
     def of(
@@ -94,12 +100,12 @@ class Sentences(Question):
             checkpoint: the model.
             sentences: the sentences.
             truncate: truncate sentences that are too long instead of raising an error.
-            progress: called with the number of distinct sentences done and their total.
+            progress: called with the number of distinct sentences done and the total.
 
         Raises:
-            TextError, EmptyTextError, TooLongError: there is no sentence, or one cannot be read.
-            UnavailableError, CheckpointError: see `pooling.recipe`; or the model in memory is changed
-                meanwhile.
+            TextError, EmptyTextError, TooLongError: there is no sentence, or a sentence cannot be encoded.
+            UnavailableError, CheckpointError: see `resolve_pooling`; also if the model in memory changes
+                during the computation.
             OutOfMemoryError: a batch needs more memory than is free.
         """
         if isinstance(sentences, str):
@@ -113,8 +119,8 @@ class Sentences(Question):
             for number, sentence in enumerate(sentences, 1)
         ]
         ids = [tuple(text.inputs["input_ids"].tolist()) for text in inputs]
-        # Equal sentences are read once. Sorting makes batches, and so rounding, independent of the order
-        # given.
+        # Equal sentences run once. Sorting makes batches, and therefore rounding, independent of the order of
+        # the sentences.
         distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
         rows = _vectors(checkpoint, list(distinct.values()), config, progress)
         vector_of = dict(zip(distinct, rows, strict=True))
@@ -130,7 +136,7 @@ class Sentences(Question):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields for JSON; ``count`` is left out unless pairs are shown."""
+        """Return the fields as JSON, with ``count`` only if the table shows pairs."""
         values = super().to_json()
         if self.show != "nearest":
             values.pop("count")
@@ -151,8 +157,8 @@ class PairwiseCosines:
     """Sentence vectors with their cosines and order, computed once and shared by all tables of a result.
 
     Attributes:
-        vectors: read-only [sentence, hidden], float32, or float64 if the model computes in it; wider if a
-            checkpoint concatenates several poolings.
+        vectors: read-only sentence vectors, [sentence, hidden], float32, or float64 if the model computes in
+            float64; wider if a checkpoint concatenates several poolings.
     """
 
     vectors: Array
@@ -174,11 +180,11 @@ class PairwiseCosines:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Indices in an order that puts similar sentences next to each other.
+        """Indices of the sentences in an order that puts similar ones next to each other.
 
-        The order of the leaves of a tree made by average linkage of 1 − cosine (Sokal and Michener 1958),
-        with optimal leaf ordering (Bar-Joseph et al. 2001). This takes seconds for a thousand sentences;
-        beyond `MAX_OPTIMAL_ORDER` sentences, the leaf order is not optimized.
+        It is the leaf order of hierarchical clustering by average linkage of 1 − cosine (Sokal and Michener
+        1958), with optimal leaf ordering (Bar-Joseph et al. 2001). This takes seconds for a thousand
+        sentences; for more than `MAX_OPTIMAL_ORDER` sentences, the leaf order is not optimized.
 
         Raises:
             UnavailableError: there are fewer than two sentences, or a vector is zero.
@@ -211,7 +217,7 @@ class PairwiseCosines:
             raise UnavailableError("One sentence has no pairs. Give two or more.")
         first, second = np.triu_indices(len(self.vectors), k=1)
         cosines = self.cosines[first, second]
-        # Only the best pairs are sorted: two thousand sentences have two million pairs.
+        # Only the best pairs are sorted, because two thousand sentences have two million pairs.
         threshold = -np.inf if count >= len(cosines) else np.partition(cosines, -count)[-count]
         best = np.flatnonzero(~(cosines < threshold))
         best = best[np.argsort(-cosines[best], kind="stable")][:count]
@@ -224,10 +230,10 @@ class SentencesResult(Result):
 
     Attributes:
         sentences: the sentences.
-        compared: their vectors, cosines and order.
+        compared: vectors, cosines and order of the sentences.
         recipe: the pooling configuration.
-        tokens, dropped: number of tokens read of each sentence, including special tokens, and of tokens
-            truncated.
+        tokens: number of tokens of each sentence after truncation, including special tokens.
+        dropped: number of tokens truncated from each sentence.
     """
 
     question: Sentences
@@ -265,14 +271,14 @@ class SentencesResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling, and the number of tokens truncated of each sentence, numbered from 1."""
+        """The pooling, and the number of tokens truncated from each sentence, numbered from 1."""
         cut = {str(index + 1): self.dropped[index] for index in self.cut}
         return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut}
 
     def frame(self) -> pd.DataFrame:
         """Return the matrix of cosines, the vectors, or the most similar pairs, depending on the question.
 
-        Columns of pairs: cosine, a, b, sentence_a, sentence_b; a and b are numbers from 1.
+        Columns of pairs: cosine, a, b, sentence_a, sentence_b; a and b are sentence numbers from 1.
         """
         if self.question.show == "nearest":
             return self._pairs()
@@ -295,14 +301,14 @@ class SentencesResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the vectors and of all cosines, which are computed on access."""
+        """Size in bytes of the vectors and of all cosines, which are computed on access."""
         return self.vectors.nbytes + self.vectors.itemsize * len(self.sentences) ** 2
 
 
 def _vectors(
     checkpoint: Checkpoint, inputs: list[ModelInputs], config: PoolingConfig, progress: Progress
 ) -> Array:
-    """Return the vectors of texts, [text, hidden]."""
+    """Return the sentence vectors of the model inputs, [text, hidden]."""
     vectors = np.empty((len(inputs), 0), np.float32)
     done = 0
     progress(0, len(inputs))

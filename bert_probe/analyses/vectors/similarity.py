@@ -19,19 +19,19 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 VECTOR_LAYER = Index("layer", 0)
-"""Field type of a layer of hidden states: 0 is the output of the embeddings."""
+"""Field type of a layer index of hidden states, where 0 is the output of the embeddings."""
 
 VECTOR_LAYER_HELP = "Layer; 0 is the output of the embeddings."
 
 
 @question("similarity")
 class Similarity(Question):
-    """Cosine similarity of every two tokens after one layer.
+    """Cosine similarity of each pair of tokens after one layer.
 
-    A cosine is only meaningful in comparison with that of unrelated tokens; see `SimilarityBaseline`.
+    A cosine is only meaningful in comparison with the cosines of unrelated tokens; see `SimilarityBaseline`.
 
     Attributes:
-        layer: 0 is the output of the embeddings; negative values count from the end.
+        layer: layer index, where 0 is the output of the embeddings; negative values count from the end.
         specials: keep special tokens such as [CLS] and [SEP].
     """
 
@@ -79,12 +79,12 @@ class Similarity(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimilarityResult(Result):
-    """Cosine similarities of the tokens of two texts, or of one.
+    """Cosine similarities of the tokens of one or two texts.
 
     Attributes:
         a, b: traces of the rows and of the columns; the same trace twice for one text.
-        rows, columns: the tokens.
-        cosines: [row, column], -1 to 1; NaN for vectors of zeros.
+        rows, columns: tokens of the rows and of the columns.
+        cosines: cosine similarities, [row, column], -1 to 1; NaN for vectors of zeros.
     """
 
     question: Similarity

@@ -26,12 +26,12 @@ from bert_probe.model.trace import Array
 class SimilarityBaseline(Question):
     """Cosine similarities of unrelated tokens, and of the same word in two sentences.
 
-    Unrelated tokens: all pairs of tokens of the reference sentences that are in different sentences and have
-    different ids, without special tokens. Same word: pairs of tokens with the same id in different sentences,
-    each an unsplit alphanumeric word.
+    Unrelated tokens are all pairs of tokens with different ids from different reference sentences, without
+    special tokens. The same word is any pair of tokens with the same id from different sentences, if the
+    token is an unsplit alphanumeric word.
 
-    Contextual vectors have similar directions whatever they stand for, especially in upper layers (Ethayarajh
-    2019), so a cosine is only meaningful in comparison with this baseline.
+    Contextual vectors have similar directions regardless of their meaning, especially in upper layers
+    (Ethayarajh 2019), so a cosine is only meaningful in comparison with this baseline.
     """
 
     inputs = OneCheckpoint()
@@ -68,7 +68,7 @@ class SimilarityBaseline(Question):
             for row, group in zip(rows, groups, strict=True)
         )
         assert unrelated is not None  # checked above
-        # From the traces, because a model in memory may be trained meanwhile.
+        # Taken from the traces, because a model in memory may have been trained in the meantime.
         inputs = InputRecord(InputRecord.of(*traces).model)
         return SimilarityBaselineResult(self, inputs, unrelated, same_word, len(traces))
 
@@ -131,7 +131,7 @@ class SimilarityBaselineResult(Result):
         """Subtract the mean cosine of unrelated tokens at each layer (Ethayarajh 2019, section 4.1).
 
         Args:
-            cosines: [layer + 1, …].
+            cosines: cosines after each layer, [layer + 1, …].
 
         Returns:
             float64 of the same shape; 0 means as similar as unrelated tokens.

@@ -1,4 +1,4 @@
-"""Map of tokens: hidden states of one or many texts on a plane of principal components, after every layer."""
+"""Map of tokens: hidden states of texts after every layer, projected on a plane of principal components."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from bert_probe.text.sentence_files import with_line_numbers
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 MAX_BYTES = 1_000_000_000
-"""Maximum size of all vectors: those of 25,000 tokens of a BERT-base, with 13 layers."""
+"""Maximum size of all vectors in bytes: about 25,000 tokens with the 13 layers of BERT-base."""
 BATCH_TOKENS = 2048
-"""Padded tokens in a batch, whose hidden states of all layers are in memory at a time."""
+"""Maximum number of padded tokens in a batch, whose hidden states of all layers are in memory."""
 
 BASES: Mapping[str, str] = {
     "shared": "One plane for all layers; their common mean is subtracted.",
@@ -38,7 +38,7 @@ BASES: Mapping[str, str] = {
 }
 
 _BLOCK = 4096
-"""Vectors converted to float64 at a time."""
+"""Number of vectors converted to float64 at a time."""
 
 SEGMENTS = ("A", "B")
 """Names of the two texts of a sentence pair."""
@@ -48,9 +48,9 @@ class MapPoint(NamedTuple):
     """A token or word on a map.
 
     Attributes:
-        name: a token as in the vocabulary; a word as in the text.
+        name: the token as in the vocabulary, or the word as in the text.
         display: the text to display.
-        text: index of its text.
+        text: index of the text that contains it.
         position: position of its first token in the input.
         part: index of its label or segment; see `TokenMapResult.part_names`.
     """
@@ -67,11 +67,11 @@ class Planes:
     """Points of all layers on planes of principal components.
 
     Attributes:
-        points: float32 [layer, vector, 2].
+        points: coordinates, float32 [layer, vector, 2].
         explained: share of the variance of all layers along each axis, 0 to 1; None if each layer has its own
             axes.
-        by_layer: share of each layer's own variance, about its own mean, [layer, 2]; NaN if its vectors are
-            all equal.
+        by_layer: share of each layer's variance about its own mean along each axis, [layer, 2]; NaN if all
+            vectors of the layer are equal.
     """
 
     points: Array
@@ -89,7 +89,7 @@ class Planes:
 
 @dataclass(frozen=True, repr=False)
 class _MapQuestion(Question):
-    """Fields of both map questions."""
+    """Base class with the fields of both map questions."""
 
     words: bool = param(
         Flag(), default=False, key="map_words", about="Merge subword tokens into words first."
@@ -105,7 +105,7 @@ class _MapQuestion(Question):
     )
 
     def _marks(self, encoding: Encoding, text: int, part: int | None) -> _TextPoints:
-        """Return the points of a text; with ``part`` None, its segments are the parts."""
+        """Return the points of a text. Their part is ``part``, or their segment if it is None."""
         lens = word_lens(encoding) if self.words else None
         units: Sequence[Token | Unit] = encoding.tokens if lens is None else lens.units
         indices = [index for index, unit in enumerate(units) if self.specials or not unit.special]
@@ -118,10 +118,10 @@ class _MapQuestion(Question):
 
 @question("layer map", command="map")
 class TokenMap(_MapQuestion):
-    """The tokens of a text, or of two, as points of a plane after each layer, from the embeddings on.
+    """The tokens of one or two texts as points in a plane, after the embeddings and after each layer.
 
     Attributes:
-        words: merge subword tokens into words: mean of their vectors.
+        words: merge subword tokens into words, whose vectors are the means of their tokens' vectors.
         specials: include special tokens such as [CLS] and [SEP]; they are often far from all other tokens.
         basis: how planes are chosen; see `BASES`.
     """
@@ -129,7 +129,7 @@ class TokenMap(_MapQuestion):
     inputs = OneOrTwoTraces()
 
     def of(self, trace: Trace, other: Trace | None = None) -> TokenMapResult:
-        """Return the map of a text, or of two.
+        """Return the map of one or two texts.
 
         Args:
             trace: a text, or a sentence pair.
@@ -137,7 +137,7 @@ class TokenMap(_MapQuestion):
 
         Raises:
             SelectionError: the texts were read by different models.
-            UnavailableError: see `planes`; or the trace was made from attention weights alone.
+            UnavailableError: see `planes`; also if the trace was made from attention weights alone.
         """
         traces = [trace] if other is None else [trace, other]
         inputs = InputRecord.of(*traces)
@@ -176,15 +176,16 @@ class CorpusTokenMap(_MapQuestion):
 
         Args:
             checkpoint: the model.
-            rows: texts, of which blank ones are skipped; or labeled texts, whose labels are the parts.
+            rows: texts (blank ones are skipped), or labeled texts, whose labels become the parts.
             truncate: truncate texts that are too long instead of raising an error.
-            progress: called with the number of texts done and their total, and repeatedly during the layout.
+            progress: called with the number of texts done and the total; during the layout, all texts are
+                reported as done.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: there is no text, a text cannot be read (the message
+            EmptyTextError, TooLongError, TextError: there is no text, a text cannot be encoded (the message
                 names its line), or the vectors exceed `MAX_BYTES`.
             OutOfMemoryError: the texts need more memory than is free.
-            UnavailableError: see `planes`; or the model in memory is changed meanwhile.
+            UnavailableError: see `planes`; also if the model in memory changes during the computation.
         """
         checkpoint = checkpoint.snapshot()
         encodings = encode_texts(checkpoint, _lines(rows), truncate, progress)
@@ -215,10 +216,10 @@ class CorpusTokenMap(_MapQuestion):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenMapResult(Result):
-    """Tokens or words as points of a plane after every layer.
+    """Tokens or words as points in a plane after every layer.
 
     Attributes:
-        texts: the texts, each with the second text of a sentence pair or None.
+        texts: each text, and the second text of its sentence pair or None.
         marks: the tokens or words, in the order of the texts.
         part_names: labels of the texts or names of the segments; empty if there are neither.
         planes: points [layer + 1, mark, 2], where layer 0 is the output of the embeddings, and the explained
@@ -259,7 +260,7 @@ class TokenMapResult(Result):
         return self._rows(range(len(self.marks)), range(self.layers + 1))
 
     def some(self, marks: Sequence[int], layer: int | None = None) -> pd.DataFrame:
-        """Return the rows of some marks, given by their indices, after one layer or all."""
+        """Return the table rows of the marks with these indices, for one layer or for all (None)."""
         layers = range(self.layers + 1) if layer is None else [layer]
         return self._with_provenance(self._rows(marks, layers))
 
@@ -282,13 +283,13 @@ class TokenMapResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Approximate bytes of points, texts and marks."""
+        """Approximate size of points, texts and marks in bytes."""
         texts = sum(len(text) + len(pair or "") for text, pair in self.texts)
         return self.planes.points.nbytes + texts + 300 * len(self.marks)
 
 
 class _TextPoints(NamedTuple):
-    """Points of one text: its marks, their indices among tokens or words, and the lens that merges tokens."""
+    """Points of one text, their indices among its tokens or words, and the lens that merges tokens."""
 
     marks: list[MapPoint]
     indices: list[int]
@@ -311,7 +312,7 @@ def _lines(rows: Sequence[str] | LabeledTexts) -> list[Line]:
 
 
 def _parts(rows: Sequence[str] | LabeledTexts) -> tuple[str, ...]:
-    """Return the labels in the order of their first occurrence."""
+    """Return the labels in the order of their first occurrence; nothing for texts without labels."""
     return (
         tuple(dict.fromkeys(_part_name(row.label) for row in rows.rows))
         if isinstance(rows, LabeledTexts)
@@ -361,12 +362,12 @@ def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], No
     component without variance is all zeros.
 
     Args:
-        states: [vector, hidden] for each layer, all of the same shape.
+        states: vectors of each layer, [vector, hidden], all of the same shape.
         basis: one of `BASES`.
         check_cancelled: called twice for each layer; its exception ends the computation.
 
     Raises:
-        UnavailableError: layers differ in width, or all vectors are equal, or one is not finite.
+        UnavailableError: layers differ in width, all vectors are equal, or a vector is not finite.
     """
     if len({state.shape for state in states}) != 1 or states[0].ndim != 2:
         raise UnavailableError("This model's layers differ in width, so they have no common plane.")

@@ -33,9 +33,10 @@ class WordInContext(Question):
     with the cosine similarity of unrelated tokens.
 
     Attributes:
-        words: one word for all texts, or one for each, as in `find_word`: WORD:2 is the second occurrence.
-        layer: None for a table of all pairs after all layers; otherwise the matrix after this layer, where 0
-            is the output of the embeddings.
+        words: one word for all texts, or one for each text, written as in `find_word`: WORD:2 is the second
+            occurrence.
+        layer: layer of the matrix to return, where 0 is the output of the embeddings; None for a table of all
+            pairs after all layers.
     """
 
     inputs = ManyTraces("--in")
@@ -61,8 +62,9 @@ class WordInContext(Question):
             baseline: the result of `SimilarityBaseline` for the same model; measured if None.
 
         Raises:
-            SelectionError: there are fewer than two texts, texts of different models, a text that does not
-                contain its word exactly once, or a number of words that differs from that of the texts.
+            SelectionError: there are fewer than two texts, the texts were read by different models, a text
+                does not contain its word or contains it several times, or the number of words is neither one
+                nor the number of texts.
             UnavailableError: see `SimilarityBaseline.of`.
         """
         units = self._find(traces)
@@ -103,11 +105,12 @@ class WordInContext(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WordInContextResult(Result):
-    """The word of each text, and the cosine similarity of every two words.
+    """The word of each text, and the cosine similarity of each pair of words.
 
     Attributes:
         units: the word of each text.
-        cosines: [layer + 1, word, word], -1 to 1; layer 0 is the output of the embeddings.
+        cosines: cosine of each pair of words, [layer + 1, word, word], -1 to 1; layer 0 is the output of the
+            embeddings.
         baseline: cosine similarities of unrelated tokens of the same model.
     """
 
@@ -119,7 +122,7 @@ class WordInContextResult(Result):
     def __post_init__(self) -> None:
         if self.baseline.inputs.model != self.inputs.model:
             raise SelectionError(
-                "The baseline is of another model than the texts. Measure it with their model."
+                "The baseline is from another model than the texts. Measure it with the model of the texts."
             )
         shape = (self.baseline.layers + 1, len(self.units), len(self.units))
         if self.cosines.shape != shape:

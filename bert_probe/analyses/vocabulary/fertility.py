@@ -31,7 +31,7 @@ class SplitWord:
         text: the word.
         segment: 0 for the first text, 1 for the second.
         start, end: character offsets in the text.
-        pieces: its tokens, at least one.
+        pieces: tokens of the word, at least one.
     """
 
     text: str
@@ -60,7 +60,7 @@ class Fertility(Question):
         """Return the words of a text, or of both texts of a sentence pair, in reading order.
 
         Raises:
-            EmptyTextError: the text consists of spaces, which some tokenizers encode as tokens.
+            EmptyTextError: the text has only spaces, which some tokenizers encode as tokens.
         """
         words = cut_words(trace.encoding)
         if not words:
@@ -150,7 +150,7 @@ def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
         for token in encoding.tokens:
             if token.special or token.segment != segment or token.start is None or not spans:
                 continue
-            # min: some tokenizers encode a space after the last word.
+            # min, because some tokenizers encode a space after the last word.
             members[min(bisect_right(ends, token.start), len(spans) - 1)].append(token)
         words += [
             SplitWord(text[start:end], segment, start, end, tuple(pieces))

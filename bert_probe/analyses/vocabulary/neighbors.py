@@ -1,4 +1,4 @@
-"""Nearest neighbors of a token by input embeddings, compared with random pairs of tokens."""
+"""Nearest neighbors of a token by input embeddings, compared with random token pairs."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class VocabularyToken(FieldType):
         return self.write(value)
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Return the token of a text from `to_json`."""
+        """Return the token that `to_json` wrote as text."""
         return self.check(name, super().check(name, value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Return the token of a text from `write`."""
+        """Return the token that `write` wrote as text."""
         return self.check(name, text)
 
 
@@ -84,7 +84,7 @@ class Neighbors(Question):
 
         Raises:
             SelectionError: the vocabulary does not contain the token.
-            UnavailableError: the token's vector is zero; or see `Vocabulary.of`.
+            UnavailableError: the token's vector is zero; see also `Vocabulary.of`.
         """
         checkpoint = checkpoint.snapshot()
         if vocabulary is None:
@@ -124,8 +124,8 @@ class NeighborsResult(Result):
     Attributes:
         vocabulary: all tokens, the norms of their input vectors, and the cosines of random pairs.
         one: id of the token.
-        ids: ids of its neighbors.
-        cosines: cosine similarities of the neighbors to the token, float64.
+        ids: ids of its neighbors, [neighbor].
+        cosines: cosine similarities of the neighbors to the token, float64 [neighbor].
     """
 
     question: Neighbors
@@ -184,7 +184,7 @@ class NeighborsResult(Result):
         return float(np.quantile(self.unrelated, share))
 
     def below(self, cosines: Array) -> Array:
-        """Return the share of random pairs whose cosine is lower, 0 to 1."""
+        """Return, for each cosine, the share of random pairs with a lower cosine, 0 to 1."""
         shares: Array = np.searchsorted(self.unrelated, cosines) / len(self.unrelated)
         return shares
 
@@ -217,10 +217,10 @@ class NeighborsResult(Result):
 
 
 def find_token(pieces: VocabularyTokens, name: str) -> int | None:
-    """Return the id of a token, or None.
+    """Return the id of the token with a name, or None if there is no such token.
 
-    The name is compared with the vocabulary's own names, then with the tokens' texts, where a token at the
-    beginning of a word is preferred; then both again in lowercase.
+    The name is compared with the names in the vocabulary, then with the texts of the tokens, of which tokens
+    at the beginning of a word are preferred. If nothing matches, both are repeated with the lowercase name.
     """
     space = pieces.marks.space
     for spelling in (name, name.lower()):

@@ -27,7 +27,7 @@ from bert_probe.text.pieces import KINDS, SPECIAL, UNUSED, VocabularyTokens, vis
 
 ALL = "all"
 PAIRS = 10_000
-"""Number of random pairs of tokens; the same for every run on a vocabulary."""
+"""Number of random token pairs. Every run on a vocabulary draws the same pairs."""
 _TABLES = ("pieces", "kinds", "scripts")
 
 
@@ -36,12 +36,13 @@ class Vocabulary(Question):
     """The tokens of a model's vocabulary, their kinds and scripts, and the norms of their input vectors.
 
     Attributes:
-        search: searched for in a token's name in the vocabulary and in its text; "" for all.
+        search: text to search for in the tokens' vocabulary names and in their texts; "" for all tokens.
         match: "contains", "prefix", "exact", or "regex" (a regular expression in RE2 syntax).
         case: whether the search is case-sensitive.
         kind: one of `KINDS`, or "all".
         script: one of `SCRIPTS`, "none", "several" or "other"; None for all.
-        show: "pieces": a row for each token; "kinds" or "scripts": the number of tokens of each.
+        show: the table to return: "pieces" has a row for each token, "kinds" and "scripts" have the number of
+            tokens of each kind or script.
     """
 
     inputs = OneCheckpoint()
@@ -90,7 +91,7 @@ class VocabularyResult(Result):
     """The vocabulary of a model.
 
     Attributes:
-        pieces: its tokens, in the order of their ids.
+        pieces: the tokens, in the order of their ids.
         norms: norm of each token's input vector, float64 [token].
         unrelated: cosines of random pairs of input vectors, ascending, float64 [pair].
         dimensions: size of the input vectors; some architectures project them to the hidden size.
@@ -168,7 +169,7 @@ class VocabularyResult(Result):
         )
 
     def listed(self, ids: Sequence[int]) -> pd.DataFrame:
-        """Return a row for each of some tokens; see `frame`."""
+        """Return a row for each token with one of these ids; see `frame`."""
         pieces = self.pieces
         return pd.DataFrame(
             {
@@ -211,7 +212,7 @@ def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
 
 
 _BLOCK = 1 << 22
-"""Elements converted to float64 at a time; all 250,000 rows of a large vocabulary would need 1.5 GB."""
+"""Elements converted to float64 at a time: all 250,000 rows of a large vocabulary would need 1.5 GB."""
 _EXTRA_CANDIDATES = 32
 """Additional rows whose cosine is recomputed in float64, so that rounding does not exclude a neighbor."""
 
@@ -239,7 +240,7 @@ def row_norms(table: torch.Tensor) -> Array:
 
 
 def select_rows(table: torch.Tensor, ids: Array) -> Array:
-    """Return the rows of some ids, [id, dimension]."""
+    """Return the rows with these ids, [id, dimension]."""
     return as_array(table[torch.from_numpy(ids).to(table.device)])
 
 

@@ -19,14 +19,14 @@ from bert_probe.model.config import ModelConfig
 from bert_probe.model.loading import library_versions
 
 MEMORY = {"float64": 8, "float32": 4, "float16": 2}
-"""Dtype → bytes of a number; bfloat16 has the same size as float16."""
+"""Dtype → bytes per value; bfloat16 has the same size as float16."""
 
 
 @question("sizes", command="parameters", is_analysis=False)
 class ModelSizes(Question):
-    """Layers, heads, dimensions, parameters by part, and memory of the weights, for several models.
+    """Sizes of several models: layers, heads, dimensions, parameters by part, and memory of the weights.
 
-    The encoder is counted, including the pooler of its class, but without an output head.
+    Parameters are those of the encoder, including the pooler of its class, but without an output head.
     """
 
     inputs = Configs()
@@ -34,7 +34,7 @@ class ModelSizes(Question):
     def of(self, *models: ModelConfig | Checkpoint) -> ModelSizesResult:
         """Return the sizes of models, in the order given.
 
-        A model of a config is created without allocating its weights.
+        For a config, the model is created without allocating its weights.
 
         Raises:
             SelectionError: no model was given.
@@ -64,10 +64,10 @@ class ModelSize:
 
     Attributes:
         name: name of the model.
-        family: its model type in transformers.
-        layers, heads, hidden_size, vocabulary_size: dimensions; heads are those of one layer.
+        family: model type in transformers.
+        layers, heads, hidden_size, vocabulary_size: dimensions; ``heads`` is the number per layer.
         tensors: number of named parameter tensors.
-        parts: part → number of parameters, tied ones counted once, in the model's order.
+        parts: name of a part → number of parameters, with tied ones counted once, in the model's order.
     """
 
     name: str

@@ -34,7 +34,7 @@ EVERY_LAYER, OTHER = "encoder, all layers", "other"
 ATTENTION, ATTENTION_OUTPUT, FEED_FORWARD = "attention", "attention output", "feed-forward"
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.")
-# XLM and FlauBERT have a list for each part of all layers instead of a list of layers.
+# XLM and FlauBERT have one module list per part, over all layers, instead of one list of layers.
 _LISTED_PARTS = re.compile(r"(attentions|layer_norm1|ffns|layer_norm2)\.(\d+)\.(?=(out_lin)?)")
 # Relative position tables, which the attention of all layers shares.
 _RELATIVE_POSITIONS = re.compile(r"encoder\.(?:relative_attention_bias|rel_embeddings)\.")
@@ -57,18 +57,18 @@ class Parameter:
     """A named parameter.
 
     Attributes:
-        name: as in ``model.named_parameters()``.
+        name: name in ``model.named_parameters()``.
         group: "embeddings", "layer 1", …, "final norm", "pooler", "head" (of a task), "encoder, all
             layers" (tables of relative positions), "other"; layers that share weights form one group.
         part: within a layer "attention" (query, key, value and a norm before them), "attention
             output", "feed-forward", "bottleneck" or "convolution"; elsewhere the group.
-        kind: class of its module, e.g. "Linear".
-        shape: its shape.
+        kind: class of the module that has the parameter, e.g. "Linear".
+        shape: shape of the tensor.
         count: number of elements; 0 if it is tied.
         dtype: element type, e.g. "float32".
         bytes: size in bytes; 0 if it is tied.
         share: share of the model's elements, 0 to 1.
-        tied_to: name of the tied parameter that counts the elements, or None.
+        tied_to: name of the earlier parameter that shares the tensor and counts its elements, or None.
     """
 
     name: str
@@ -110,22 +110,25 @@ class Inventory:
         return sum(row.tied_to is not None for row in self.rows)
 
     def subtotals(self, key: Callable[[Parameter], T]) -> dict[T, int]:
-        """Return counts by any property, e.g. ``subtotals(lambda row: row.kind)``; they add up to `total`."""
+        """Return element counts by any property, e.g. ``subtotals(lambda row: row.kind)``.
+
+        They add up to `total`.
+        """
         sums: dict[T, int] = {}
         for row in self.rows:
             sums[key(row)] = sums.get(key(row), 0) + row.count
         return sums
 
     def by_group(self) -> dict[str, int]:
-        """Return counts of embeddings, each layer, pooler and head."""
+        """Return element counts of the embeddings, each layer, the pooler and the head."""
         return self.subtotals(lambda row: row.group)
 
     def by_part(self) -> dict[tuple[str, str], int]:
-        """Return counts by group and part."""
+        """Return element counts by group and part."""
         return self.subtotals(lambda row: (row.group, row.part))
 
     def by_kind(self) -> dict[str, int]:
-        """Return counts by module class."""
+        """Return element counts by module class."""
         return self.subtotals(lambda row: row.kind)
 
     def frame(self, columns: Iterable[str] = COLUMNS["all"]) -> pd.DataFrame:
@@ -154,7 +157,7 @@ class Parameters(Question):
             return ParametersResult(self, InputRecord.of_model(checkpoint), list_parameters(model))
 
     def options(self) -> list[str]:
-        """Return the options; the command's default is the main columns."""
+        """Return the command-line options. The command's default is the main columns."""
         return ["--all-columns"] if self.columns == "all" else []
 
 
@@ -232,7 +235,7 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
 
 
 class _ParameterGroups:
-    """Assigns parameters to groups and parts by their names and those of their layer."""
+    """Assigns parameters to groups and parts by their names and the other names in their layer."""
 
     def __init__(self, model: torch.nn.Module, names: Iterable[str]) -> None:
         prefix = getattr(model, "base_model_prefix", "")
@@ -289,7 +292,7 @@ def _shared_layers(model: torch.nn.Module, group: int) -> str:
 
 
 def _part(name: str, layer_names: Iterable[str]) -> str:
-    """Return the part of a layer's parameter, from its name within the layer and those of all parameters."""
+    """Return the part of a parameter, from its name within the layer and all names in the layer."""
     if "bottleneck" in name:
         return "bottleneck"
     norm_first = any(_NORM_FIRST.match(other) for other in layer_names)

@@ -37,10 +37,10 @@ class Positions(Question):
     """Position encodings of a model, and the sinusoids of Vaswani et al. 2017 of the same size.
 
     Attributes:
-        show: "cosines": cosine similarity of all pairs of positions; "distance": its mean by distance;
-            "spectrum" and "table" of learned position embeddings; "frequencies" of rotary embeddings; "bias"
-            by distance; "relative": cosine similarity of relative position embeddings. None for the first of
-            these that the model has.
+        show: the table to return: "cosines" (cosine similarity of all pairs of positions), "distance" (mean
+            cosine by distance), "spectrum" or "table" of learned position embeddings, "frequencies" of rotary
+            embeddings, "bias" by distance, or "relative" (cosine similarity of relative position embeddings).
+            None for the first of `TABLES` that the model has.
     """
 
     inputs = OneCheckpoint()
@@ -57,7 +57,8 @@ class Positions(Question):
         """Return the position encodings of a model.
 
         Raises:
-            UnavailableError: the model has no supported position encoding, or not the requested one.
+            UnavailableError: the model has no supported position encoding, or does not have the requested
+                table.
         """
         description = checkpoint.description
         max_positions = max_input_tokens(description.max_tokens)
@@ -81,7 +82,7 @@ class Positions(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PositionsResult(Result):
-    """Position encodings of a model; None or empty for those that it does not have.
+    """Position encodings of a model. Encodings that it does not have are None or empty.
 
     Attributes:
         positions: maximum number of positions.
@@ -134,7 +135,7 @@ class PositionsResult(Result):
 
     @cached_property
     def sinusoids(self) -> Array:
-        """Sinusoids of the size of the learned embeddings, float64 [position, dimension]."""
+        """Sinusoids with the shape of the learned embeddings, float64 [position, dimension]."""
         return sinusoids(*self.position_table.vectors.shape)
 
     @cached_property
@@ -165,7 +166,7 @@ class PositionsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Difference of learned embeddings from the sinusoids, and directions with 90 % of their variance."""
+        """Difference of learned embeddings from sinusoids, and directions needed for 90 % of variance."""
         if self.learned is None:
             return {}
         learned, fixed = (count_directions(shares) for shares in self.spectra)
@@ -284,8 +285,8 @@ class PositionTable:
     """Learned position embeddings, which are added to word embeddings.
 
     Attributes:
-        vectors: [position, dimension].
-        first: row of the model's table for the first position; some architectures do not use earlier rows.
+        vectors: embeddings [position, dimension].
+        first: row of the first position in the model's table; some architectures do not use earlier rows.
     """
 
     vectors: Array
@@ -293,7 +294,7 @@ class PositionTable:
 
     @property
     def sinusoid_difference(self) -> float:
-        """Largest absolute difference from the sinusoids of this size, which some models use unchanged."""
+        """Largest absolute difference from sinusoids of the same shape, which some models use unchanged."""
         return float(np.abs(self.vectors - sinusoids(*self.vectors.shape)).max())
 
 
@@ -304,7 +305,7 @@ class Rotary:
     Attributes:
         name: name of the layer type; "rotary" if all layers have the same frequencies.
         layers: layers with these frequencies, from 0.
-        frequencies: radians per position, float64 [pair].
+        frequencies: angle of rotation in radians per position, float64 [pair].
     """
 
     name: str
@@ -318,7 +319,7 @@ class Rotary:
         return wavelengths
 
     def rotated_cosines(self, distances: Array) -> Array:
-        """Return the cosine of a vector and itself rotated by each distance, [distance].
+        """Return the cosine between a vector and the same vector rotated by each distance, [distance].
 
         All pairs of its dimensions are assumed to have the same norm.
         """
@@ -328,11 +329,11 @@ class Rotary:
 
 @dataclass(frozen=True, eq=False)
 class DistanceBias:
-    """A bias on attention scores by the distance of key and query.
+    """A bias on attention scores that depends on the distance between key and query.
 
     Attributes:
         distances: position of the key − position of the query, ascending.
-        values: [head, distance]; the same in all layers.
+        values: bias [head, distance]; the same in all layers.
     """
 
     distances: Array
@@ -344,7 +345,7 @@ class RelativeTable:
     """Relative position embeddings, which are multiplied with queries and keys.
 
     Attributes:
-        vectors: [row, dimension], as passed to the layers; only rows that are used.
+        vectors: embeddings [row, dimension], as passed to the layers, without unused rows.
         distances: smallest and largest distance (position of the key − position of the query) of each row;
             large distances share a row.
     """
@@ -384,7 +385,7 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
 
 
 def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
-    """Return the bias by distance of a model, which is the same in all layers, or None."""
+    """Return the bias by distance that all layers of a model share, or None."""
     encoder: Any = getattr(model, "encoder", None)
     if not hasattr(encoder, "relative_attention_bias") or not hasattr(encoder, "compute_position_bias"):
         return None

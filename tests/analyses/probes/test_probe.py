@@ -266,7 +266,7 @@ BLANK = (replace(TAGGED[0], metadata=MappingProxyType({})),)
         ),
         (Probe(), TAGGED, words("\u200b/X") * 0, EmptyTextError, "no sentence in held_out"),
         (Probe(layers=[7]), TAGGED, SAILING, SelectionError, "There is no layer 7"),
-        (Probe(), WEATHER, TAGGED, TextError, "Give two files of one type"),
+        (Probe(), WEATHER, TAGGED, TextError, "Give two files of the same type"),
         (Probe("genre"), WEATHER, None, SelectionError, "A table has no comments"),
         (Probe(pooling="cls"), TAGGED, None, SelectionError, "Words always use mean pooling"),
         (Probe(), table("text,label\na,0.5\nb,1\n"), None, TextError, "data has a number per text"),

@@ -1,7 +1,7 @@
 """Attention measures, one module each.
 
-Each module of this package sets ``MEASURE`` and is found by being here. Library, command line, pages, head
-view and files offer all measures.
+Each module of this package defines ``MEASURE`` and is discovered automatically. The library, command line,
+pages, head view and exports offer all measures.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ class AttentionMeasure:
 
     Attributes:
         name: identifier in questions, URLs and on the command line.
-        label: text of a button; title: start of a picture's title, followed by the layer.
-        value: description of a single number; total: description of a row's sum.
+        label: text of a button.
+        title: start of a heatmap's title, followed by the layer.
+        value: description of a single value.
+        total: description of a row's sum.
         meaning: what the measure shows and what it does not show.
-        order: position among the measures.
+        order: sort key among the measures.
         of_layer: (trace, layer, residual weight, progress) → [query, key] for the whole layer.
         of_heads: (trace, layer, heads) → [head, query, key]; None if the measure has no single heads.
-        lengths: (trace, layer) → [head, key], the factors of a measure that multiplies the weights.
-        shares: rows sum to 1 over all keys; otherwise the largest value depends on the text.
-        rolled: combines all layers up to this one, with a weight for the residual connection.
+        lengths: (trace, layer) → [head, key], the factors by which the measure multiplies the attention
+            weights; None for other measures.
+        shares: whether rows sum to 1 over all keys; otherwise the largest value depends on the text.
+        rolled: whether the measure combines all layers up to this one, with a weight for the residual
+            connection.
         takes_long: (trace, layer) → whether `of_layer` runs the model and reports progress. Its result is
             cached with the trace, so a second call is fast.
         caveat: trace → a warning about this model, or "".
@@ -55,7 +59,7 @@ class AttentionMeasure:
     caveat: Callable[[Trace], str] = lambda _: ""
 
     def require_heads(self) -> Callable[[Trace, int, slice], Array]:
-        """Return `of_heads`.
+        """Return `of_heads`, or raise an error if the measure has no single heads.
 
         Raises:
             SelectionError: the measure is defined for whole layers only.
@@ -92,7 +96,7 @@ class AttentionMeasure:
 
 
 def measures() -> Mapping[str, AttentionMeasure]:
-    """Return all measures by name, in their order."""
+    """Return all measures by name, sorted by their ``order``."""
     return _load_measures()
 
 

@@ -50,8 +50,8 @@ def rollout(layers: Iterable[Array], residual: float = 0.5) -> Array:
         residual: r, the weight of the residual connection, 0 to 1.
 
     Raises:
-        ShapeError: a layer is not [head, query, key], or differs in its number of tokens.
-        SelectionError: a residual weight outside 0 to 1.
+        ShapeError: a layer is not [head, query, key], or layers have different numbers of tokens.
+        SelectionError: the residual weight is not in 0 to 1.
     """
     *_, last = rollouts(layers, residual)
     return last

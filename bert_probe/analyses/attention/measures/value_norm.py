@@ -13,13 +13,13 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 _cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
-"""Norms by layer of each trace; views request them head by head."""
+"""Norms by layer for each trace, cached because views request one head at a time."""
 
 
 def value_norms(trace: Trace, layer: int) -> Array:
     """Return the norm of each head's transformed values, ‖v W_O‖, [head, token], in the dtype of the trace.
 
-    W_O is the head's part of the layer's output projection, without its bias; Kobayashi et al. 2020,
+    W_O is the head's slice of the layer's output projection, without its bias; Kobayashi et al. 2020,
     section 2.2. For an architecture without such a projection the result is ‖v‖; see `projects`.
 
     Raises:
@@ -48,7 +48,7 @@ def _norms(trace: Trace, layer: int, values: Array) -> Array:
         value_norms: Array = np.linalg.norm(values, axis=-1)
         return value_norms
     heads, _, size = values.shape
-    # [hidden, head × size] → one [size, hidden] for each head.
+    # Split [hidden, head × size] into one [size, hidden] matrix for each head.
     parts = np.moveaxis(weight.reshape(len(weight), heads, size), 0, -1)
     norms: Array = np.linalg.norm(values @ parts, axis=-1)
     return norms

@@ -19,10 +19,10 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 MAX_TOKENS = 1024
-"""Longest text: the layer runs once for each token, so the cost grows with the square of the length."""
+"""Maximum number of tokens: the layer runs once per token, so the cost grows with the length squared."""
 
 _cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
-"""Matrices by layer of each trace, at most 4 MB each in float32."""
+"""Matrices by layer for each trace, at most 4 MB per matrix in float32."""
 
 
 def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) -> Array:
@@ -30,18 +30,18 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
 
     The change is the cosine distance between the layer's outputs with and without the key's value, zeroed in
     all heads at once with unchanged attention weights; 0 to 2. Mohebbi et al. 2023, section 3. Rows do not
-    sum to 1. The output includes the residual connection and the feed-forward part of this layer.
+    sum to 1. The output includes the residual connection and the feed-forward block of this layer.
 
     Args:
-        trace: the model's pass over the text.
-        layer: from 0; negative values count from the end.
-        progress: called with the number of tokens whose values have been zeroed and their total.
+        trace: the model's forward pass over the text.
+        layer: layer index from 0; negative values count from the end.
+        progress: called with the number of tokens whose values have been zeroed and the total.
 
     Raises:
         SelectionError: the layer does not exist.
         TooLongError: the text has more than `MAX_TOKENS` tokens.
         UnavailableError: the architecture does not expose its values or layers, or the trace has no model,
-            or the model has changed since.
+            or the model has changed since the trace was made.
         OutOfMemoryError: the text needs more memory than is free.
     """
     layer = resolve_index(layer, trace.layers, "layer")
@@ -76,7 +76,7 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
 
 @dataclass(frozen=True, eq=False)
 class _Zeroed:
-    """Subtracts from the heads' output what they read from a key; each batch row has its own key."""
+    """Subtracts the contribution of one key from the heads' output; each batch row has its own key."""
 
     keys: torch.Tensor
     weights: torch.Tensor
@@ -89,7 +89,7 @@ class _Zeroed:
 
 
 def _vectors(layer: ModuleCall, rows: int, zeroed: _Zeroed | None = None) -> Array:
-    """Return the layer's output, [row, token, hidden]: unchanged, or with a zeroed key in each row."""
+    """Return the layer's output, [row, token, hidden]: unchanged, or with one key's value zeroed per row."""
     states = layer.input_states.expand(rows, -1, -1)
     if zeroed is None:
         output = layer.on(states)

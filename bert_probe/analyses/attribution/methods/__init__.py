@@ -1,4 +1,4 @@
-"""Attribution methods: one module each, which defines ``METHOD_HELP``.
+"""Attribution methods. Each module of this package defines one as ``METHOD``.
 
 A new module is discovered automatically: the library, command line, pages, exports and the faithfulness check
 all use `methods`.
@@ -38,7 +38,7 @@ class AttributionTarget:
         number: the target output.
         units: tokens or words of the text as the model reads it.
         removal: how a unit is ablated: "removed" or "masked".
-        baseline: the token of the baseline, one of `BASELINES`.
+        baseline: the baseline token, one of `BASELINES`.
     """
 
     number: TargetOutput
@@ -52,7 +52,7 @@ class AttributionTarget:
         return self.number.trace
 
     def summed(self, tokens: Array) -> Array:
-        """Return scores of units as sums over the scores of their tokens."""
+        """Return the score of each unit: the sum of its tokens' scores."""
         scores: Array = np.array([tokens[list(positions(unit))].sum() for unit in self.units])
         return scores
 
@@ -60,8 +60,8 @@ class AttributionTarget:
     def free(self) -> tuple[int, ...]:
         """Indices of the units that can be removed.
 
-        Special tokens are always kept. So are the tokens from which the number is read; if units are masked
-        instead of removed, only those that are masks.
+        Special tokens are never removed. Nor are the tokens from which the target value is read; if units are
+        masked instead of removed, this applies only to mask tokens.
         """
         mask = self.trace.checkpoint.tokenizer.mask_token_id
         fixed = {position for position in self.number.places if self._stays(position, mask)}
@@ -92,8 +92,9 @@ class AttributionTarget:
         return weights
 
     def ids_without(self) -> torch.Tensor:
-        """Return the ids of the baseline text, [1, token]: only special tokens and predicted masks are
-        kept.
+        """Return the token ids of the baseline text, [1, token].
+
+        Special tokens and predicted masks are kept; all other tokens become the baseline token.
         """
         checkpoint = self.trace.checkpoint
         mask = checkpoint.tokenizer.mask_token_id
@@ -112,8 +113,8 @@ class AttributionScores:
     """The scores of a method.
 
     Attributes:
-        units: how much the number depends on each unit, float64 [unit]; NaN where the method has no score.
-        metadata: details such as the number of steps.
+        units: score of each unit, float64 [unit]; NaN where the method has no score.
+        metadata: details of the computation, such as the number of steps.
     """
 
     units: Array
@@ -125,8 +126,8 @@ class AttributionMethod:
     """An attribution method.
 
     Attributes:
-        name: in questions, URLs and on the command line.
-        label: for tables and buttons.
+        name: identifier in questions, URLs and on the command line.
+        label: text in tables and on buttons.
         meaning: one or two sentences that explain a score, with the paper.
         order: sort key among the methods.
         of: function from target and progress callback to scores.
@@ -147,11 +148,12 @@ def positions(unit: Token | Unit) -> tuple[int, ...]:
 def attribution_target(
     number: TargetOutput, words: bool = False, removal: str | None = None, baseline: str | None = None
 ) -> AttributionTarget:
-    """Return what is explained, with defaults filled in.
+    """Return the attribution target, with defaults filled in.
 
     Args:
-        removal: "removed" by default; "masked" if the number is read at tokens and there is a mask token.
-        baseline: the first of `BASELINES` that the tokenizer has.
+        removal: None for "masked" if the target value is read at tokens and the tokenizer has a mask token,
+            else "removed".
+        baseline: None for the first of `BASELINES` that the tokenizer has.
     """
     checkpoint = number.trace.checkpoint
     units = word_lens(number.trace).units if words else number.trace.tokens
@@ -187,7 +189,7 @@ def _default_baseline(checkpoint: Checkpoint) -> str:
 
 
 def methods() -> Mapping[str, AttributionMethod]:
-    """Return all methods by name, in their order."""
+    """Return all methods by name, sorted by their ``order``."""
     return _load_methods()
 
 

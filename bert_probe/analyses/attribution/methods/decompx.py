@@ -1,6 +1,4 @@
-"""DecompX: the number as an exact sum over the input, with all nonlinear operations linearized at this
-text.
-"""
+"""DecompX: the target value as an exact sum over the input, with nonlinear operations linearized."""
 
 from __future__ import annotations
 
@@ -54,9 +52,9 @@ def _product(gradient: torch.Tensor, values: torch.Tensor) -> Array:
 METHOD = AttributionMethod(
     name="decompx",
     label="DecompX",
-    meaning="The number as an exact sum over the input vectors of the tokens, with attention, norms and "
-    "activations fixed at their values for this text (Modarressi et al. 2023). The contribution of the "
-    "model's biases belongs to no token and is stated separately.",
+    meaning="The explained output as an exact sum over the input vectors of the tokens, with attention, "
+    "norms and activations fixed at their values for this text (Modarressi et al. 2023). The contribution of "
+    "the model's biases belongs to no token and is stated separately.",
     order=4,
     of=_scores,
 )

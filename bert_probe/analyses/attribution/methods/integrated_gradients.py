@@ -15,9 +15,7 @@ from bert_probe.model.progress import Progress
 
 INITIAL_STEPS, MAX_STEPS = 32, 1024
 MAX_GAP = 0.01
-"""Largest accepted difference between the sum of the scores and the change along the path, as a share
-of it.
-"""
+"""Largest accepted gap between the sum of the scores and the output's change, as a share of the change."""
 
 
 def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
@@ -30,7 +28,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         inputs = batch(checkpoint, [target.trace.encoding])
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
-            progress(steps, 2 * steps)  # also the point at which the work can be cancelled
+            progress(steps, 2 * steps)  # can also raise to cancel the work
             states, pooled = run_on_vectors(target.trace, model, embeddings(ids), inputs)
             return number.on(inputs | {"input_ids": ids}, states, pooled)
 

@@ -1,4 +1,4 @@
-"""Leave-one-out: how much the number falls when a token or word is removed."""
+"""Leave-one-out: how much the target value falls when a token or word is removed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
 METHOD = AttributionMethod(
     name="leave-one-out",
     label="Leave one out",
-    meaning="How much the number falls when only this word is removed and the model runs again: a measured "
-    "effect, not an estimate. Redundant words can each look unimportant.",
+    meaning="How much the explained output falls when only this word is removed and the model runs again: a "
+    "measured effect, not an estimate. Redundant words can each look unimportant.",
     order=1,
     of=_scores,
 )

@@ -17,7 +17,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         on_step = partial(_report_layer, progress, layer, trace.layers)
         changes = zeroing.of_layer(trace, layer, 0.0, on_step).clip(min=0)
         totals = changes.sum(axis=-1, keepdims=True)
-        # A token whose vector never changes has a row of zeros.
+        # A token whose vector never changes gets a row of zeros.
         changes[totals[:, 0] == 0] = 0
         layers.append(changes / totals.clip(min=1e-300))
     reached = rollout((layer[None] for layer in layers), residual=0.0)

@@ -1,8 +1,8 @@
-"""Kinds of highlights: what may be remarkable about a text.
+"""Highlight types: what may be remarkable about a text.
 
-Each module of this package sets ``HIGHLIGHT_TYPES`` and is found by being here. A highlight type measures one
-number on any text, so that the same number of the reference sentences says how unusual it is, and puts it
-into a sentence. Page, table, files and command line follow from that.
+Each module of this package defines ``HIGHLIGHT_TYPES`` and is discovered automatically. A highlight type
+measures one value on a text and states it in a sentence. The value is compared with those of the reference
+sentences. Page, table, exports and command line show all types.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, WordLens, truncate_text, word_lens
 
 MAX_TOKENS = 512
-"""Longest text whose attention and pairs of tokens are examined."""
+"""Maximum number of tokens for highlights of attention and of token pairs."""
 
 
 @dataclass(frozen=True, eq=False)
 class HighlightContext:
-    """A text with the numbers that several highlight types need, each computed once."""
+    """A text with the intermediate results that several highlight types need, each computed once."""
 
     trace: Trace
 
     @property
     def has_attention_shares(self) -> bool:
-        """Whether attention can be read as shares: rows sum to 1 and the text is short enough."""
+        """Whether attention shares can be measured: rows sum to 1 and the text is short enough."""
         return not self.trace.caveat and self.is_short
 
     @property
@@ -46,7 +46,7 @@ class HighlightContext:
 
     @cached_property
     def lens(self) -> WordLens:
-        """Words and special tokens."""
+        """Mapping of the tokens to words and special tokens."""
         return word_lens(self.trace)
 
     @cached_property
@@ -61,14 +61,15 @@ class HighlightContext:
 
 @dataclass(frozen=True, eq=False)
 class HighlightCandidate:
-    """A number measured on a text, with the sentence that states it.
+    """A value measured on a text, with the sentence that states it.
 
     Attributes:
-        value: the number.
-        sentence: states the number, with its final period.
-        page, choices: the view that shows it: name of a page and its URL parameters, without defaults.
-        picture: makes the thumbnail.
-        clear: whether the number is worth a sentence; every text has a number of unknown tokens.
+        value: the measured value.
+        sentence: sentence that states the value, with its final period.
+        page, choices: the view that shows the highlight: name of a page and its URL parameters, without
+            defaults.
+        picture: function that returns the thumbnail.
+        clear: whether the value is worth reporting; for example, 0 unknown tokens are not.
     """
 
     value: float
@@ -81,17 +82,17 @@ class HighlightCandidate:
 
 @dataclass(frozen=True)
 class HighlightType:
-    """A kind of highlight and how to measure it.
+    """A type of highlight and how to measure it.
 
     Attributes:
-        name: shown in tables; several types may share it.
-        measure: describes the number; unique.
-        order: rank while percentiles are unknown.
-        find: returns the candidate of one context, or of two; None if the text has no such number.
+        name: name in tables; several types may share it.
+        measure: unique description of the measured value.
+        order: sort key while percentiles are unknown.
+        find: function from one or two contexts to a candidate; None if the value is undefined for the text.
         texts: 1, or 2 for a comparison of two separate texts.
-        single_text_only: left out when two texts are given, because the linked page then compares the two.
-        sentences: how many reference sentences it is measured on; None for all. Fewer where it runs the
-            model.
+        single_text_only: skip the type if two texts are given, because the linked page then compares them.
+        sentences: number of reference sentences on which the type is measured; None for all. Types that run
+            the model use fewer.
     """
 
     name: str
@@ -104,7 +105,7 @@ class HighlightType:
 
 
 def highlight_types(texts: int) -> tuple[HighlightType, ...]:
-    """Return the highlight types for one text or for two, in their order."""
+    """Return the highlight types for one text or for two, sorted by their ``order``."""
     return tuple(highlight_type for highlight_type in _load_types() if highlight_type.texts == texts)
 
 

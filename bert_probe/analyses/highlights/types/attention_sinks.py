@@ -1,4 +1,4 @@
-"""Attention sinks: the first token and the separators, where heads put attention that they do not need."""
+"""Attention sinks: layers that put much of their attention on the first token or the separators."""
 
 from __future__ import annotations
 

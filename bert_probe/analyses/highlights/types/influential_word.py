@@ -1,4 +1,4 @@
-"""The word whose removal changes the model's answer most, and whether attention ranks the same word first."""
+"""The word whose removal changes the prediction most, and whether attention ranks the same word first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 
 _MAX_WORDS = 32
-"""Longest text, in words: the model runs once for each word left out."""
+"""Maximum number of words: the model runs once for each word that is removed."""
 _SENTENCES = 10
 
 

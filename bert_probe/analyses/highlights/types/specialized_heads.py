@@ -19,7 +19,7 @@ _SHARES = ("previous", "next", "same_token", "same_word", "punctuation", "self",
 
 
 def _count_queries(context: HighlightContext, share: str) -> int:
-    """Return how many tokens have a target of this kind."""
+    """Return the number of tokens that have a target of this kind."""
     tokens = context.trace.tokens
     count = len(tokens)
     if share in ("previous", "next"):
@@ -34,7 +34,7 @@ def _count_queries(context: HighlightContext, share: str) -> int:
 
 
 def _mean_shares(context: HighlightContext, share: str) -> Array:
-    """Return the mean over the tokens that have such a target, [layer, head]; 0 where none has."""
+    """Return a share averaged over the tokens that have such a target, [layer, head]; 0 if no token has."""
     queries = max(_count_queries(context, share), 1)
     shares: Array = context.heads[share] * (len(context.trace.tokens) / queries)
     return shares

@@ -13,9 +13,9 @@ from bert_probe.analyses.vectors.similarity import Similarity
 
 
 def _find_similar(context: HighlightContext) -> HighlightCandidate | None:
-    """Find the most similar tokens that differ in vocabulary entry and in word.
+    """Find the most similar pair of tokens with different ids, from different words.
 
-    In a sentence pair, the two tokens come from different segments, because the linked page compares these.
+    In a sentence pair, the tokens are from different segments, because the linked page compares the segments.
     """
     tokens, trace = context.content_tokens, context.trace
     if not tokens or not trace.states or not context.is_short:
@@ -44,7 +44,7 @@ def _find_similar(context: HighlightContext) -> HighlightCandidate | None:
 
 
 def _find_repeated(context: HighlightContext) -> HighlightCandidate | None:
-    """Find the least similar occurrences of a token; in a sentence pair, one of each segment."""
+    """Find the least similar occurrences of a token; in a sentence pair, one from each segment."""
     tokens, trace = context.content_tokens, context.trace
     if not trace.states or not context.is_short:
         return None
@@ -74,7 +74,7 @@ def _find_repeated(context: HighlightContext) -> HighlightCandidate | None:
 
 
 def repeated_token_sentence(names: str, value: float, layer: int, mean: float, pairs: int) -> str:
-    """Return the sentence on two occurrences of a token, the least similar of so many pairs."""
+    """Return the sentence on two occurrences of a token that are the least similar of all ``pairs``."""
     if pairs == 1:
         return f"{names} are the same token, with a cosine similarity of {value:.2f} after layer {layer}."
     return (

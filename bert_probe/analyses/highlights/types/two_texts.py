@@ -50,7 +50,7 @@ def _largest_contribution(result: SentenceSimilarityResult) -> tuple[str, Pictur
 
 
 def _find_shared(a: HighlightContext, b: HighlightContext) -> HighlightCandidate | None:
-    """Find the token of both texts whose vectors are least similar after the last layer."""
+    """Find the token shared by both texts whose two vectors are least similar after the last layer."""
     last = a.trace.layers
     pairs = [
         (row, column)
