@@ -348,10 +348,6 @@ def main() -> None:
         out.flush()
 
 
-if __name__ == "__main__":
-    main()
-
-
 _OPERATORS: Final = (
     "+ - * / // % ** ^ & | ~ << >> || @ ! !__postfix && @> <@ <-> <=> -> ->> ^@ ~~ !~~ ~~* !~~* ~~~"
 )
@@ -484,3 +480,7 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(value.values())
         elif isinstance(value, list):
             waiting.extend(value)
+
+
+if __name__ == "__main__":
+    main()
