@@ -18,7 +18,8 @@ from bert_probe.corpus.sql import DEFAULT_SECONDS, SqlQuery
 from bert_probe.corpus.store import Store, open_corpus
 from bert_probe.corpus.verify import verify_corpus
 from bert_probe.errors import SelectionError
-from bert_probe.runtime.progress import terminal_bar, visible
+from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.terminal import visible
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:

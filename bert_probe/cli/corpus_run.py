@@ -28,7 +28,8 @@ from bert_probe.corpus.workers import SHARD_ROWS, ShardRunner, ThreadRunner
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.interrupt import exit_on_sigterm
-from bert_probe.runtime.progress import terminal_bar, visible
+from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.terminal import visible
 
 
 def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from click.exceptions import NoArgsIsHelpError
 from bert_probe.cli.lazy_commands import CommandGroup, LazyCommand
 from bert_probe.core import extras
 from bert_probe.errors import ProbeError
-from bert_probe.runtime.progress import streams, visible
+from bert_probe.runtime.terminal import streams, visible
 
 INTERRUPTED = 130
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import Any, TextIO
+from contextlib import contextmanager
+from typing import TextIO
 
 from tqdm import tqdm
 
-from bert_probe.errors import ExportError
 from bert_probe.model.progress import Progress, no_progress
+from bert_probe.runtime import terminal
 
 PATIENCE = 1.0
 """Seconds before a bar is drawn, so that short work shows none."""
@@ -30,7 +28,7 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
         label: description in front of the bar.
         unit: what is counted; "B" for bytes, which are shown as MB.
     """
-    screen = direct(sys.stderr)
+    screen = terminal.direct(sys.stderr)
     if screen is None or not screen.isatty():
         yield no_progress
         return
@@ -65,99 +63,3 @@ def _columns(screen: TextIO) -> int:
         return os.get_terminal_size(screen.fileno()).columns or 80
     except OSError:
         return 80
-
-
-_CONTROL_CHARACTERS = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-"""C0, DEL and C1 controls, line separators, bidirectional controls, surrogates."""
-
-
-def visible(text: str, allowed: str = "") -> str:
-    r"""Escape control characters, as in ``\x1b``; the result is one line.
-
-    Args:
-        allowed: characters that are not escaped.
-    """
-    return _CONTROL_CHARACTERS.sub(
-        lambda match: match[0] if match[0] in allowed else match[0].encode("unicode_escape").decode(), text
-    )
-
-
-@contextmanager
-def streams() -> Iterator[None]:
-    """Replace standard output and error with `SafeStream`s during the block; a closed stream stays closed."""
-    out = None if sys.stdout is None else SafeStream(sys.stdout, "Standard output")
-    err = None if sys.stderr is None else SafeStream(sys.stderr)
-    with redirect_stdout(out), redirect_stderr(err):
-        yield
-
-
-class SafeStream(io.TextIOBase):
-    """A text stream that is safe for names, errors and warnings from untrusted sources.
-
-    Attributes:
-        direct: the underlying stream, for output with its own control characters.
-    """
-
-    def __init__(self, direct: TextIO, name: str = "") -> None:
-        """Write to ``direct``. Write errors are reported under this name, or ignored without a name."""
-        self.direct = direct
-        self._name = name
-
-    def write(self, text: str) -> int:
-        """Write text with control characters escaped, except line ends and tabs."""
-        encoding = self.direct.encoding or "utf-8"
-        escaped = visible(text, allowed="\n\t").encode(encoding, "backslashreplace").decode(encoding)
-        if escaped:  # click tests streams by writing "" and ignores the errors
-            with self._write_errors():
-                self.direct.write(escaped)
-        return len(text)
-
-    def write_bytes(self, content: bytes) -> None:
-        """Write bytes unchanged and flush."""
-        with self._write_errors():
-            self.direct.flush()
-            self.direct.buffer.write(content)
-            self.direct.buffer.flush()
-
-    def flush(self) -> None:
-        """Flush the stream.
-
-        Raises:
-            ExportError: writing failed, except if the reader closed the pipe (``| head``).
-        """
-        with self._write_errors():
-            self.direct.flush()
-
-    @contextmanager
-    def _write_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            # Discard all further output, including what is buffered at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.direct.fileno())
-            if self._name and not isinstance(error, BrokenPipeError):
-                raise ExportError(f"{self._name} cannot be written: {error.strerror}.") from None
-
-    def isatty(self) -> bool:
-        """Return False, so that writers omit colors."""
-        return False
-
-    def fileno(self) -> int:
-        """Return the file descriptor of the underlying stream."""
-        return self.direct.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """Return the encoding of the underlying stream."""
-        return self.direct.encoding
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-
-def direct(stream: Any) -> Any:
-    """Return the stream behind a `SafeStream`; other streams are returned unchanged."""
-    return stream.direct if isinstance(stream, SafeStream) else stream

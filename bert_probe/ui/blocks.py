@@ -10,20 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.errors import CheckpointError, ProbeError, TextError
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array, Trace
+from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit
-from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
-from bert_probe.ui.figures import CONFIG
 from bert_probe.ui.state import escape
-from bert_probe.views import steps
-from bert_probe.views.scale import Scale
 from bert_probe.views.strip import StripToken
 from bert_probe.views.text import labels as labels
 from bert_probe.views.text import positions as positions
@@ -185,38 +180,14 @@ def table(
 
 def chart(figure: Any, alt: str, **options: Any) -> Any:
     """Draw a Plotly figure in the width of the page; `alt` describes it for screen readers."""
+    from bert_probe.ui.figures import CONFIG  # imported late, because it imports plotly
+
     return st.plotly_chart(figure, alt=alt, **{"width": "stretch", "config": CONFIG, **options})
 
 
 def is_dark() -> bool:
     """Return whether the reader's theme is dark."""
     return st.context.theme.type == "dark"
-
-
-def strips(
-    values: Array | Sequence[Array],
-    rows: Sequence[str],
-    scale: Scale,
-    key: str,
-    caption: str,
-    row_axis: str = "step",
-) -> None:
-    """Draw vectors as rows of colored cells, one cell per dimension.
-
-    Args:
-        values: [vector, dimension].
-        key: of the component, and name of its image file.
-    """
-    heatmap(steps.strips(values, rows, scale, key, caption, row_axis), key=key)
-
-
-def numbers(frame: pd.DataFrame, title: str = "Numbers") -> None:
-    """Draw a table in a closed expander."""
-    rows = frame.reset_index() if frame.index.name else frame
-    decimals = st.column_config.NumberColumn(format="%.4f")
-    columns = {str(name): decimals for name in rows if rows[name].dtype.kind == "f"}
-    with st.expander(title):
-        table(rows, title, column_config=columns)
 
 
 COLOURS = ("violet", "orange", "green", "blue", "red", "yellow")

@@ -12,7 +12,7 @@ from typing import Final
 import streamlit as st
 
 from bert_probe.model.sources import BUILT_IN
-from bert_probe.runtime import progress, shared_cache
+from bert_probe.runtime import shared_cache, terminal
 from bert_probe.ui import state
 
 Model = tuple[str, str]
@@ -90,7 +90,7 @@ def _display_name(model: str, revision: str) -> str:
     """Return the name on one line, without characters that change the text direction."""
     name = f"{model or BUILT_IN}{f' at {revision}' if revision else ''}"
     ending = f"… ({len(name):,} characters)" if len(name) > _MAX_NAME else ""
-    return progress.visible(name[:_MAX_NAME]) + ending
+    return terminal.visible(name[:_MAX_NAME]) + ending
 
 
 def _agreed() -> set[Model]:

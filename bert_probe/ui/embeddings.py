@@ -12,8 +12,8 @@ from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, state, workbench
-from bert_probe.ui.blocks import numbers, strips
 from bert_probe.ui.export import export
+from bert_probe.ui.vectors import numbers, strips
 from bert_probe.views.scale import Scale
 
 _PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "[CLS] and pooler"}

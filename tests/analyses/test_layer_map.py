@@ -211,13 +211,13 @@ def test_map_can_be_canceled(
         ),
         (
             ["corpus-map", "--labelled", "texts.txt", "--column", "text"],
-            "--column is for FILE. Leave it out.",
+            "--column is for FILE",
         ),
         (["map", "text", "--column", "text"], "No such option '--column'"),
         (["corpus-map", "texts.txt", "--pair", "text"], "No such option '--pair'"),
         (
             ["map", "text", "other", "--pair", "third"],
-            "TEXT_B and --pair exclude each other. Leave one of them out.",
+            "TEXT_B and --pair exclude each other",
         ),
         (["map", "text", "--basis", "some"], "'some' is not one of"),
     ],

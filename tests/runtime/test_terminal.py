@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe.errors import ExportError
-from bert_probe.runtime.progress import SafeStream, streams, visible
+from bert_probe.runtime.terminal import SafeStream, streams, visible
 
 TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 

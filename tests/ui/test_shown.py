@@ -71,7 +71,7 @@ def test_pins_are_reset_with_text_and_other_options_are_kept(browser: Browser) -
     app = open_page(a=TEXT, show="table", layer="3", head="2", pins="query.1", specials="0")
     before = app.session_state[selection_state.KEY]
     assert before.value.pins == Pins("query", (1,))
-    browser.report = replace(before, revision=before.revision + 9, view=Selection(1, "mean"))
+    browser.report = replace(before, revision=before.revision + 9, value=Selection(1, "mean"))
     app.text_area(key="draft_a").set_value("another text")
     next(button for button in app.button if button.label == "Run").click().run()
     after = app.session_state[selection_state.KEY]
