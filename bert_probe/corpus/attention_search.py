@@ -27,7 +27,7 @@ MAX_NAMES = 40
 """Tags or relations listed in an error message."""
 
 
-@question("corpus find", is_analysis=False)
+@question("attention search", command="corpus find", is_analysis=False)
 class AttentionSearch(Question):
     """Pairs of words where a head's strongest weight goes from the one to the other.
 

@@ -19,7 +19,7 @@ PROFILES, VECTORS, NEIGHBORS, ANSWERS = OPTIONAL_TABLES = ("profiles", "vectors"
 DTYPES = ("float32", "float16")
 
 
-@question("corpus", command="corpus run", is_analysis=False)
+@question("corpus ingest", command="corpus run", is_analysis=False)
 class IngestConfig(Question):
     """What a corpus run extracts from each sentence and stores.
 

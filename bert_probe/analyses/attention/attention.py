@@ -90,7 +90,7 @@ class Attention(Question):
         return AttentionResult(resolved, InputRecord.of(trace), units, units, weights, notes, shares)
 
 
-@question("attention in long form", command="attention")
+@question("attention long form", command="attention")
 class AttentionLong(Question):
     """Attention of several layers and heads in long format: one row for each weight.
 

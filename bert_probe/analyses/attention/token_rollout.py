@@ -25,7 +25,7 @@ from bert_probe.text.words import Unit, find_word
 DIRECTIONS = ("from", "into")
 
 
-@question("reach", command="rollout")
+@question("token rollout", command="rollout")
 class TokenRollout(Question):
     """One token's column or row of the attention rollout up to each layer.
 

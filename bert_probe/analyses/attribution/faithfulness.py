@@ -43,7 +43,7 @@ RANDOM = "random order"
 INTERVAL = (2.5, 97.5)
 
 
-@question("why checked", command="faithfulness")
+@question("attribution faithfulness", command="faithfulness")
 class AttributionFaithfulness(TargetQuestion):
     """How well each method predicts the effect of removing words on the number; DeYoung et al. 2020.
 
@@ -241,7 +241,7 @@ PAIR_SEPARATOR = "\t"
 """Separates a text from its second text in a line."""
 
 
-@question("why, means", command="faithfulness-summary")
+@question("faithfulness summary", command="faithfulness-summary")
 class FaithfulnessSummary(Question):
     """The mean of `AttributionFaithfulness` over texts; for each text, its most probable prediction is
     explained.

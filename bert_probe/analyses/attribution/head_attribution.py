@@ -28,7 +28,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 TABLES = ("heads", "layers", "importance")
 
 
-@question("why, by heads", command="head-attribution")
+@question("head attribution", command="head-attribution")
 class HeadAttribution(TargetQuestion):
     """How one number of the model's prediction changes when each head, or all heads of a layer, are switched
     off.

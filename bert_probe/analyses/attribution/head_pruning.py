@@ -31,7 +31,7 @@ SEPARATOR = "\t"
 """Separates label, text and optional second text in a line."""
 
 
-@question("heads removed", command="head-pruning")
+@question("head pruning", command="head-pruning")
 class HeadPruning(Question):
     """Accuracy on labeled texts as heads are switched off step by step; Michel et al. 2019.
 

@@ -36,7 +36,7 @@ forward_ad: Any = _forward_ad  # untyped
 METHOD = "integrated-jacobians"
 
 
-@question("why alike", command="similarity-attribution")
+@question("similarity attribution", command="similarity-attribution")
 class SimilarityAttribution(Question):
     """What each token of one text, with each token of the other, contributes to their cosine.
 

@@ -23,7 +23,7 @@ _BLOCK_SIZE = 1 << 20
 """Numbers that are converted to float64 at a time, to limit memory."""
 
 
-@question("change of parameters", command="diff parameters")
+@question("parameter change", command="diff parameters")
 class ParameterChange(Question):
     """‖B − A‖ ÷ ‖A‖ of each parameter that both models have with the same shape; the others are listed.
 
