@@ -152,7 +152,7 @@ class AttentionSearch(Question):
             conditions.append(f"({' OR '.join(directions)})")
         return f"""
             SELECT n.row, n.query, n.key, n.weight, q.word AS query_word, k.word AS key_word
-            FROM neighbours n
+            FROM neighbors n
             JOIN tokens q ON q.row = n.row AND q.position = n.query
             JOIN tokens k ON k.row = n.row AND k.position = n.key AND k.word <> q.word
             WHERE {" AND ".join(conditions)}

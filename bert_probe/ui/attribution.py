@@ -185,7 +185,7 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
                 "Method": names,
                 "Comprehensiveness": table["comprehensiveness"],
                 "Sufficiency": table["sufficiency"],
-                "Correlation with leave-one-out": table["foretold"],
+                "Correlation with leave-one-out": table["loo_correlation"],
             }
         ),
         "Faithfulness of each attribution method",

@@ -172,7 +172,7 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
     try:
         result = shared_cache.answers.of(Neighbors(token).of, checkpoint, vocabulary)
     except ProbeError as error:
-        with st.container(border=True, key="no_neighbours"):
+        with st.container(border=True, key="no_neighbors"):
             st.text(str(error))
         return
     tokens, id_ = result.pieces, result.one
@@ -182,7 +182,7 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
         f"Its input embedding has a norm of **{result.norm:.4f}**, larger than {result.norm_rank:.0%} of all "
         "tokens."
     )
-    key = f"neighbours_table {id_}"
+    key = f"neighbors_table {id_}"
     blocks.table(
         result.frame()[["token", "cosine", "kind", "norm"]],
         "Nearest neighbors by the cosine of their input embeddings, nearest first",
@@ -210,7 +210,7 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
         "fixed seed; the dotted line is its 95th percentile. Neighbors may share a spelling, a part of "
         "speech or a low frequency in the training data, as well as a meaning."
     )
-    export(result, "neighbours", label="Export neighbors")
+    export(result, "neighbors", label="Export neighbors")
 
 
 def _default_token(checkpoint: Checkpoint, tokens: VocabularyTokens) -> str:

@@ -204,9 +204,9 @@ def test_map_can_be_canceled(
     ("words", "message"),
     [
         (["map"], "Missing argument 'TEXT_A'"),
-        (["corpus-map"], "Give a FILE of sentences, or a table of labeled texts with --labelled"),
-        (["corpus-map", "texts.txt", "--labelled", "texts.txt"], "Both FILE and --labelled are given"),
-        (["corpus-map", "--labelled", "texts.txt", "--column", "text"], "--column goes with FILE"),
+        (["corpus-map"], "Give a FILE of sentences, or a table of labeled texts with --labeled"),
+        (["corpus-map", "texts.txt", "--labeled", "texts.txt"], "Both FILE and --labeled are given"),
+        (["corpus-map", "--labeled", "texts.txt", "--column", "text"], "--column goes with FILE"),
         (["map", "text", "--column", "text"], "No such option '--column'"),
         (["corpus-map", "texts.txt", "--pair", "text"], "No such option '--pair'"),
         (["map", "text", "other", "--pair", "third"], "Both TEXT_B and --pair"),

@@ -331,7 +331,7 @@ def test_zip_of_all_attention_has_every_layer_and_head(minilm: Checkpoint) -> No
         "measure": "weights",
         "words": False,
         "specials": True,
-        "renormalise": False,
+        "renormalize": False,
         "residual": 0.5,
     }
     assert provenance["text"] == 'say "x", boy'

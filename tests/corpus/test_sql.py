@@ -341,7 +341,7 @@ def test_connection_itself_refuses_every_statement_type(stores: Stores, tmp_path
         ("DROP VIEW rows", "not DROP"),
         (
             "SELEC 1",
-            'at or near "SELEC". The tables are rows, tokens, profiles, statistics, vectors, neighbours',
+            'at or near "SELEC". The tables are rows, tokens, profiles, statistics, vectors, neighbors',
         ),
         (
             "SELECT txt FROM rows",

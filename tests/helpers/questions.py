@@ -67,7 +67,7 @@ from tests.helpers.changed import changed_checkpoint
 
 TEXT = "The unhappiest boats cross the wide river at night."
 OTHER = "The unhappiest boats cross the wide valley at dawn."
-LABELLED = ("O\tA small boat crosses the river.", "B-LOC\tNobody can read.\tA map at night.")
+LABELED = ("O\tA small boat crosses the river.", "B-LOC\tNobody can read.\tA map at night.")
 TABLE = "text_a,text_b,label\nA small boat.,It sinks.,O\nNobody reads.,A map.,B-LOC\nOne boat.,It sinks.,O\n"
 TAGGED = "Anna B-PER\nsinks O\n\nRome B-LOC\nsleeps O\n"
 SENTENCES = (TEXT, OTHER, "A small boat crosses the river.", "Nobody can read a map at night.")
@@ -131,12 +131,12 @@ def sentences_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return *before_and_after(checkpoint), SENTENCES
 
 
-def labelled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    return checkpoint, LABELLED
+def labeled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, LABELED
 
 
 def a_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    rows = parse_labeled_texts(TABLE.encode(), "labelled.csv", "classes")
+    rows = parse_labeled_texts(TABLE.encode(), "labeled.csv", "classes")
     return checkpoint, rows, rows
 
 
@@ -184,7 +184,7 @@ class QuestionExample:
 
 
 _ABLATE = {"heads": [(1, 1)], "replacement": "mean", "show": "tokens", "specials": True}
-_SHARED = {"measure": "value-norm", "words": True, "specials": False, "renormalise": True, "residual": 0.25}
+_SHARED = {"measure": "value-norm", "words": True, "specials": False, "renormalize": True, "residual": 0.25}
 _OTHER_ANSWERS = {"top": 2, "longest": 3, "overlap": 5, "no_answer": True}
 _OTHER_LENS = {
     "task": "text-classification",
@@ -490,10 +490,10 @@ EXAMPLES = (
     ),
     QuestionExample(
         HeadPruning(parts=3, seed=1),
-        labelled_texts,
+        labeled_texts,
         {"parts": 2, "seed": 2},
         trained="text-classification",
-        file=LABELLED,
+        file=LABELED,
     ),
     QuestionExample(
         Evaluate(),

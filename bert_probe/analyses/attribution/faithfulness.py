@@ -200,8 +200,8 @@ class AttributionFaithfulnessResult(Result):
         "words": a row per token or word: position, token, and its score by each method. "methods": a row per
         method, and one for the mean of the random orders: method, comprehensiveness (how much the number
         falls without the highest-ranked words; higher is better), sufficiency (how much it falls with only
-        these words; lower is better), foretold (rank correlation with leave-one-out effects), and for the
-        random orders the bounds of the middle 95 % of both.
+        these words; lower is better), loo_correlation (rank correlation with leave-one-out effects), and for
+        the random orders the bounds of the middle 95 % of both.
         """
         if self.question.rows == "words":
             return self._by_word()
@@ -210,7 +210,7 @@ class AttributionFaithfulnessResult(Result):
                 "method": name,
                 "comprehensiveness": self.effects[name][0],
                 "sufficiency": self.effects[name][1],
-                "foretold": self.loo_correlation(name),
+                "loo_correlation": self.loo_correlation(name),
             }
             for name in self.explanations
         ]
@@ -235,7 +235,7 @@ class AttributionFaithfulnessResult(Result):
         return first.join([table.iloc[:, 2:] for table in more])
 
 
-MEASURES = ("comprehensiveness", "sufficiency", "foretold")
+MEASURES = ("comprehensiveness", "sufficiency", "loo_correlation")
 RANDOM_ROW = "random"
 PAIR_SEPARATOR = "\t"
 """Separates a text from its second text in a line."""

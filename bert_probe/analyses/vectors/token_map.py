@@ -163,7 +163,7 @@ class CorpusTokenMap(_MapQuestion):
         words, specials, basis: see `TokenMap`.
     """
 
-    inputs = SentenceList(labeled_option="--labelled")
+    inputs = SentenceList(labeled_option="--labeled")
 
     def of(
         self,

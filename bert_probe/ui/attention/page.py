@@ -128,7 +128,7 @@ def _too_long(error: TooLongError) -> None:
 def grid(trace: Trace, as_table: bool) -> None:
     """Draw the attention matrix of a head, or of the mean, as a heatmap or as a table."""
     model = ViewModel.current(trace)
-    more = ("renormalise",) if as_table else ("renormalise", "root")
+    more = ("renormalize",) if as_table else ("renormalize", "root")
     view_model.draw_toolbar(model, ToolbarOptions.of(trace, model.view, more, ALL, words=True))
     if not view_model.ensure_computed(model, [model.view.layer - 1]):
         return
@@ -183,13 +183,13 @@ def _column(name: str) -> Any:
 def _row_sums(model: ViewModel, result: AttentionResult) -> str:
     """Return a sentence about the sums of the rows."""
     question = result.question
-    if not model.measure.sums_to_one(model.trace) and not question.renormalise:
+    if not model.measure.sums_to_one(model.trace) and not question.renormalize:
         return "This measure is not a distribution: rows do not sum to 1."
-    if question.specials and not question.renormalise:
+    if question.specials and not question.renormalize:
         return "Each row sums to 1; columns need not."
     if question.specials:
         return "Each row was divided by its sum, so rows sum to 1."
-    if question.renormalise:
+    if question.renormalize:
         return "Special tokens are hidden and each row was renormalized, so rows sum to 1 again."
     sums = result.row_sums
     return (

@@ -75,8 +75,8 @@ class ViewModel:
             full_rows: include special tokens and do not renormalize, whatever the view's options.
         """
         view = self.view
-        specials, renormalise = (True, False) if full_rows else self.row_options
-        return Attention(view.layer - 1, head, view.measure, view.words, specials, renormalise, view.residual)
+        specials, renormalize = (True, False) if full_rows else self.row_options
+        return Attention(view.layer - 1, head, view.measure, view.words, specials, renormalize, view.residual)
 
     def attention_long(
         self,
@@ -87,16 +87,16 @@ class ViewModel:
     ) -> AttentionLong:
         """Return the question for several layers and heads, from 0; None for all."""
         view = self.view
-        specials, renormalise = (True, False) if full_rows else self.row_options
-        return AttentionLong(layers, heads, view.measure, view.words, specials, renormalise, view.residual)
+        specials, renormalize = (True, False) if full_rows else self.row_options
+        return AttentionLong(layers, heads, view.measure, view.words, specials, renormalize, view.residual)
 
     @property
     def row_options(self) -> tuple[bool, bool]:
         """Whether rows include special tokens, and whether they are renormalized; rows that sum to 1 are
         not."""
         options = self.view.options
-        renormalise = options.renormalise and not (options.specials and self.measure.sums_to_one(self.trace))
-        return options.specials, renormalise
+        renormalize = options.renormalize and not (options.specials and self.measure.sums_to_one(self.trace))
+        return options.specials, renormalize
 
 
 def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = True) -> bool:

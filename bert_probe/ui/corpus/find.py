@@ -26,7 +26,7 @@ def part(corpus: Store) -> None:
     if not corpus.has(NEIGHBORS):
         st.info(
             "This store does not contain which words the heads attend to. Build it with --keep "
-            "profiles,vectors,neighbours."
+            "profiles,vectors,neighbors."
         )
         return
     tags, relations = _names(corpus, "tag"), _names(corpus, "relation")
