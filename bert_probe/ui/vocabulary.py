@@ -359,7 +359,7 @@ def _your_text(checkpoint: Checkpoint) -> None:
     _metrics(result, "")
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("All words", anchor=False)
-        export(result, "fragmentation")
+        export(result, "fertility")
     words = result.by_pieces
     blocks.table(
         pd.DataFrame(
@@ -387,7 +387,7 @@ def _both_models(trace: Trace, b: Checkpoint) -> None:
             _metrics(result, letter)
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("All words in both models", anchor=False)
-        export(both, "diff-fragmentation")
+        export(both, "diff-fertility")
     pairs = both.by_pieces
     blocks.table(
         pd.DataFrame(
@@ -408,7 +408,7 @@ def _both_models(trace: Trace, b: Checkpoint) -> None:
 
 
 def _metrics(result: FertilityResult, letter: str) -> None:
-    with st.container(horizontal=True, gap="large", key=f"fragmentation_{letter}"):
+    with st.container(horizontal=True, gap="large", key=f"fertility_{letter}"):
         st.metric(
             "Tokens per word",
             f"{result.fertility:.2f}",

@@ -67,7 +67,9 @@ def test_every_question_is_a_tool(shared: LocalModels) -> None:
         assert {"first_row", "most_rows", "picture"} <= tool.input_schema["properties"].keys()
     selected = run_client(shared, lambda client: client.list_tools(), "heads", "attention").tools
     assert [tool.name for tool in selected] == ["attention", "heads"]
-    with pytest.raises(SelectionError, match=r"'head' is not a question\. The questions are: ablation, "):
+    with pytest.raises(
+        SelectionError, match=r"'head' is not a question\. The questions are: activation-patching, "
+    ):
         agents.select_questions(["head"])
 
 

@@ -175,7 +175,7 @@ def test_wrong_method_is_refused_with_the_allowed_one(method: str, here: TestCli
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/v1/none", "/api/v1/Tokens", "/api/v1/train", "/api/v1/", "/api/none.json"]
+    "path", ["/api/v1/none", "/api/v1/Tokens", "/api/v1/train", "/api/v1/why", "/api/v1/", "/api/none.json"]
 )
 def test_unknown_path_is_not_found(path: str, here: TestClient) -> None:
     assert "See /api." in problem_detail(here.post(path, json=TOKENS), 404, "no-such-thing")

@@ -39,7 +39,7 @@ class TokenRollout(Question):
 
     inputs = OneTrace()
 
-    token: int | str = param(TokenSelector(), option="", key="reach_token")
+    token: int | str = param(TokenSelector(), option="", key="rollout_token")
     direction: str = param(
         Choice(DIRECTIONS),
         default="from",

@@ -65,7 +65,7 @@ class AttributionFaithfulness(TargetQuestion):
     rows: str = param(
         Choice(("methods", "words")),
         default="methods",
-        key="why_rows",
+        key="faithfulness_rows",
         display_only=True,
         about="With --check: the table.",
     )

@@ -44,7 +44,9 @@ class HeadAttribution(TargetQuestion):
     inputs = OneOrTwoTraces("--pair")
 
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
-    show: str = param(Choice(TABLES), default="heads", key="why_heads", display_only=True, about="Table.")
+    show: str = param(
+        Choice(TABLES), default="heads", key="attribution_heads", display_only=True, about="Table."
+    )
 
     def of(
         self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress

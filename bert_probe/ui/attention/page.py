@@ -37,7 +37,7 @@ VIEWS = {
     "model": "Model view",
     "heatmap": "Heatmap",
     "table": "Table",
-    "reach": "Rollout",
+    "rollout": "Rollout",
     "head-view": "BertViz head view",
     "model-view": "BertViz model view",
 }
@@ -71,7 +71,7 @@ def _draw(view: str, trace: Trace) -> None:
         "model": model_view,
         "heatmap": partial(grid, as_table=False),
         "table": partial(grid, as_table=True),
-        "reach": rollout,
+        "rollout": rollout,
         "head-view": bertviz_head_view,
         "model-view": bertviz_model_view,
     }
@@ -316,13 +316,13 @@ def rollout(trace: Trace) -> None:
         with st.container(width="content"):
             direction = state.segmented_control("direction_of", "Direction", _DIRECTIONS, "from")
         with st.container(width="stretch"):
-            token = blocks.token_strip(trace, "reach_token", "Token to follow", default, row=True)
+            token = blocks.token_strip(trace, "rollout_token", "Token to follow", default, row=True)
         with st.popover("More"):
             residual = _residual_share()
     result = TokenRollout(default if token is None else token, direction, residual=residual).of(trace)
-    heatmap(heatmaps.token_rollout_heatmap(result), key="reach")
+    heatmap(heatmaps.token_rollout_heatmap(result), key="rollout")
     with st.container(horizontal=True, gap="medium"):
-        export(result, "reach")
+        export(result, "rollout")
         with st.container():
             blocks.caveat(f"{ROLLOUT.meaning} {_rollout_note(trace, direction)}")
 

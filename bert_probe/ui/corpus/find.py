@@ -46,7 +46,7 @@ def part(corpus: Store) -> None:
         st.info("Choose a tag for either word, or a relation.")
         return
     result = jobs.answer(
-        "corpus find",
+        "attention search",
         AttentionSearch(head, query or None, key or None, relation or None, _MAX_PAIRS).of,
         corpus,
         label="Find the rows",
