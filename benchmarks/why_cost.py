@@ -34,7 +34,7 @@ def lines() -> Iterator[Line]:
     checkpoint = bert_probe.load()
     yield _effects(checkpoint)
     yield _gradients(checkpoint)
-    yield from _foretold(checkpoint)
+    yield from _loo_correlation(checkpoint)
 
 
 def _effects(checkpoint: Checkpoint) -> Line:
@@ -81,7 +81,7 @@ def _gradients(checkpoint: Checkpoint) -> Line:
     )
 
 
-def _foretold(checkpoint: Checkpoint) -> Iterator[Line]:
+def _loo_correlation(checkpoint: Checkpoint) -> Iterator[Line]:
     """Return the rank correlation of a method's attributions with leave-one-out."""
     shipped = files("bert_probe") / "data" / "baseline_sentences.txt"
     sentences = shipped.read_text(encoding="utf-8").splitlines()

@@ -139,7 +139,7 @@ def _hostile(run: Run, model: Path) -> Line:
     original, folder = run.folder / "whole", run.folder / "hostile"
     file, checkpoint = run.folder / "tagged.conllu", bert_probe.load(model)
     file.write_text(SAILING_FILE + SLEEPING_FILE, "utf-8")
-    config = IngestConfig(keep=("profiles", "vectors", "neighbours"))
+    config = IngestConfig(keep=("profiles", "vectors", "neighbors"))
     store = build_corpus(checkpoint, config, [file], original, shard_rows=2)
     every = [*_changes_of_json(original), *_changes_of_tables(store)]
     sampled = run.lots("hostile stores").sample(every, run.times(len(every)))

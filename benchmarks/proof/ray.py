@@ -33,7 +33,7 @@ FAMILIES = ("bert", "roberta", "mpnet")
 ROWS = 40
 """Number of sentences of a store."""
 SHARD = 8
-KEEP = ("profiles", "vectors", "neighbours")
+KEEP = ("profiles", "vectors", "neighbors")
 NEAR = 4 * ULP
 """Relative tolerance: computed in float64, stored as float32."""
 _ACTOR = "ray::Actor"
@@ -102,7 +102,7 @@ def _off(store: bert_probe.Store, checkpoint: bert_probe.Checkpoint, texts: list
             pairs.append((np.stack(list(vectors)), states if lens is None else lens.average(states)))
         weights = np.stack([trace.attention(layer) for layer in range(trace.layers)])
         weights = weights if lens is None else lens.merge(weights)
-        pairs.append((own["neighbours"]["weight"], weights.max(axis=-1).ravel()))
+        pairs.append((own["neighbors"]["weight"], weights.max(axis=-1).ravel()))
         far += [largest(np.asarray(ours) - theirs) / (largest(theirs) or 1.0) for ours, theirs in pairs]
     return max(far)
 

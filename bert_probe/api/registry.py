@@ -21,7 +21,7 @@ class RegisteredQuestion:
     """A question that the API and agent tools answer.
 
     Attributes:
-        name: name in URLs, such as attention-in-long-form.
+        name: name in URLs, such as attention-long-form.
         question: its class.
     """
 

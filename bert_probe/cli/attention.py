@@ -54,7 +54,7 @@ from bert_probe.views.page import Page
     "--picture",
     type=click.Choice(["lines", "heatmap", "model"]),
     help="Picture for --out FILE.html, .svg or .png: lines between tokens, for which --head can also be N,…; "
-    "a heatmap; or all heads of all layers.  [default: lines; heatmap with --renormalise]",
+    "a heatmap; or all heads of all layers.  [default: lines; heatmap with --renormalize]",
 )
 def attention(
     trace: Trace, arguments: dict[str, Any], layer: str, head: str, layout: str, picture: str | None
@@ -65,7 +65,7 @@ def attention(
             raise SelectionError(
                 "--layout long is for tables. Leave it out, or write a table: --out FILE.csv."
             )
-        picture = picture or ("heatmap" if arguments.get("renormalise") else "lines")
+        picture = picture or ("heatmap" if arguments.get("renormalize") else "lines")
         if picture != "heatmap":
             return _page(trace, arguments, layer, head, picture)
     elif picture is not None:
@@ -88,8 +88,8 @@ def attention(
 
 def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, picture: str) -> Page:
     """Return the head view ("lines") or the model view ("model")."""
-    if arguments.get("renormalise"):
-        raise SelectionError("--renormalise is for the heatmap. Add --picture heatmap, or leave it out.")
+    if arguments.get("renormalize"):
+        raise SelectionError("--renormalize is for the heatmap. Add --picture heatmap, or leave it out.")
     measure = get_measure(arguments.get("measure", "weights"))
     with terminal_bar(measure.label, "runs of a layer") as progress:
         slow_layers = [layer for layer in range(trace.layers) if measure.takes_long(trace, layer)]

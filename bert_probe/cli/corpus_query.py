@@ -60,7 +60,7 @@ def find(store: Store, arguments: dict[str, Any]) -> Result:
     """Pairs of words in STORE where a head attends most from one tag to another.
 
     A pair counts if the head's largest weight goes from one word to the other. The store must have been
-    made with --keep neighbours.
+    made with --keep neighbors.
     """
     return AttentionSearch(**arguments).of(store)
 

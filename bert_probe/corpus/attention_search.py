@@ -27,7 +27,7 @@ MAX_NAMES = 40
 """Maximum number of tags or relations in an error message."""
 
 
-@question("corpus find", is_analysis=False)
+@question("attention search", command="corpus find", is_analysis=False)
 class AttentionSearch(Question):
     """Search for word pairs in which one head attends most from the first word to the second.
 
@@ -152,7 +152,7 @@ class AttentionSearch(Question):
             conditions.append(f"({' OR '.join(directions)})")
         return f"""
             SELECT n.row, n.query, n.key, n.weight, q.word AS query_word, k.word AS key_word
-            FROM neighbours n
+            FROM neighbors n
             JOIN tokens q ON q.row = n.row AND q.position = n.query
             JOIN tokens k ON k.row = n.row AND k.position = n.key AND k.word <> q.word
             WHERE {" AND ".join(conditions)}

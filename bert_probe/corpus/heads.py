@@ -35,7 +35,7 @@ MAX_VALUES = 2**27
 """Maximum number of values in memory at once, half a gigabyte; more heads are read in several passes."""
 
 
-@question("corpus heads", is_analysis=False)
+@question("head statistics", command="corpus heads", is_analysis=False)
 class HeadStatistics(Question):
     """Statistics of head measures over all rows of a store.
 
@@ -188,7 +188,7 @@ class HeadStatisticsResult(Result):
         )
 
 
-@question("corpus histograms", is_analysis=False)
+@question("head histograms", command="corpus histograms", is_analysis=False)
 class HeadHistograms(Question):
     """The histogram of one measure over all rows of a store, for every head.
 
@@ -255,7 +255,7 @@ RANKINGS = ("typical", "extreme", "lowest", "highest")
 MAX_ROWS = 10_000
 
 
-@question("corpus rows", command="corpus heads", is_analysis=False)
+@question("head examples", command="corpus heads", is_analysis=False)
 class HeadExamples(Question):
     """Rows of a store, ranked by a measure of one head.
 

@@ -13,20 +13,20 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.trace import resolve_index
 
-PROFILES, VECTORS, NEIGHBORS, ANSWERS = OPTIONAL_TABLES = ("profiles", "vectors", "neighbours", "answers")
+PROFILES, VECTORS, NEIGHBORS, ANSWERS = OPTIONAL_TABLES = ("profiles", "vectors", "neighbors", "answers")
 """Tables that can be kept in addition to rows, tokens and refusals."""
 
 DTYPES = ("float32", "float16")
 
 
-@question("corpus", command="corpus run", is_analysis=False)
+@question("corpus ingest", command="corpus run", is_analysis=False)
 class IngestConfig(Question):
     """What a corpus run extracts from each sentence and stores.
 
     Attributes:
         layers: layers whose vectors are stored; 0 is the output of the embeddings, None means all.
         keep: optional tables: "profiles", the measures of every head (see `Heads`); "vectors" of every token;
-            "neighbours", the token that each token attends to most, for every head; "answers", the
+            "neighbors", the token that each token attends to most, for every head; "answers", the
             predictions of the model's classification or token classification head.
         words: merge the tokens of each word before computing any of these tables.
         dtype: the data type of stored vectors; float16 has 11 significant bits and takes half the space.

@@ -9,7 +9,7 @@ from typing import Any, Final
 from bert_probe.errors import StoreError
 from bert_probe.text import strict_json
 
-FORMAT, VERSION = "bert-probe corpus", 1
+FORMAT, VERSION = "bert-probe corpus", 2
 MANIFEST, SHARDS = "manifest.json", "shards"
 
 _MAX_BYTES: Final = 100_000_000

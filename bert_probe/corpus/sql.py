@@ -210,7 +210,7 @@ def _setup(store: Store, spill_folder: str) -> ConnectionSetup:
     )
 
 
-@question("corpus query", is_analysis=False)
+@question("sql query", command="corpus query", is_analysis=False)
 class SqlQuery(Question):
     """A SQL query over the tables of a store; docs/store.md lists them.
 

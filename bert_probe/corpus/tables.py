@@ -49,7 +49,7 @@ def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
         PROFILES: TableSchema(_PROFILES),
         STATISTICS: TableSchema(_STATISTICS),
         VECTORS: TableSchema(_vectors(question.dtype, hidden_size), "arrow"),
-        NEIGHBORS: TableSchema(_NEIGHBOURS),
+        NEIGHBORS: TableSchema(_NEIGHBORS),
         ANSWERS: TableSchema(_ANSWERS),
         REFUSALS: TableSchema(_REFUSALS),
     }
@@ -85,7 +85,7 @@ _TOKENS = pa.schema(
     }
 )
 _PROFILES = pa.schema({"row": _ROW, "layer": _INDEX, "head": _INDEX, **dict.fromkeys(MEASURES, pa.float32())})
-_NEIGHBOURS = pa.schema(
+_NEIGHBORS = pa.schema(
     {
         "row": _ROW,
         "layer": _INDEX,

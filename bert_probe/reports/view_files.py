@@ -25,6 +25,7 @@ from bert_probe.text.labeled_texts import KINDS, LabeledTexts, parse_labeled_tex
 from bert_probe.text.sentence_files import is_table
 from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
+from bert_probe.views.constants import PARAMETERS
 
 if TYPE_CHECKING:
     from bert_probe.core.result import Result
@@ -230,6 +231,9 @@ class ViewFile:
         for key in view.asked:
             if key not in keys:
                 raise ReportError(f"This view has a field {key[:60]!r} that its question does not have.")
+        for key in view.drawn:
+            if key != "as" and key not in PARAMETERS:
+                raise ReportError(f"This view has a picture option {key[:60]!r} that does not exist here.")
         check_size(
             sum(len(file.content.encode("utf-8", "replace")) for file in view.files.values()), ReportError
         )

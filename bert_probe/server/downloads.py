@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MAX_CONCURRENT: Final = 2
 """Maximum number of concurrent downloads of all sessions."""
-_NAME: Final = "taught-model"
+_NAME: Final = "trained-model"
 _CHUNK: Final = 1 << 20
 _CHUNK_SECONDS: Final = 60.0
 """Time limit for sending a chunk, because a slow client blocks the downloads of others."""
@@ -44,14 +44,14 @@ class Download:
         address: URL path of the zip.
     """
 
-    def __init__(self, taught: TrainingResult) -> None:
-        self._session, self._result = sessions.current(), taught
+    def __init__(self, result: TrainingResult) -> None:
+        self._session, self._result = sessions.current(), result
         name = secrets.token_urlsafe(24)
-        self.address = f"/taught/{name}/{_NAME}.zip"
+        self.address = f"/trained/{name}/{_NAME}.zip"
         _links[name] = self
 
     @property
-    def taught(self) -> TrainingResult | None:
+    def trained(self) -> TrainingResult | None:
         """The trained model, or None if the session has ended."""
         return self._result if sessions.is_connected(self._session) else None
 
@@ -62,7 +62,7 @@ _slots = threading.BoundedSemaphore(MAX_CONCURRENT)
 
 def _serve(request: Request) -> Response:
     link = _links.get(request.path_params["name"])
-    result = None if link is None else link.taught
+    result = None if link is None else link.trained
     if result is None:
         return text_response("This model does not exist or has expired. Train it again.", 404)
     if not _slots.acquire(blocking=False):
@@ -108,4 +108,4 @@ class _FileResponse(Response):
             self._resources.close()
 
 
-ROUTES: Final[list[BaseRoute]] = [Route("/taught/{name}/{file}", _serve, methods=["GET"])]
+ROUTES: Final[list[BaseRoute]] = [Route("/trained/{name}/{file}", _serve, methods=["GET"])]

@@ -59,7 +59,7 @@ from bert_probe.training.training_result import DEFAULT_HELD_OUT, TrainingResult
 _REMEDY = "Use a smaller batch, fewer tokens per text or fewer layers, or close other programs."
 
 
-@question("teach", command="train", is_analysis=False)
+@question("train", is_analysis=False)
 class Train(Question):
     """Fine-tune a checkpoint on labeled texts, tagged sentences, or plain lines.
 

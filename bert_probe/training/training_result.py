@@ -117,7 +117,7 @@ class TrainingResult(Result):
         write_folder(path, self._fill, replace)
         return path
 
-    def save_zip(self, file: BinaryIO, name: str = "taught") -> None:
+    def save_zip(self, file: BinaryIO, name: str = "trained") -> None:
         """Write the folder of `save_model` as a zip.
 
         Args:
@@ -184,7 +184,7 @@ class TrainingResult(Result):
             "--dtype": "float64" if model["dtype"] == "float64" else None,
         }
         options = [word for option, value in values.items() if value for word in (option, value)]
-        words = ["bert-probe", "train", *self.question.options(), *options, "--out", "taught"]
+        words = ["bert-probe", "train", *self.question.options(), *options, "--out", "trained"]
         return shlex.join([*words, self.files["data"]])
 
     @property

@@ -63,12 +63,12 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
         st.space("stretch")
         corner = st.container(width="content")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        inputs = state.segmented_control("why", "Attribute to", _PARTS, "words")
+        inputs = state.segmented_control("attribution", "Attribute to", _PARTS, "words")
         target = _choose_target(traces[0], task)
         at = _choose_token(traces[0]) if task == TOKEN_CLASSIFICATION else at
         if inputs == "words":
             words = state.toggle(
-                "why_words", "Whole words", True, "Score words instead of their subword tokens."
+                "attribution_words", "Whole words", True, "Score words instead of their subword tokens."
             )
             removal = state.segmented_control(
                 "removal",
@@ -88,7 +88,7 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
             exported = (
                 result.showing(rows="words") if isinstance(result, AttributionFaithfulnessResult) else result
             )
-            export(exported, f"why-{inputs}-{task}", label="Export this part")
+            export(exported, f"attribution-{inputs}-{task}", label="Export this part")
     if task == SENTENCE_SIMILARITY:
         _input_pairs(traces)
 
@@ -103,7 +103,7 @@ def _choose_target(trace: Trace, task: str) -> str | None:
     else:
         return None
     with st.container(width=260):
-        return state.selectbox("why_target", "Target", options, "") or None
+        return state.selectbox("attribution_target", "Target", options, "") or None
 
 
 def _choose_token(trace: Trace) -> int | None:
@@ -111,7 +111,7 @@ def _choose_token(trace: Trace) -> int | None:
     options = {"": "The first label that is not O"}
     options |= {str(token.position): f"{token.position} {shorten(token.display)}" for token in trace.tokens}
     with st.container(width=260):
-        position = state.selectbox("why_at", "Token", options, "")
+        position = state.selectbox("attribution_at", "Token", options, "")
     return int(position) if position else None
 
 
@@ -130,7 +130,7 @@ def _tokens(
     traces: Sequence[Trace], question: AttributionFaithfulness
 ) -> AttributionFaithfulnessResult | None:
     result: AttributionFaithfulnessResult | None = _answer(
-        "why",
+        "attribution faithfulness",
         question,
         traces,
         "Run six attribution methods and check them",
@@ -142,7 +142,7 @@ def _tokens(
         return None
     explanation = next(iter(result.explanations.values()))
     st.markdown(f"The **{state.escape(explanation.number)}** is {explanation.value:.4f}. {_summary(result)}")
-    heatmap(faithfulness_heatmap(result), key="why_picture")
+    heatmap(faithfulness_heatmap(result), key="faithfulness_picture")
     blocks.caveat(_CAVEAT)
     _faithfulness(result)
     _single_method(result)
@@ -171,7 +171,7 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("Faithfulness of the methods", anchor=False)
         st.space("stretch")
-        export(result, f"why-check-{result.question.task}", label="Export the check")
+        export(result, f"faithfulness-{result.question.task}", label="Export the check")
     st.markdown(
         ":gray[The words with the highest scores of a method, a tenth, a fifth and half of them, are "
         "removed, and the model runs again: a larger drop of the number is better (comprehensiveness). Then "
@@ -185,7 +185,7 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
                 "Method": names,
                 "Comprehensiveness": table["comprehensiveness"],
                 "Sufficiency": table["sufficiency"],
-                "Correlation with leave-one-out": table["foretold"],
+                "Correlation with leave-one-out": table["loo_correlation"],
             }
         ),
         "Faithfulness of each attribution method",
@@ -218,7 +218,7 @@ def _single_method(result: AttributionFaithfulnessResult) -> None:
     """Draw the scores of one method on their own scale."""
     st.subheader("Scores of one method", anchor=False)
     options = {name: methods()[name].label for name in result.explanations}
-    name = state.segmented_control("why_method", "Method", options, result.best)
+    name = state.segmented_control("attribution_method", "Method", options, result.best)
     explanation = result.explanations[name]
     st.caption(methods()[name].meaning)
     units = [unit for unit in explanation.units if not unit.special]
@@ -253,7 +253,7 @@ def _details(explanation: AttributionResult) -> str:
 
 def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributionResult | None:
     result: HeadAttributionResult | None = _answer(
-        "why_heads",
+        "head attribution",
         question,
         traces,
         "Ablate each head",
@@ -270,13 +270,13 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
         "heads."
     )
     changes, importance = head_attribution_heatmaps(result)
-    heatmap(changes, key="why_heads_picture")
+    heatmap(changes, key="head_attribution_picture")
     layers = ", ".join(f"{layer + 1}: {change:+.3f}" for layer, change in enumerate(result.layers))
     st.caption(f"Change when all heads of a layer are ablated: {layers}.")
-    heatmap(importance, key="why_importance_picture")
+    heatmap(importance, key="head_importance_picture")
     export(
         result.showing(show="importance"),
-        f"why-importance-{result.question.task}",
+        f"head-importance-{result.question.task}",
         label="Export importance",
     )
     blocks.caveat(
@@ -291,7 +291,7 @@ def _input_pairs(traces: Sequence[Trace]) -> None:
     """Draw the similarity attributed to pairs of input words."""
     st.subheader("Similarity attributed to pairs of input words", anchor=False)
     result: SimilarityAttributionResult | None = _answer(
-        "why_alike",
+        "similarity attribution",
         SimilarityAttribution(),
         traces,
         "Attribute to input words",
@@ -303,10 +303,10 @@ def _input_pairs(traces: Sequence[Trace]) -> None:
     )
     if result is None:
         return
-    heatmap(similarity_attribution_heatmap(result), key="why_alike_picture")
+    heatmap(similarity_attribution_heatmap(result), key="similarity_attribution_picture")
     st.markdown(
         f"**Check:** the cells add up to {result.contributions.sum():.4f}; the reference texts, which "
         f"consist of {result.baseline} only, contribute {result.reference:.4f}, which belongs to no pair of "
         f"words. The sum differs from the cosine {result.cosine:.4f} by {result.off:.1e}."
     )
-    export(result, "why-alike", label="Export pairs")
+    export(result, "similarity-attribution", label="Export pairs")

@@ -288,7 +288,7 @@ def _patching(a: Trace, b: Trace) -> None:
         corner = st.container(width="content")
     try:
         result = jobs.answer(
-            "patching",
+            "activation patching",
             ActivationPatching(patch).of,
             a,
             b,

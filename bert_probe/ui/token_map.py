@@ -53,7 +53,7 @@ def render() -> None:
             _map_of_request(options)
             if texts is None
             else jobs.answer(
-                "layer map",
+                "token map",
                 CorpusTokenMap(**options).of,
                 checkpoint,
                 texts,

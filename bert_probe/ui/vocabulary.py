@@ -172,7 +172,7 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
     try:
         result = shared_cache.answers.of(Neighbors(token).of, checkpoint, vocabulary)
     except ProbeError as error:
-        with st.container(border=True, key="no_neighbours"):
+        with st.container(border=True, key="no_neighbors"):
             st.text(str(error))
         return
     tokens, id_ = result.pieces, result.one
@@ -182,7 +182,7 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
         f"Its input embedding has a norm of **{result.norm:.4f}**, larger than {result.norm_rank:.0%} of all "
         "tokens."
     )
-    key = f"neighbours_table {id_}"
+    key = f"neighbors_table {id_}"
     blocks.table(
         result.frame()[["token", "cosine", "kind", "norm"]],
         "Nearest neighbors by the cosine of their input embeddings, nearest first",
@@ -210,7 +210,7 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
         "fixed seed; the dotted line is its 95th percentile. Neighbors may share a spelling, a part of "
         "speech or a low frequency in the training data, as well as a meaning."
     )
-    export(result, "neighbours", label="Export neighbors")
+    export(result, "neighbors", label="Export neighbors")
 
 
 def _default_token(checkpoint: Checkpoint, tokens: VocabularyTokens) -> str:
@@ -359,7 +359,7 @@ def _your_text(checkpoint: Checkpoint) -> None:
     _metrics(result, "")
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("All words", anchor=False)
-        export(result, "fragmentation")
+        export(result, "fertility")
     words = result.by_pieces
     blocks.table(
         pd.DataFrame(
@@ -387,7 +387,7 @@ def _both_models(trace: Trace, b: Checkpoint) -> None:
             _metrics(result, letter)
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("All words in both models", anchor=False)
-        export(both, "diff-fragmentation")
+        export(both, "diff-fertility")
     pairs = both.by_pieces
     blocks.table(
         pd.DataFrame(
@@ -408,7 +408,7 @@ def _both_models(trace: Trace, b: Checkpoint) -> None:
 
 
 def _metrics(result: FertilityResult, letter: str) -> None:
-    with st.container(horizontal=True, gap="large", key=f"fragmentation_{letter}"):
+    with st.container(horizontal=True, gap="large", key=f"fertility_{letter}"):
         st.metric(
             "Tokens per word",
             f"{result.fertility:.2f}",

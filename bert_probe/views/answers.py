@@ -88,7 +88,7 @@ def attribution_heatmap(results: Sequence[AttributionResult]) -> Heatmap:
         caption=f"Attribution of the {shorten(first.number)}",
         square=False,
         column_positions=positions(units),
-        file_name="why",
+        file_name="attribution",
     )
     names = [methods()[result.question.method].label for result in results]
     return Heatmap(values, names, labels(units), drawing)
@@ -110,14 +110,14 @@ def head_attribution_heatmaps(result: HeadAttributionResult) -> list[Heatmap]:
         f"change{unit}",
         f"Change of the {number} without each head",
         Scale("diverging", -factor * end, factor * end),
-        "why-heads",
+        "head-attribution",
     )
     importance = head_grid(
         factor * result.importance,
         f"|output · gradient|{unit}",
         f"Gradient-based importance of each head for the {number}",
         Scale.from_zero(factor * result.importance, 0.0),
-        "why-heads-gradient",
+        "head-importance",
     )
     return [changes, importance]
 

@@ -13,6 +13,6 @@ CONSTANTS: Final[dict[str, Any]] = json.loads(
 
 PARAMETERS: Final = (
     *("layer", "head", "heads", "drawn", "words", "residual", "layout", "direction", "specials", "hide"),
-    *("fit", "lines", "renormalise", "root", "pins"),
+    *("fit", "lines", "renormalize", "root", "pins"),
 )
 """URL parameters of a `view.View`."""

@@ -98,7 +98,7 @@ def token_rollout_heatmap(result: TokenRolloutResult) -> Heatmap:
             caption=captions[result.question.direction],
             square=False,
             column_positions=positions(result.units),
-            file_name="reach",
+            file_name="rollout",
         ),
     )
 
@@ -413,7 +413,7 @@ def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
         column_axis="layer of B",
         value_name="CKA",
         caption="Similarity of the layers of A and B",
-        file_name="diff-alikeness",
+        file_name="diff-layers",
     )
     rows, columns = result.cka.shape
     return Heatmap(result.cka, _layers(rows), _layers(columns), drawing)

@@ -100,7 +100,7 @@ def payload(
     index = {name: number for number, name in enumerate(names)}
     arrays: dict[str, NDArray[Any]] = {
         **scale.tables(),
-        "labelled": np.array([index[label] for label in labels], np.dtype("<u2")).reshape(layers, heads),
+        "labeled": np.array([index[label] for label in labels], np.dtype("<u2")).reshape(layers, heads),
         "entries": entries,
         "numbers": np.stack([np.asarray(number, np.dtype("<f8")) for number in numbers.values()]),
     }

@@ -84,9 +84,9 @@ def payload(
         "selected": _chosen(chosen),
         "above": bool(thumbs.weights.max() > scale.high + scale.slack),
     }
-    labelled = np.array([[names.index(label) for label in row] for row in labels], np.dtype("<u2"))
+    labeled = np.array([[names.index(label) for label in row] for row in labels], np.dtype("<u2"))
     entries = color_indices(thumbs.weights, scale)
-    arrays: dict[str, NDArray[Any]] = {**scale.tables(), "labelled": labelled, "entries": entries}
+    arrays: dict[str, NDArray[Any]] = {**scale.tables(), "labeled": labeled, "entries": entries}
     if measures:
         arrays["numbers"] = numbers
     return pack(header, arrays)

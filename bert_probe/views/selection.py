@@ -45,7 +45,7 @@ class Options:
         fit: Whether the whole text is compressed into the visible area.
         step: Threshold for lines, one of `STEPS`; None draws the strongest lines that together carry half of
             the attention.
-        renormalise: Whether the rows of a heatmap are divided by their sums.
+        renormalize: Whether the rows of a heatmap are divided by their sums.
         root: Whether the colors of a heatmap stand for the square root of the weights.
     """
 
@@ -54,7 +54,7 @@ class Options:
     specials: bool = True
     fit: bool = False
     step: float | None = None
-    renormalise: bool = False
+    renormalize: bool = False
     root: bool = True
 
 
@@ -188,7 +188,7 @@ def _options(report: Any) -> Options:
         specials=fields.get("specials") is not False,
         fit=fields.get("fit") is True,
         step=_allowed(fields.get("step"), STEPS, None),
-        renormalise=fields.get("renormalise") is True,
+        renormalize=fields.get("renormalize") is True,
         root=fields.get("root") is not False,
     )
 
@@ -246,7 +246,7 @@ def to_address(selection: Selection, default: LayerAndHeads | None = None) -> di
         "specials": None if options.specials else "0",
         "fit": "1" if options.fit else None,
         "lines": None if options.step is None else str(options.step),
-        "renormalise": "1" if options.renormalise else None,
+        "renormalize": "1" if options.renormalize else None,
         "root": None if options.root else "0",
         "pins": f"{selection.pins.side}.{pins}" if pins else None,
     }
@@ -301,7 +301,7 @@ def from_address(
         specials=parameters.get("specials") != "0" and parameters.get("hide") != "specials",
         fit=parameters.get("fit") == "1",
         step=next((step for step in STEPS if str(step) == parameters.get("lines")), None),
-        renormalise=parameters.get("renormalise") == "1",
+        renormalize=parameters.get("renormalize") == "1",
         root=parameters.get("root") != "0",
     )
     selection = Selection(

@@ -16,7 +16,7 @@ export const MEAN = "mean";
  * @property {boolean} specials
  * @property {boolean} fit
  * @property {number | null} step threshold as a share of the maximum weight; null draws the strongest lines
- * @property {boolean} renormalise
+ * @property {boolean} renormalize
  * @property {boolean} root
  */
 

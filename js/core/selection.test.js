@@ -23,7 +23,7 @@ function createVersioned(revision, layer, of = "text") {
     specials: true,
     fit: false,
     step: null,
-    renormalise: false,
+    renormalize: false,
     root: true,
   };
   const pins = { side: /** @type {const} */ ("query"), units: [] };

@@ -226,8 +226,8 @@ test("the most frequent words have colors, and the others are gray", () => {
 });
 
 test("parts are colored by label or text, and many texts by a ramp", () => {
-  const labelled = createColoring(createMap({ parts: ["calm", "storm"] }), "part", RAMP);
-  assert.deepEqual([labelled.title, labelled.entries[1].label], ["Part", "storm"]);
+  const labeled = createColoring(createMap({ parts: ["calm", "storm"] }), "part", RAMP);
+  assert.deepEqual([labeled.title, labeled.entries[1].label], ["Part", "storm"]);
   const few = createColoring(createMap(), "part", RAMP);
   assert.deepEqual([few.title, few.entries.length, [...few.colorOf]], ["Text", 3, TEXTS]);
   const steps = createColoring(createMap({ textCount: 300 }), "part", RAMP);

@@ -48,7 +48,7 @@ export function unpackThumbnails(bytes) {
   /** @type {Payload<GridDescription>} */
   const payload = new Payload(bytes);
   const { description } = payload;
-  const labelIndices = payload.numbers("labelled", Uint16Array);
+  const labelIndices = payload.numbers("labeled", Uint16Array);
   return {
     ...description,
     /** [layer][head] */

@@ -40,7 +40,7 @@ function createModel() {
     packPayload(described, {
       light: table,
       dark: table,
-      labelled: new Uint16Array([0, 0, 1, 0, 0, 0]),
+      labeled: new Uint16Array([0, 0, 1, 0, 0, 0]),
       numbers: new Float64Array([1, 3, 2, 5, 4, 6]),
       entries: Uint8Array.from({ length: 24 }, (_, i) => i),
     }),

@@ -104,7 +104,7 @@ class ModelView extends CanvasView {
     parts.stage.setAttribute("aria-label", `${model.caption}. ${size}`);
     parts.blocks.textContent = describeBlocks(model);
     parts.preview.axes.textContent = model.axes;
-    parts.labelled.hidden = !hasMarkedLabels(model);
+    parts.labeled.hidden = !hasMarkedLabels(model);
     updateLegend(parts, model);
     this.updateTools();
   }

@@ -18,7 +18,7 @@ export function gridParts(root) {
     stage: stageCanvas("grid"),
     outline: element("div", { class: "outline", "aria-hidden": "true", hidden: "" }),
     blocks: element("p", { class: "legend-text" }),
-    labelled: element("p", { class: "legend-text labelled" }, "this head has a label"),
+    labeled: element("p", { class: "legend-text labeled" }, "this head has a label"),
     live: liveRegion(),
     help: keyboardHelp(""),
     preview: buildPreview(),
@@ -27,7 +27,7 @@ export function gridParts(root) {
   const sort = element("label", { class: "sort" }, element("span", {}, "Sort by"), parts.measure);
   const sorting = group("Sorting", parts.byHead, parts.byLayer);
   const saving = group("Save", parts.png, parts.svg);
-  const words = element("div", { class: "words" }, parts.legendText, parts.blocks, parts.labelled);
+  const words = element("div", { class: "words" }, parts.legendText, parts.blocks, parts.labeled);
   root.replaceChildren(
     element(
       "div",

@@ -95,7 +95,7 @@ export class Toolbar {
     parts.measure.replaceChildren(...options);
     parts.measure.hidden = offer.measures.length < 2;
     for (const [name, row] of Object.entries(parts.rows)) row.hidden = !more.includes(name);
-    parts.renormalise.textContent = offer.shares ? "Normalize rows" : "Rows sum to 1";
+    parts.renormalize.textContent = offer.shares ? "Normalize rows" : "Rows sum to 1";
     parts.residual.max = String(offer.residuals.length - 1);
     this.foldControls();
   }
@@ -129,11 +129,11 @@ export class Toolbar {
     pressValue(parts.layouts, options.layout);
     pressValue(parts.directions, options.direction);
     setPressed(parts.fit, options.fit);
-    setPressed(parts.renormalise, options.renormalise);
+    setPressed(parts.renormalize, options.renormalize);
     setPressed(parts.colors, options.root);
     const offer = state?.offer;
-    parts.renormalise.disabled = Boolean(offer?.shares) && options.specials;
-    parts.renormalise.title = parts.renormalise.disabled
+    parts.renormalize.disabled = Boolean(offer?.shares) && options.specials;
+    parts.renormalize.title = parts.renormalize.disabled
       ? "Rows already sum to 1 while special tokens are visible"
       : "Divides each row by its sum, so that rows can be compared";
     parts.residual.value = String(offer?.residuals.indexOf(residual) ?? 0);
@@ -194,7 +194,7 @@ export class Toolbar {
       if (direction) this.setOptions({ direction });
     };
     parts.fit.onclick = () => this.setOptions({ fit: !this.selection.options.fit });
-    parts.renormalise.onclick = () => this.setOptions({ renormalise: !this.selection.options.renormalise });
+    parts.renormalize.onclick = () => this.setOptions({ renormalize: !this.selection.options.renormalize });
     parts.colors.onclick = () => this.setOptions({ root: !this.selection.options.root });
     parts.threshold.oninput = () =>
       this.setOptions({ step: parts.steps[Number(parts.threshold.value)] ?? null }, false);

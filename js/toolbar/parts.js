@@ -33,7 +33,7 @@ export function toolbarParts() {
     fit: button("Fit the whole text into the view", "Fit"),
     threshold: slider("Lines drawn from", -1, steps.length - 1),
     thresholdText: element("span", { class: "label" }),
-    renormalise: button("Divides each row by its sum", "Normalize rows"),
+    renormalize: button("Divides each row by its sum", "Normalize rows"),
     colors: button(
       "Color by the square root of the weight, which makes small weights visible",
       "Square-root colors",
@@ -49,7 +49,7 @@ export function toolbarParts() {
     direction: row("Between the texts", parts.directions),
     lines: row("", parts.thresholdText, parts.threshold),
     fit: row("Long text", group("Long text", parts.fit)),
-    renormalise: row("Rows", group("Rows", parts.renormalise)),
+    renormalize: row("Rows", group("Rows", parts.renormalize)),
     root: row("Colors", group("Colors", parts.colors)),
     residual: row("", parts.residualText, parts.residual),
   };
@@ -123,7 +123,7 @@ export function headChips({ heads, rolled, several }, labels) {
   const single = Array.from({ length: heads }, (_, head) => {
     const label = labels[head] ?? "";
     const title = `Head ${head + 1}${label ? `: ${label}` : ""}${hint}`;
-    const headChip = chip(label ? "labelled" : "", String(head), title);
+    const headChip = chip(label ? "labeled" : "", String(head), title);
     headChip.setAttribute("aria-label", title);
     headChip.style.setProperty("--head", getHeadColor(head));
     headChip.append(element("span", { class: "dot" }), String(head + 1));

@@ -134,7 +134,7 @@ def test_tables_of_tokens_pairs_and_set_agree(minilm: Checkpoint) -> None:
     assert frame["token"].tolist() == [str(token) for token in trace.tokens]
     description = frame.attrs["provenance"]
     assert description["question"] == {
-        "analysis": "ablation",
+        "analysis": "head ablation",
         "heads": ["4.2", "4.3"],
         "replacement": "mean",
         "show": "tokens",
@@ -192,7 +192,7 @@ def test_sweep_table_is_sorted_by_effect(minilm: Checkpoint) -> None:
     assert each.mean_token_change[position] == first["mean_token_change"] == each.mean_token_change.max()
     assert each.cls_change[position] == first["cls_change"]
     assert table.attrs["provenance"]["question"] == {
-        "analysis": "ablation of each head",
+        "analysis": "head ablation sweep",
         "replacement": "zero",
     }
 

@@ -63,14 +63,14 @@ def test_special_tokens_are_left_out_without_renormalizing(hand: Trace) -> None:
 
 
 def test_renormalized_rows_sum_to_1_or_are_nan(hand: Trace) -> None:
-    result = Attention(0, 0, specials=False, renormalise=True).of(hand)
+    result = Attention(0, 0, specials=False, renormalize=True).of(hand)
     assert_rounded(result.weights[0], [1 / 3, 2 / 3], 2)
     assert np.isnan(result.weights[1]).all()
     assert result.weights.dtype == np.float32
 
 
 def test_renormalizing_does_not_change_the_trace(hand: Trace) -> None:
-    Attention(0, 0, renormalise=True).of(hand)
+    Attention(0, 0, renormalize=True).of(hand)
     assert hand.attention(0, 0).tolist() == HEAD_1
 
 
@@ -121,7 +121,7 @@ def test_hidden_special_tokens_do_not_change_other_weights(minilm: Checkpoint) -
     full = trace.attention(3, 5)
     result = Attention(3, 5, specials=False).of(trace)
     assert np.array_equal(result.weights, full[indices][:, indices])
-    divided = Attention(3, 5, specials=False, renormalise=True).of(trace)
+    divided = Attention(3, 5, specials=False, renormalize=True).of(trace)
     assert_rounded(divided.row_sums, np.ones(len(indices)), len(indices))
     assert_rounded(divided.weights, result.weights / result.row_sums[:, None], 2)
 
@@ -137,16 +137,16 @@ def measured(trace: Trace, measure: str, head: int | str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("words", [False, True])
-@pytest.mark.parametrize(("specials", "renormalise"), [(True, False), (False, False), (False, True)])
+@pytest.mark.parametrize(("specials", "renormalize"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize(
     ("measure", "head"),
     [("weights", 5), ("weights", "mean"), ("value-norm", 5), ("value-norm", "mean"), ("rollout", "mean")],
 )
 def test_all_measures_accept_all_options(
-    minilm: Checkpoint, measure: str, head: Head, specials: bool, renormalise: bool, words: bool
+    minilm: Checkpoint, measure: str, head: Head, specials: bool, renormalize: bool, words: bool
 ) -> None:
     trace = minilm.trace("Tallahassee loves it", "unaffable, is it?")
-    result = Attention(3, head, measure, words, specials, renormalise, residual=0.3).of(trace)
+    result = Attention(3, head, measure, words, specials, renormalize, residual=0.3).of(trace)
     expected = measured(trace, measure, head)
     lens = word_lens(trace)
     units: tuple[Token | Unit, ...] = lens.units if words else trace.tokens
@@ -155,11 +155,11 @@ def test_all_measures_accept_all_options(
     if not specials:
         indices = [place for place, unit in enumerate(units) if not unit.special]
         expected = expected[indices][:, indices]
-    if renormalise:
+    if renormalize:
         expected = expected / expected.sum(axis=1, keepdims=True)
     assert_rounded(result.weights, expected, 4)
     assert result.keys == tuple(unit for unit in units if specials or not unit.special)
-    if renormalise or (specials and measure_named(measure).shares):
+    if renormalize or (specials and measure_named(measure).shares):
         assert_rounded(result.row_sums, np.ones(len(result.keys)), len(trace.tokens))
 
 

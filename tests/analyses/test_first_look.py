@@ -76,8 +76,8 @@ def test_first_look_agrees_with_head_profiles(double_minilm: Checkpoint) -> None
     assert result.share == values[result.layer, result.head]
     for name in SPECIALIZED_SHARES:
         rest_values = profiles.values[name]
-        labelled = [[label == LABELS[name] for label in row] for row in profiles.labels]
-        ahead = np.where(labelled, rest_values - rest_values.mean(), 0)
+        labeled = [[label == LABELS[name] for label in row] for row in profiles.labels]
+        ahead = np.where(labeled, rest_values - rest_values.mean(), 0)
         assert ahead.max() <= result.share - values.mean()
 
 

@@ -258,7 +258,7 @@ def test_table_has_means_intervals_and_provenance(means: HeadMeansResult) -> Non
     sentence = {name: description[name] for name in ("sentences", "sentences_sha256", "tokens_dropped")}
     assert sentence == {"sentences": 4, "sentences_sha256": expected, "tokens_dropped": 0}
     assert description["question"] == {
-        "analysis": "heads over sentences",
+        "analysis": "head means",
         "words": False,
         "confidence": 0.95,
         "resamples": 200,

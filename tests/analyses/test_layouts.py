@@ -179,7 +179,7 @@ def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
     result: list[tuple[int, int]] = []
     answer = umap(vectors, lambda done, total: result.append((done, total)))
     assert answer.explained is None
-    assert answer.settings == {"neighbours": 15, "seed": 0}
+    assert answer.settings == {"neighbors": 15, "seed": 0}
     assert answer.points.shape == (24, 2)
     assert np.array_equal(umap(vectors).points, answer.points)
     assert result[-1][0] == result[-1][1]

@@ -25,7 +25,7 @@ from tests.helpers import families
 from tests.helpers.exactness import assert_exact, expect_raw
 from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
-from tests.helpers.teaching import texts as labelled
+from tests.helpers.teaching import texts as labeled
 
 MIXED = [
     *SENTENCES[:3],
@@ -275,7 +275,7 @@ def test_trained_model_keeps_its_pooling(
     more = VARIANTS["limit"][2] | VARIANTS["prompt"][2]
     folder = _shaped(family_folder("bert"), tmp_path / "source", *VARIANTS["joined"][:2], **more)
     source = bert_probe.load(folder, dtype="float64")
-    taught = Train("all", epochs=1, rate=1e-2).of(source, labelled(12))
+    taught = Train("all", epochs=1, rate=1e-2).of(source, labeled(12))
     shutil.rmtree(folder / "1_Pooling")
     place = taught.save_model(tmp_path / "taught")
     again = bert_probe.load(place, dtype="float64")
@@ -290,7 +290,7 @@ def test_unsupported_pooling_is_left_out_with_a_warning(
     family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = _shaped(family_folder("bert"), tmp_path / "x", ["Transformer", "Pooling", "Dense"], _old())
-    plan = Train(epochs=1).plan(bert_probe.load(folder), labelled(12))
+    plan = Train(epochs=1).plan(bert_probe.load(folder), labeled(12))
     assert plan.pooling == {}
     assert "sentence-transformers will not be able to use this model. The modules of" in plan.notes[-1]
-    assert Train().plan(bert_probe.load(family_folder("bert")), labelled(12)).notes == ()
+    assert Train().plan(bert_probe.load(family_folder("bert")), labeled(12)).notes == ()

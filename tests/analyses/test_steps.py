@@ -270,7 +270,13 @@ def test_table_has_row_per_key_in_all_formats(family: Checkpoints) -> None:
     Expected(frame["weight"] * frame["value_length"], 32 * ULP).check(frame["weighted_length"])
     assert {str(frame[name].dtype) for name in ("bias", "score", "weight", "value_length")} == {"float32"}
     description = frame.attrs["provenance"]
-    assert description["question"] == {"analysis": "steps", "layer": 2, "head": 3, "query": 20, "key": None}
+    assert description["question"] == {
+        "analysis": "attention steps",
+        "layer": 2,
+        "head": 3,
+        "query": 20,
+        "key": None,
+    }
     assert description["facts"] == {
         "query_token": str(trace.tokens[20]),
         "scaling": steps.scaling,

@@ -23,7 +23,7 @@ def test_vectors_of_tokens_cls_and_pooler_equal_trace(pair: Trace) -> None:
         frame = HiddenStates(layer).of(pair).table()
         assert np.array_equal(frame.to_numpy(), pair.states[layer])
         assert frame.attrs["provenance"]["question"] == {
-            "analysis": "vectors",
+            "analysis": "hidden states",
             "layer": layer,
             "which": "tokens",
         }

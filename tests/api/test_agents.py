@@ -67,7 +67,9 @@ def test_every_question_is_a_tool(shared: LocalModels) -> None:
         assert {"first_row", "most_rows", "picture"} <= tool.input_schema["properties"].keys()
     selected = run_client(shared, lambda client: client.list_tools(), "heads", "attention").tools
     assert [tool.name for tool in selected] == ["attention", "heads"]
-    with pytest.raises(SelectionError, match=r"'head' is not a question\. The questions are: ablation, "):
+    with pytest.raises(
+        SelectionError, match=r"'head' is not a question\. The questions are: activation-patching, "
+    ):
         agents.select_questions(["head"])
 
 
@@ -86,7 +88,7 @@ def test_long_table_is_returned_in_parts(shared: LocalModels, minilm: Checkpoint
 
 
 def test_wide_table_is_limited_to_fewer_rows(shared: LocalModels) -> None:
-    result = call_tool(shared, "vectors", {"text": " ".join(["boat"] * 100), "most_rows": 1000})
+    result = call_tool(shared, "hidden-states", {"text": " ".join(["boat"] * 100), "most_rows": 1000})
     answer = result.structured_content
     assert len(answer["columns"]["token"]) == agents.MAX_CELLS // 384
     assert answer["rows"] == 102
@@ -133,7 +135,7 @@ def test_cancelled_call_ends(shared: LocalModels) -> None:
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(Cancelled):
-        agents.call_tool(registered_questions()["ablation-of-each-head"], {"text": TEXT}, shared, cancelled)
+        agents.call_tool(registered_questions()["head-ablation-sweep"], {"text": TEXT}, shared, cancelled)
 
 
 def test_command_without_the_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

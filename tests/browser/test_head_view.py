@@ -307,7 +307,7 @@ def test_measures_match_library(app: App, page: Page, expect_in_app: Elsewhere) 
 
 
 def test_token_is_traced_through_layers(app: App, page: Page) -> None:
-    visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=reach&residual=0.3")
+    visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=rollout&residual=0.3")
     tokens = page.get_by_role("radiogroup", name="Token to follow")
     tokens.hover()
     page.mouse.wheel(0, 200)

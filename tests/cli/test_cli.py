@@ -220,7 +220,7 @@ def test_every_command_writes_provenance(run: Run, tmp_path: Path, command: str)
     assert run(command, *texts, "--out", str(path)) == CommandResult(0, b"", "")
     provenance = json.loads(path.read_text(encoding="utf-8"))["provenance"]
     assert provenance["weights_sha256"].startswith("53aa51172d142c89")
-    assert provenance["question"]["analysis"] == {"embeddings": "vectors"}.get(command, command)
+    assert provenance["question"]["analysis"] == {"embeddings": "hidden states"}.get(command, command)
 
 
 def test_text_can_start_with_a_dash(table: Table) -> None:

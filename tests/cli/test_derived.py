@@ -154,7 +154,7 @@ OF_ONE_MODEL: list[tuple[type[Inputs], list[str], Answer]] = [
     ),
     (
         SentenceList,
-        ["corpus-map", "--labelled", "labeled.csv"],
+        ["corpus-map", "--labeled", "labeled.csv"],
         lambda model: bert_probe.CorpusTokenMap().of(model, bert_probe.read_labeled_texts("labeled.csv")),
     ),
     (
@@ -265,16 +265,16 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
         (["head-means"], "Missing argument 'FILE'"),
         (["head-means", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
         (["head-means", "."], ". cannot be opened: Is a directory"),
-        (["corpus-map"], "Pass a FILE of sentences, or a table of labeled texts with --labelled."),
+        (["corpus-map"], "Pass a FILE of sentences, or a table of labeled texts with --labeled."),
         (
-            ["corpus-map", "sentences.txt", "--labelled", "labeled.csv"],
-            "FILE and --labelled exclude each other. Leave one of them out.",
+            ["corpus-map", "sentences.txt", "--labeled", "labeled.csv"],
+            "FILE and --labeled exclude each other. Leave one of them out.",
         ),
         (
-            ["corpus-map", "--labelled", "labeled.csv", "--column", "text"],
+            ["corpus-map", "--labeled", "labeled.csv", "--column", "text"],
             "--column is for FILE. Leave it out.",
         ),
-        (["corpus-map", "--labelled", "nowhere.csv"], "nowhere.csv cannot be opened"),
+        (["corpus-map", "--labeled", "nowhere.csv"], "nowhere.csv cannot be opened"),
         (["probe"], "Missing argument 'DATA'"),
         (["probe", "nowhere.conll"], "nowhere.conll cannot be opened"),
         (["probe", "tagged.conll", "--held-out", "nowhere.conll"], "nowhere.conll cannot be opened"),

@@ -61,12 +61,12 @@ def test_faithfulness_and_pruning_read_texts_and_files(
 ) -> None:
     model = ("--model", str(trained_folder("bert", "text-classification")), "--orders", "2")
     rows = run("faithfulness", TEXT, *model).rows
-    assert rows[0][:4] == ["method", "comprehensiveness", "sufficiency", "foretold"]
+    assert rows[0][:4] == ["method", "comprehensiveness", "sufficiency", "loo_correlation"]
     assert [row[0] for row in rows[1:]] == [*methods(), "random"]
     file = tmp_path / "texts.txt"
     file.write_text(f"{TEXT}\n\n{PAIR}\t{TEXT}\n", encoding="utf-8")
     rows = run("faithfulness-summary", str(file), *model).rows
-    assert rows[0] == ["method", "comprehensiveness", "sufficiency", "foretold", "texts"]
+    assert rows[0] == ["method", "comprehensiveness", "sufficiency", "loo_correlation", "texts"]
     assert {row[4] for row in rows[1:]} == {"2"}
     file.write_text(f"O\t{TEXT}\nB-LOC\t{PAIR}\t{TEXT}\n", encoding="utf-8")
     rows = run("head-pruning", str(file), "--parts", "3", *model[:2]).rows

@@ -40,7 +40,7 @@ from bert_probe.runtime.cache import cache_key
 from tests.helpers.gate import prove_unless
 from tests.helpers.http import api_client
 from tests.helpers.opening import share_opened_models
-from tests.helpers.questions import EXAMPLES, Example, covering
+from tests.helpers.questions import EXAMPLES, QuestionExample, covering
 
 PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
 """All public names. This imports their modules, which fills `QUESTIONS`."""
@@ -50,7 +50,7 @@ RUN = prove_unless(covering(EXAMPLES), EXAMPLES)
 """All examples; `make test` runs the snippets of those that cover the types of inputs and fields."""
 
 
-CheckpointOf = Callable[[Example], Checkpoint]
+CheckpointOf = Callable[[QuestionExample], Checkpoint]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write_files(example: Example) -> None:
+def write_files(example: QuestionExample) -> None:
     """Write the files that the snippets read into the working folder."""
     lines = "".join(f"{line}\n" for line in example.file)
     for name, content in {SENTENCES_FILE: lines, **example.files}.items():
@@ -117,7 +117,7 @@ def test_every_question_has_an_example() -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("example", RUN, ids=NAMES)
-def test_python_snippet_reproduces_the_table(example: Example, answers: dict[str, Result]) -> None:
+def test_python_snippet_reproduces_the_table(example: QuestionExample, answers: dict[str, Result]) -> None:
     result = answers[repr(example.question)]
     write_files(example)
     *lines, last = result.python.splitlines()
@@ -130,7 +130,7 @@ def test_python_snippet_reproduces_the_table(example: Example, answers: dict[str
 
 @pytest.mark.parametrize("example", RUN, ids=NAMES)
 def test_shell_snippet_reproduces_the_table(
-    example: Example, answers: dict[str, Result], folder: Path
+    example: QuestionExample, answers: dict[str, Result], folder: Path
 ) -> None:
     result = answers[repr(example.question)]
     write_files(example)
@@ -151,7 +151,7 @@ def test_shell_snippet_reproduces_the_table(
 
 @pytest.mark.parametrize("example", RUN, ids=NAMES)
 def test_http_snippet_reproduces_the_table(
-    example: Example, answers: dict[str, Result], checkpoint_of: CheckpointOf, client: TestClient
+    example: QuestionExample, answers: dict[str, Result], checkpoint_of: CheckpointOf, client: TestClient
 ) -> None:
     result = answers[repr(example.question)]
     program, url, option, content = shlex.split(result.http.splitlines()[-1])
@@ -190,7 +190,7 @@ def _cache(result: Result, question: RegisteredQuestion, subjects: tuple[Any, ..
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_json_round_trip_keeps_the_question(
-    example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+    example: QuestionExample, checkpoint_of: CheckpointOf, answers: dict[str, Result]
 ) -> None:
     fields_schema = schema.question_schema(
         registered_questions()[snippets.url_name(example.question.analysis)]
@@ -218,7 +218,7 @@ def test_snippets_can_escape_formulas_in_csv(minilm: Checkpoint) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_each_field_changes_cache_key_url_and_provenance(
-    example: Example, checkpoint_of: CheckpointOf
+    example: QuestionExample, checkpoint_of: CheckpointOf
 ) -> None:
     subjects = example.inputs(checkpoint_of(example))
     assert set(example.other_values) == {field.name for field in fields(example.question)}
@@ -233,7 +233,7 @@ def test_each_field_changes_cache_key_url_and_provenance(
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_url_round_trip_keeps_the_question(
-    example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+    example: QuestionExample, checkpoint_of: CheckpointOf, answers: dict[str, Result]
 ) -> None:
     for question in (example.question, answers[repr(example.question)].question):
         assert type(question).from_address(question.address(), checkpoint_of(example).description) == question
@@ -242,7 +242,7 @@ def test_url_round_trip_keeps_the_question(
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_view_file_round_trip_keeps_the_question(
-    example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+    example: QuestionExample, checkpoint_of: CheckpointOf, answers: dict[str, Result]
 ) -> None:
     result = answers[repr(example.question)]
     if result.inputs.sentences and not isinstance(getattr(result, "sentences", None), tuple):
@@ -262,7 +262,7 @@ def test_view_file_round_trip_keeps_the_question(
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_result_describes_itself(
-    example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+    example: QuestionExample, checkpoint_of: CheckpointOf, answers: dict[str, Result]
 ) -> None:
     result = answers[repr(example.question)]
     assert "\n" not in repr(result)
@@ -279,7 +279,7 @@ def test_result_describes_itself(
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_wrong_input_is_refused_by_type(
-    example: Example, checkpoint_of: CheckpointOf, minilm: Checkpoint
+    example: QuestionExample, checkpoint_of: CheckpointOf, minilm: Checkpoint
 ) -> None:
     first, *further = example.inputs(checkpoint_of(example))
     if isinstance(first, list):

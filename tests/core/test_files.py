@@ -325,13 +325,13 @@ def test_zip_of_all_attention_has_every_layer_and_head(minilm: Checkpoint) -> No
     assert text.partition("\n")[0] == LONG_HEADER
     assert text.count("weight") == 1
     assert provenance["question"] == {
-        "analysis": "attention in long form",
+        "analysis": "attention long form",
         "layers": "all",
         "heads": "all",
         "measure": "weights",
         "words": False,
         "specials": True,
-        "renormalise": False,
+        "renormalize": False,
         "residual": 0.5,
     }
     assert provenance["text"] == 'say "x", boy'

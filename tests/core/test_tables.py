@@ -37,10 +37,10 @@ def test_attention_counts_layers_and_heads_from_1(
 ) -> None:
     question = bert_probe.Attention(layer, head).of(pair).table().attrs["provenance"]["question"]
     assert (question["analysis"], question["layer"], question["head"]) == ("attention", *expected)
-    assert (question["specials"], question["renormalise"]) == (True, False)
-    table = bert_probe.Attention(layer, head, specials=False, renormalise=True).of(pair).table()
+    assert (question["specials"], question["renormalize"]) == (True, False)
+    table = bert_probe.Attention(layer, head, specials=False, renormalize=True).of(pair).table()
     question = table.attrs["provenance"]["question"]
-    assert (question["specials"], question["renormalise"]) == (False, True)
+    assert (question["specials"], question["renormalize"]) == (False, True)
 
 
 def test_matrix_may_have_repeated_tokens(pair: Trace) -> None:

@@ -33,7 +33,7 @@ def stores(
     def store(name: str) -> bert_probe.Store:
         if name not in built:
             gather = bert_probe.IngestConfig(
-                layers=(0, -1), keep=("profiles", "vectors", "neighbours"), words=name == "words"
+                layers=(0, -1), keep=("profiles", "vectors", "neighbors"), words=name == "words"
             )
             built[name] = bert_probe.build_corpus(
                 double_family("bert"), gather, [file], root / name, shard_rows=2

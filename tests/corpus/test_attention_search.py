@@ -171,7 +171,7 @@ def test_store_without_tags_or_relations_is_refused(
     ):
         file = tmp_path / name
         file.write_text(content, encoding="utf-8")
-        gather = bert_probe.IngestConfig(keep=("neighbours",))
+        gather = bert_probe.IngestConfig(keep=("neighbors",))
         store = bert_probe.build_corpus(family("bert"), gather, [file], tmp_path / f"{name}-store")
         with pytest.raises(UnavailableError, match=message):
             bert_probe.AttentionSearch((0, 0), **question).of(store)

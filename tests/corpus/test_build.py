@@ -38,7 +38,7 @@ from tests.helpers.families import SENTENCES
 from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 Checkpoints = Callable[[str], bert_probe.Checkpoint]
-QUESTION = IngestConfig(keep=("profiles", "vectors", "neighbours"))
+QUESTION = IngestConfig(keep=("profiles", "vectors", "neighbors"))
 LINES = [f"{text} {number}" for number in range(4) for text in SENTENCES]
 
 
@@ -324,7 +324,8 @@ def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:
         (lambda folder: (folder / "manifest.json").unlink(), "is missing or broken"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "is missing or broken"),
         (lambda folder: (folder / "manifest.json").write_text("{}"), "is not a store of a corpus"),
-        (lambda folder: _edit(folder / "manifest.json", version=2), "store version 2"),
+        (lambda folder: _edit(folder / "manifest.json", version=1), "store version 1, .* reads version 2"),
+        (lambda folder: _edit(folder / "manifest.json", version=3), "store version 3"),
         (lambda folder: (folder / "rows" / "00001.parquet").unlink(), "is missing or truncated"),
         (
             lambda folder: (folder / "vectors" / "00001.arrow").write_bytes(b"ARROW1"),

@@ -38,7 +38,7 @@ def test_more_tables_make_smaller_chunks(family: Callable[[str], bert_probe.Chec
         IngestConfig(keep=("profiles",)),
         IngestConfig(),
         IngestConfig(layers=None),
-        IngestConfig(layers=None, keep=("profiles", "vectors", "neighbours")),
+        IngestConfig(layers=None, keep=("profiles", "vectors", "neighbors")),
     ]
     sizes = [max_text_bytes(config.of(checkpoint), checkpoint) for config in question]
     assert sizes == sorted(sizes, reverse=True)

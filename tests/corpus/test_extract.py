@@ -26,7 +26,7 @@ from tests.helpers.families import LONG, SENTENCES
 
 Checkpoints = Callable[[str], bert_probe.Checkpoint]
 TEXTS = (*SENTENCES, "we", LONG[:300], "!")
-ALL = ("profiles", "vectors", "neighbours")
+ALL = ("profiles", "vectors", "neighbors")
 
 
 def records(texts: Sequence[str | None]) -> list[Record]:
@@ -60,7 +60,7 @@ def test_shard_equals_loop_over_traces(name: str, words: bool, double_family: Ch
             assert vectors["position"].tolist() == list(range(1, len(states) + 1))
         weights = np.stack([trace.attention(layer) for layer in range(trace.layers)])
         weights = weights if lens is None else lens.merge(weights)
-        strongest = of_row(result["neighbours"], row)
+        strongest = of_row(result["neighbors"], row)
         assert_rounded(strongest["weight"], weights.max(axis=-1).ravel(), 4)
         selection = weights.reshape(-1, weights.shape[-1])[np.arange(len(strongest)), strongest["key"] - 1]
         assert_rounded(selection, weights.max(axis=-1).ravel(), 4)  # ties may be resolved differently
@@ -123,7 +123,7 @@ def test_no_records_give_empty_tables(family: Checkpoints) -> None:
         "refusals": 2,
         "profiles": 0,
         "vectors": 0,
-        "neighbours": 0,
+        "neighbors": 0,
         "statistics": len(MEASURES) * 12,
     }
 
@@ -152,7 +152,7 @@ def test_tags_are_stored_with_tokens(words: bool, minilm: bert_probe.Checkpoint)
     sentence = tagged[0]
     result = tables(
         minilm,
-        IngestConfig(keep=("neighbours",), words=words),
+        IngestConfig(keep=("neighbors",), words=words),
         [Record(7, "t.conllu", sentence.line, sentence.text, sentence)],
     )["tokens"]
     own = result[~result["special"]]

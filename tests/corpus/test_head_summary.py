@@ -272,7 +272,7 @@ def test_store_without_profiles_or_sentences_is_refused(
     for question in (bert_probe.HeadHistograms(), bert_probe.HeadExamples((0, 0), "self", "lowest")):
         with pytest.raises(UnavailableError, match="--keep vectors,profiles"):
             question.of(other)
-    with pytest.raises(UnavailableError, match="--keep vectors,neighbours"):
+    with pytest.raises(UnavailableError, match="--keep vectors,neighbors"):
         bert_probe.AttentionSearch((0, 0), query_pos="NOUN").of(other)
     for wrong in ({"head": (0,)}, {"head": "1.1"}, {"which": "best"}, {"top": 0}):
         with pytest.raises(SelectionError):

@@ -29,7 +29,7 @@ from tests.helpers.families import SENTENCES
 from tests.helpers.treebank import conllu
 
 Checkpoints = Callable[[str], bert_probe.Checkpoint]
-QUESTION = IngestConfig(keep=("profiles", "vectors", "neighbours"))
+QUESTION = IngestConfig(keep=("profiles", "vectors", "neighbors"))
 TREE = conllu((("A", "DET", 2, "det"), ("boat", "NOUN", 3, "nsubj"), ("sank", "VERB", 0, "root")))
 
 

@@ -45,7 +45,7 @@ def test_query_matches_pandas(stores: Stores) -> None:
     table = result.table()
     assert table.columns.tolist() == ["n", "sum(tokens)", "mean"]
     assert table.iloc[0].tolist() == [6, rows["tokens"].sum(), rows["tokens"].mean()]
-    assert result.provenance["question"] == {"analysis": "corpus query", "sql": result.question.sql}
+    assert result.provenance["question"] == {"analysis": "sql query", "sql": result.question.sql}
     assert result.provenance["store_sha256"] == store.digest
     vectors = bert_probe.SqlQuery(
         "SELECT vector FROM vectors WHERE row = 7 AND position = 2 AND layer = 0"
@@ -341,7 +341,7 @@ def test_connection_itself_refuses_every_statement_type(stores: Stores, tmp_path
         ("DROP VIEW rows", "not DROP"),
         (
             "SELEC 1",
-            'at or near "SELEC". The tables are rows, tokens, profiles, statistics, vectors, neighbours',
+            'at or near "SELEC". The tables are rows, tokens, profiles, statistics, vectors, neighbors',
         ),
         (
             "SELECT txt FROM rows",

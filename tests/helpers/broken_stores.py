@@ -16,7 +16,7 @@ import bert_probe
 from bert_probe.corpus.context_clusters import around, unrelated_cosines
 from bert_probe.errors import ProbeError
 
-TABLES = ("rows", "tokens", "profiles", "statistics", "vectors", "neighbours", "refusals")
+TABLES = ("rows", "tokens", "profiles", "statistics", "vectors", "neighbors", "refusals")
 Change = Callable[[Path], object]
 
 WRONG: tuple[object, ...] = (None, True, -1, 1.5, 2**70, "", [], {}, "12", [None], {"a": {}})

@@ -67,7 +67,7 @@ from tests.helpers.changed import changed_checkpoint
 
 TEXT = "The unhappiest boats cross the wide river at night."
 OTHER = "The unhappiest boats cross the wide valley at dawn."
-LABELLED = ("O\tA small boat crosses the river.", "B-LOC\tNobody can read.\tA map at night.")
+LABELED = ("O\tA small boat crosses the river.", "B-LOC\tNobody can read.\tA map at night.")
 TABLE = "text_a,text_b,label\nA small boat.,It sinks.,O\nNobody reads.,A map.,B-LOC\nOne boat.,It sinks.,O\n"
 TAGGED = "Anna B-PER\nsinks O\n\nRome B-LOC\nsleeps O\n"
 SENTENCES = (TEXT, OTHER, "A small boat crosses the river.", "Nobody can read a map at night.")
@@ -131,12 +131,12 @@ def sentences_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return *before_and_after(checkpoint), SENTENCES
 
 
-def labelled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    return checkpoint, LABELLED
+def labeled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, LABELED
 
 
 def a_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    rows = parse_labeled_texts(TABLE.encode(), "labelled.csv", "classes")
+    rows = parse_labeled_texts(TABLE.encode(), "labeled.csv", "classes")
     return checkpoint, rows, rows
 
 
@@ -161,7 +161,7 @@ def tagged_words(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class Example:
+class QuestionExample:
     """A question with the inputs that it is answered for, and another value for each of its fields.
 
     Attributes:
@@ -184,7 +184,7 @@ class Example:
 
 
 _ABLATE = {"heads": [(1, 1)], "replacement": "mean", "show": "tokens", "specials": True}
-_SHARED = {"measure": "value-norm", "words": True, "specials": False, "renormalise": True, "residual": 0.25}
+_SHARED = {"measure": "value-norm", "words": True, "specials": False, "renormalize": True, "residual": 0.25}
 _OTHER_ANSWERS = {"top": 2, "longest": 3, "overlap": 5, "no_answer": True}
 _OTHER_LENS = {
     "task": "text-classification",
@@ -208,231 +208,235 @@ _OTHER_CHECK = {**_OTHER_WAY, "orders": 4, "seed": 2}
 _OTHER_SENTENCES = {"pooling": "cls", "show": "vectors", "order": "given", "count": 2}
 
 EXAMPLES = (
-    Example(Attention(layer=2, head=3), one_trace, {"layer": 4, "head": "mean", **_SHARED}),
-    Example(
+    QuestionExample(Attention(layer=2, head=3), one_trace, {"layer": 4, "head": "mean", **_SHARED}),
+    QuestionExample(
         Attention(layer=2, measure="rollout", words=True, residual=0.25, specials=False),
         one_trace,
         {"layer": 4, "head": 2, **_SHARED, "words": False, "specials": True, "residual": 0.5},
     ),
-    Example(AttentionLong([1, 2], [0]), one_trace, {"layers": [3], "heads": [1], **_SHARED}),
-    Example(Similarity(), two_traces, {"layer": 2, "specials": True}),
-    Example(Similarity(0, specials=True), one_trace, {"layer": -1, "specials": False}),
-    Example(Similarity(3), a_pair, {"layer": 2, "specials": True}),
-    Example(SimilarityBaseline(), the_model),
-    Example(MinimalPair(), two_traces, {"words": True, "show": "moved", "by": "jensen_shannon"}),
-    Example(
+    QuestionExample(AttentionLong([1, 2], [0]), one_trace, {"layers": [3], "heads": [1], **_SHARED}),
+    QuestionExample(Similarity(), two_traces, {"layer": 2, "specials": True}),
+    QuestionExample(Similarity(0, specials=True), one_trace, {"layer": -1, "specials": False}),
+    QuestionExample(Similarity(3), a_pair, {"layer": 2, "specials": True}),
+    QuestionExample(SimilarityBaseline(), the_model),
+    QuestionExample(MinimalPair(), two_traces, {"words": True, "show": "moved", "by": "jensen_shannon"}),
+    QuestionExample(
         MinimalPair(words=True, show="moved", by="jensen_shannon"),
         two_traces,
         {"words": False, "show": "heads", "by": "total_variation"},
     ),
-    Example(
+    QuestionExample(
         MinimalPair(by="jensen_shannon"),
         two_traces,
         {"words": True, "show": "moved", "by": "total_variation"},
     ),
-    Example(MinimalPairRow(), two_traces, {"token": "boats", "layer": 2, "head": 3, "words": True}),
-    Example(
+    QuestionExample(MinimalPairRow(), two_traces, {"token": "boats", "layer": 2, "head": 3, "words": True}),
+    QuestionExample(
         MinimalPairRow("unhappiest", layer=3, head=5, words=True),
         two_traces,
         {"token": 3, "layer": 2, "head": "mean", "words": False},
     ),
-    Example(ActivationPatching(), two_traces, {**_OTHER_NUMBER, "what": "heads"}),
-    Example(ActivationPatching("heads"), two_traces, {**_OTHER_NUMBER, "what": "tokens"}),
-    Example(
+    QuestionExample(ActivationPatching(), two_traces, {**_OTHER_NUMBER, "what": "heads"}),
+    QuestionExample(ActivationPatching("heads"), two_traces, {**_OTHER_NUMBER, "what": "tokens"}),
+    QuestionExample(
         ActivationPatching("heads", target="B-LOC", at="river"),
         river_and_boat,
         {"what": "tokens", "task": "fill-mask", "target": "O", "at": "wide"},
         trained="token-classification",
     ),
-    Example(
+    QuestionExample(
         ActivationPatching(target="2"),
         two_pairs,
         {"what": "heads", "task": "question-answering", "target": "1", "at": "wide"},
         trained="question-answering",
     ),
-    Example(
+    QuestionExample(
         ActivationPatching("heads", "next-sentence-prediction"),
         two_pairs,
         {**_OTHER_NUMBER, "what": "tokens"},
         trained="next-sentence-prediction",
     ),
-    Example(WordInContext(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
-    Example(
+    QuestionExample(WordInContext(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
+    QuestionExample(
         WordInContext(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}
     ),
-    Example(
+    QuestionExample(
         TokenRollout("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}
     ),
-    Example(Tokens(), one_trace),
-    Example(Highlights(), two_traces, trained="text-classification"),
-    Example(AttentionSteps(2, 3, "river"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": 2}),
-    Example(AttentionSteps(key="wide"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": None}),
-    Example(Embedding("river"), one_trace, {"token": 2}),
-    Example(Embedding(), one_trace, {"token": 2}),
-    Example(Pooler(), one_trace),
-    Example(HiddenStates(0), one_trace, {"layer": 2, "which": "cls"}),
-    Example(HiddenStates(which="pooler"), one_trace, {"layer": 6, "which": "tokens"}),
-    Example(Parameters(), the_model, {"columns": "main"}),
-    Example(Parameters("main"), the_model, {"columns": "all"}),
-    Example(
+    QuestionExample(Tokens(), one_trace),
+    QuestionExample(Highlights(), two_traces, trained="text-classification"),
+    QuestionExample(AttentionSteps(2, 3, "river"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": 2}),
+    QuestionExample(AttentionSteps(key="wide"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": None}),
+    QuestionExample(Embedding("river"), one_trace, {"token": 2}),
+    QuestionExample(Embedding(), one_trace, {"token": 2}),
+    QuestionExample(Pooler(), one_trace),
+    QuestionExample(HiddenStates(0), one_trace, {"layer": 2, "which": "cls"}),
+    QuestionExample(HiddenStates(which="pooler"), one_trace, {"layer": 6, "which": "tokens"}),
+    QuestionExample(Parameters(), the_model, {"columns": "main"}),
+    QuestionExample(Parameters("main"), the_model, {"columns": "all"}),
+    QuestionExample(
         Vocabulary("^.$", "regex", case=True, script="Greek", show="kinds"),
         the_model,
         {**_OTHER_VOCABULARY, "case": False, "kind": "digits"},
     ),
-    Example(Neighbors("river", 3), the_model, {"token": "boat", "count": 4}),
-    Example(Fertility(), a_pair),
-    Example(FertilityChange(), one_text_in_both, trained="fill-mask"),
-    Example(Positions("spectrum"), the_model, {"show": "distance"}),
-    Example(PaddingEffect(), some_traces, {"show": "differences"}),
-    Example(Heads(), one_trace, {"words": True}),
-    Example(HeadConfidence(), one_trace, {"specials": True}),
-    Example(
+    QuestionExample(Neighbors("river", 3), the_model, {"token": "boat", "count": 4}),
+    QuestionExample(Fertility(), a_pair),
+    QuestionExample(FertilityChange(), one_text_in_both, trained="fill-mask"),
+    QuestionExample(Positions("spectrum"), the_model, {"show": "distance"}),
+    QuestionExample(PaddingEffect(), some_traces, {"show": "differences"}),
+    QuestionExample(Heads(), one_trace, {"words": True}),
+    QuestionExample(HeadConfidence(), one_trace, {"specials": True}),
+    QuestionExample(
         HeadMeans(words=True, resamples=20, seed=3),
         many_sentences,
         {"words": False, "confidence": 0.5, "resamples": 30, "seed": 4},
     ),
-    Example(FindHeads([("river", "boats")]), one_trace, {"pairs": [("boats", "river")]}),
-    Example(FindHeads([("The", "river"), (3, 1)]), one_trace, {"pairs": [("The", "river"), (3, 2)]}),
-    Example(HeadAblation([(2, 3)]), one_trace, _ABLATE),
-    Example(
+    QuestionExample(FindHeads([("river", "boats")]), one_trace, {"pairs": [("boats", "river")]}),
+    QuestionExample(FindHeads([("The", "river"), (3, 1)]), one_trace, {"pairs": [("The", "river"), (3, 2)]}),
+    QuestionExample(HeadAblation([(2, 3)]), one_trace, _ABLATE),
+    QuestionExample(
         HeadAblation([(2, 3), (4, -1)], "mean", show="set"),
         one_trace,
         {**_ABLATE, "replacement": "zero", "show": "tokens"},
     ),
-    Example(
+    QuestionExample(
         HeadAblation([(0, 1)], show="difference", specials=True),
         one_trace,
         {**_ABLATE, "show": "after", "specials": False},
     ),
-    Example(HeadAblationSweep(), one_trace, {"replacement": "mean"}),
-    Example(
+    QuestionExample(HeadAblationSweep(), one_trace, {"replacement": "mean"}),
+    QuestionExample(
         TokenMap(words=True, basis="centred"),
         two_traces,
         {"words": False, "specials": True, "basis": "shared"},
     ),
-    Example(CorpusTokenMap(words=True), many_sentences, {"words": False, "specials": True, "basis": "own"}),
-    Example(
+    QuestionExample(
+        CorpusTokenMap(words=True), many_sentences, {"words": False, "specials": True, "basis": "own"}
+    ),
+    QuestionExample(
         CorpusTokenMap(specials=True, basis="own"),
         one_table,
         {"words": True, "specials": False, "basis": "shared"},
         files={"rows.csv": TABLE},
     ),
-    Example(Sentences(), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}, idle=("count",)),
-    Example(
+    QuestionExample(Sentences(), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}, idle=("count",)),
+    QuestionExample(
         Sentences("model", "vectors", "tree"),
         many_sentences,
         {**_OTHER_SENTENCES, "show": "cosines"},
         idle=("count",),
     ),
-    Example(Sentences("max", "nearest", count=3), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}),
-    Example(
+    QuestionExample(
+        Sentences("max", "nearest", count=3), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}
+    ),
+    QuestionExample(
         Relations(show="all"),
         two_treebanks,
         {"universal": True, "show": "best"},
         files={"chosen.conllu": treebank.SAILING_FILE, "reported.conllu": treebank.SLEEPING_FILE},
     ),
-    Example(
+    QuestionExample(
         Relations(universal=True),
         two_treebanks,
         {"universal": False, "show": "all"},
         files={"chosen.conllu": treebank.SAILING_FILE, "reported.conllu": treebank.SLEEPING_FILE},
     ),
-    Example(
+    QuestionExample(
         Probe(layers=[0, -1], confidence=0.9, seed=2),
         tagged_words,
         {"label": "genre", "pooling": "cls", "layers": [1], "confidence": 0.5, "seed": 3},
         files={"data.conll": treebank.TAGGED_FILE},
     ),
-    Example(
+    QuestionExample(
         Probe(label="genre"),
         two_treebanks,
         {"label": None, "pooling": "cls", "layers": [1], "confidence": 0.5, "seed": 3},
         files={"data.conllu": treebank.SAILING_FILE, "held_out.conllu": treebank.SLEEPING_FILE},
     ),
-    Example(
+    QuestionExample(
         Probe(pooling="cls", layers=[2]),
         a_table,
         {"label": "genre", "pooling": "mean", "layers": [1], "confidence": 0.5, "seed": 3},
         files={"data.csv": TABLE, "held_out.csv": TABLE},
     ),
-    Example(
+    QuestionExample(
         StructuralProbe(rank=3, layers=[-1], seed=2),
         two_treebanks,
         {"rank": 4, "layers": [1], "seed": 3},
         files={"data.conllu": treebank.SAILING_FILE, "held_out.conllu": treebank.SLEEPING_FILE},
     ),
-    Example(SentenceMap(), many_sentences, {"method": "tsne", "pooling": "cls"}),
-    Example(SentenceMap("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean"}),
-    Example(
+    QuestionExample(SentenceMap(), many_sentences, {"method": "tsne", "pooling": "cls"}),
+    QuestionExample(SentenceMap("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean"}),
+    QuestionExample(
         FillMask(mask="river", top=3),
         one_trace,
         {"top": 4, "targets": ["night", ","], "mask": "wide"},
         trained="fill-mask",
     ),
-    Example(
+    QuestionExample(
         FillMask(targets=["night", ",", "a\\,b"]),
         a_masked_trace,
         {"top": 2, "targets": ["night"], "mask": 3},
         trained="fill-mask",
     ),
-    Example(Lens(mask="river", top=3), one_trace, _OTHER_LENS, trained="fill-mask"),
-    Example(
+    QuestionExample(Lens(mask="river", top=3), one_trace, _OTHER_LENS, trained="fill-mask"),
+    QuestionExample(
         Lens("fill-mask", targets=["night", ","], show="entropy"),
         a_masked_trace,
         {**_OTHER_LENS, "targets": ["night"], "show": "answers", "mask": 3},
         trained="fill-mask",
     ),
-    Example(
+    QuestionExample(
         TuneLens(steps=2, seed=3, held_out=0.5),
         many_sentences,
         {"steps": 3, "seed": 1, "held_out": 0.25},
         trained="fill-mask",
     ),
-    Example(
+    QuestionExample(
         EvaluateMasks(seed=3, show="masks"),
         many_sentences,
         {"seed": 1, "show": "measures"},
         trained="fill-mask",
     ),
-    Example(ClassifyText(), a_pair, {"top": 2}, trained="text-classification"),
-    Example(
+    QuestionExample(ClassifyText(), a_pair, {"top": 2}, trained="text-classification"),
+    QuestionExample(
         LabelTokens("first", outside=True),
         one_trace,
         {"aggregation": "max", "outside": False},
         trained="token-classification",
     ),
-    Example(FindAnswer(), a_pair, _OTHER_ANSWERS, trained="question-answering"),
-    Example(
+    QuestionExample(FindAnswer(), a_pair, _OTHER_ANSWERS, trained="question-answering"),
+    QuestionExample(
         FindAnswer(3, longest=2, overlap=4, no_answer=True),
         a_long_pair,
         {**_OTHER_ANSWERS, "no_answer": False},
         trained="question-answering",
     ),
-    Example(NextSentence(), a_pair, trained="next-sentence-prediction"),
-    Example(SentenceSimilarity(), two_traces, {"show": "contributions"}),
-    Example(SentenceSimilarity("contributions"), two_traces, {"show": "cosine"}),
-    Example(
+    QuestionExample(NextSentence(), a_pair, trained="next-sentence-prediction"),
+    QuestionExample(SentenceSimilarity(), two_traces, {"show": "contributions"}),
+    QuestionExample(SentenceSimilarity("contributions"), two_traces, {"show": "cosine"}),
+    QuestionExample(
         Attribution(method="decompx"), two_traces, {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"}
     ),
-    Example(
+    QuestionExample(
         Attribution("token-classification", "B-PER", "river", words=True, removal="masked"),
         one_trace,
         {**_OTHER_NUMBER, **_OTHER_WAY, "task": None, "method": "attention", "words": False, "removal": None},
         trained="token-classification",
     ),
-    Example(
+    QuestionExample(
         Attribution(target="2", method="integrated-gradients", baseline="mask"),
         a_pair,
         {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"},
         trained="question-answering",
     ),
-    Example(
+    QuestionExample(
         AttributionFaithfulness(at="river", target="night", orders=3, seed=1),
         one_trace,
         {**_OTHER_NUMBER, **_OTHER_CHECK, "rows": "words"},
         trained="fill-mask",
     ),
-    Example(
+    QuestionExample(
         AttributionFaithfulness(words=True, removal="masked", baseline="unknown", orders=2, rows="words"),
         one_trace,
         {
@@ -445,58 +449,60 @@ EXAMPLES = (
         },
         trained="text-classification",
     ),
-    Example(
+    QuestionExample(
         HeadAttribution(),
         a_pair,
         {**_OTHER_NUMBER, "replacement": "mean", "show": "layers"},
         trained="text-classification",
     ),
-    Example(
+    QuestionExample(
         HeadAttribution(replacement="mean", show="importance"),
         a_pair,
         {**_OTHER_NUMBER, "replacement": "zero", "show": "layers"},
         trained="next-sentence-prediction",
     ),
-    Example(SimilarityAttribution(steps=3), two_traces, {"baseline": "mask", "steps": 2}),
-    Example(
+    QuestionExample(SimilarityAttribution(steps=3), two_traces, {"baseline": "mask", "steps": 2}),
+    QuestionExample(
         FaithfulnessSummary(orders=2),
         many_sentences,
         {**_OTHER_CHECK, "task": "token-classification", "target": "B-LOC"},
         trained="text-classification",
     ),
-    Example(HeadChange(), one_text_in_both, {"words": True}, trained="fill-mask"),
-    Example(HeadChange(words=True), a_pair_in_both, {"words": False}, trained="question-answering"),
-    Example(HeadMatches(), one_text_in_both, {"show": "all"}, trained="fill-mask"),
-    Example(VectorChange(), one_text_in_both, {"words": True}, trained="fill-mask"),
-    Example(ParameterChange(), before_and_after, trained="fill-mask"),
-    Example(
+    QuestionExample(HeadChange(), one_text_in_both, {"words": True}, trained="fill-mask"),
+    QuestionExample(HeadChange(words=True), a_pair_in_both, {"words": False}, trained="question-answering"),
+    QuestionExample(HeadMatches(), one_text_in_both, {"show": "all"}, trained="fill-mask"),
+    QuestionExample(VectorChange(), one_text_in_both, {"words": True}, trained="fill-mask"),
+    QuestionExample(ParameterChange(), before_and_after, trained="fill-mask"),
+    QuestionExample(
         AnswerChange(mask="river"),
         one_text_in_both,
         {"task": "fill-mask", "top": 2, "mask": 3},
         trained="fill-mask",
     ),
-    Example(
+    QuestionExample(
         AnswerChange("question-answering", top=2),
         a_pair_in_both,
         {"task": None, "top": 3, "mask": 3},
         trained="question-answering",
     ),
-    Example(LayerSimilarity(examples=8), sentences_in_both, {"examples": 9, "seed": 1}, trained="fill-mask"),
-    Example(
+    QuestionExample(
+        LayerSimilarity(examples=8), sentences_in_both, {"examples": 9, "seed": 1}, trained="fill-mask"
+    ),
+    QuestionExample(
         HeadPruning(parts=3, seed=1),
-        labelled_texts,
+        labeled_texts,
         {"parts": 2, "seed": 2},
         trained="text-classification",
-        file=LABELLED,
+        file=LABELED,
     ),
-    Example(
+    QuestionExample(
         Evaluate(),
         a_table,
         {"show": "texts"},
         trained="text-classification",
         files={"rows.csv": TABLE, "training.csv": TABLE},
     ),
-    Example(
+    QuestionExample(
         Evaluate("classes"),
         tagged_sentences,
         {"show": "wrong"},
@@ -506,7 +512,7 @@ EXAMPLES = (
 )
 
 
-def covering(examples: tuple[Example, ...]) -> tuple[Example, ...]:
+def covering(examples: tuple[QuestionExample, ...]) -> tuple[QuestionExample, ...]:
     """Return examples that cover each kind of input with each type of field that occurs with it.
 
     The selection is greedy: the next example is the one that covers the most missing combinations.
@@ -521,7 +527,7 @@ def covering(examples: tuple[Example, ...]) -> tuple[Example, ...]:
     return tuple(selection)
 
 
-def _combinations(example: Example) -> set[tuple[str, ...]]:
+def _combinations(example: QuestionExample) -> set[tuple[str, ...]]:
     inputs = example.inputs.__name__
     set_fields = [
         field for field in fields(example.question) if getattr(example.question, field.name) != field.default

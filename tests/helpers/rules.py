@@ -53,7 +53,7 @@ def _one_word_decides(random: torch.Generator) -> tuple[list[str], None, int]:
     return words, None, has_key
 
 
-def _the_neighbour_decides(random: torch.Generator) -> tuple[list[str], None, list[int]]:
+def _the_neighbor_decides(random: torch.Generator) -> tuple[list[str], None, list[int]]:
     words = _some(random, (*OTHERS, BEFORE, BEFORE, BEFORE), 6)
     return words, None, [0, *(int(before == BEFORE) for before in words[:-1])]
 
@@ -77,7 +77,7 @@ def _the_word_before_decides(random: torch.Generator) -> tuple[list[str], None, 
 
 RULES = {
     "text-classification": Rule("text-classification", _one_word_decides, ("plain", "marked")),
-    "token-classification": Rule("token-classification", _the_neighbour_decides, ("O", "NAMED")),
+    "token-classification": Rule("token-classification", _the_neighbor_decides, ("O", "NAMED")),
     "question-answering": Rule("question-answering", _the_question_decides, spread=0.1),
     "fill-mask": Rule("fill-mask", _the_word_before_decides),
 }

@@ -40,8 +40,8 @@ def build(name: str, task: str, folder: Path, seed: int = 0, head_class: Any = N
     Args:
         head_class: a class to use instead of the task's own.
     """
-    labelled = task in ("text-classification", "token-classification")
-    settings = ({"id2label": LABELS} if labelled else {}) | changes
+    labeled = task in ("text-classification", "token-classification")
+    settings = ({"id2label": LABELS} if labeled else {}) | changes
     torch.manual_seed(seed)
     model = (head_class or model_class(name, task))(config(name, **settings))
     randomize(model, seed)

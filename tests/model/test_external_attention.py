@@ -292,7 +292,7 @@ def test_long_form_rollout_and_thumbnails_equal_trace() -> None:
         bert_probe.TokenRollout("ground"),
         bert_probe.TokenRollout("knew", "into", words=True, residual=0.3),
         bert_probe.Attention(1, measure="rollout", words=True),
-        bert_probe.AttentionLong(words=True, specials=False, renormalise=True),
+        bert_probe.AttentionLong(words=True, specials=False, renormalize=True),
         bert_probe.AttentionLong([0, -1], ["mean", 2]),
     ],
     ids=repr,

@@ -149,6 +149,20 @@ def plain(**changes: Any) -> dict[str, Any]:
         ({"question": "load"}, "The question 'load' does not exist"),
         ({"question": "Teach"}, "The question 'Teach' does not exist"),
         ({"question": "__dict__"}, "does not exist here"),
+        # Names of earlier versions.
+        ({"question": "Why"}, "The question 'Why' does not exist here. Update BERT Probe."),
+        (
+            {"question": "Attention", "asked": {"renormalise": "1"}},
+            "This view has a field 'renormalise' that its question does not have.",
+        ),
+        (
+            {"question": "TokenRollout", "asked": {"reach_token": "2"}},
+            "This view has a field 'reach_token' that its question does not have.",
+        ),
+        (
+            {"question": "Attention", "drawn": {"as": "lines", "renormalise": "1"}},
+            "This view has a picture option 'renormalise' that does not exist here.",
+        ),
         ({"asked": {"layer": 3}}, "must be texts"),
         ({"texts": [{"text": TEXT, "lang": "en"}]}, "unknown key"),
         ({"texts": [TEXT]}, "must be an object"),

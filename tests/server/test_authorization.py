@@ -102,7 +102,7 @@ def test_additional_host_name_does_not_replace_the_token(address: str, credentia
         for path in (
             "/layers/guess/1",
             "/layers/guess/labels",
-            "/taught/guess/a.zip",
+            "/trained/guess/a.zip",
             "/report-preview/guess",
         ):
             answer = client.get(path, headers=headers)

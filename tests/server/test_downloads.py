@@ -44,11 +44,11 @@ def test_zip_contains_the_same_files_as_save_model(
     link = downloads.Download(training_result)
     status, headers, body = answer(link.address)
     assert (status, headers["content-type"], headers["cache-control"]) == (200, "application/zip", "no-store")
-    assert headers["content-disposition"] == 'attachment; filename="taught-model.zip"'
+    assert headers["content-disposition"] == 'attachment; filename="trained-model.zip"'
     assert headers["content-length"] == str(len(body))
     with zipfile.ZipFile(io.BytesIO(body)) as packed:
         packed.extractall(tmp_path)
-    saved, fetched = training_result.save_model(tmp_path / "saved"), tmp_path / "taught-model"
+    saved, fetched = training_result.save_model(tmp_path / "saved"), tmp_path / "trained-model"
     names = {path.relative_to(saved) for path in saved.rglob("*")}
     assert names == {path.relative_to(fetched) for path in fetched.rglob("*")}
     assert Path("adapter/adapter_model.safetensors") in names
@@ -100,7 +100,7 @@ def test_download_link_expires_with_session_and_owner(
 ) -> None:
     link = downloads.Download(training_result)
     address = link.address
-    assert len(address) > len("/taught//taught-model.zip") + 31
+    assert len(address) > len("/trained//trained-model.zip") + 31
     monkeypatch.setattr(sessions, "is_connected", lambda _: False)
     assert answer(address)[0] == 404
     monkeypatch.undo()

@@ -94,18 +94,18 @@ def test_invalid_body_is_a_problem(content: bytes, message: str, here: TestClien
             {"question": {"analysis": "tokens"}},
             "analysis must be 'attention' or absent, not 'tokens'.",
         ),
-        ("attention-in-long-form", {"question": {"layers": [1, 9]}}, "There is no layer 9"),
-        ("attention-in-long-form", {"question": {"layers": 1}}, "must be all or a list"),
-        ("ablation", {"question": {"heads": ["1"] * 2, "specials": None}}, "specials must be"),
+        ("attention-long-form", {"question": {"layers": [1, 9]}}, "There is no layer 9"),
+        ("attention-long-form", {"question": {"layers": 1}}, "must be all or a list"),
+        ("head-ablation", {"question": {"heads": ["1"] * 2, "specials": None}}, "specials must be"),
         (
-            "ablation",
+            "head-ablation",
             {"question": {"heads": ["1.1,2.2"]}},
             "'1.1,2.2' is not a head. Write layer.head, for example 8.10.",
         ),
-        ("ablation", {"question": {}}, "heads must be given"),
-        ("reach", {"question": {"token": -1}}, "position from 0"),
-        ("reach", {"question": {"token": "whale"}}, "whale"),
-        ("find", {"question": {"pairs": [["boat"]]}}, "must be a list of (query, key)"),
+        ("head-ablation", {"question": {}}, "heads must be given"),
+        ("token-rollout", {"question": {"token": -1}}, "position from 0"),
+        ("token-rollout", {"question": {"token": "whale"}}, "whale"),
+        ("find-heads", {"question": {"pairs": [["boat"]]}}, "must be a list of (query, key)"),
         ("pooler", {"question": {"layer": 1}}, "pooler has no field 'layer'. Its fields are: none."),
         (
             "heads",
@@ -175,7 +175,7 @@ def test_wrong_method_is_refused_with_the_allowed_one(method: str, here: TestCli
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/v1/none", "/api/v1/Tokens", "/api/v1/teach", "/api/v1/", "/api/none.json"]
+    "path", ["/api/v1/none", "/api/v1/Tokens", "/api/v1/train", "/api/v1/why", "/api/v1/", "/api/none.json"]
 )
 def test_unknown_path_is_not_found(path: str, here: TestClient) -> None:
     assert "See /api." in problem_detail(here.post(path, json=TOKENS), 404, "no-such-thing")
@@ -249,7 +249,7 @@ def test_too_large_body_is_refused(here: TestClient) -> None:
 
 def test_too_large_table_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bert_probe.api.formats.MAX_CELLS", 50)
-    for name in ("tokens", "attention-in-long-form"):
+    for name in ("tokens", "attention-long-form"):
         answer = here.post(f"/api/v1/{name}", json=TOKENS)
         assert "command line" in problem_detail(answer, 413, "too-large")
 
@@ -321,7 +321,7 @@ def test_long_work_shares_the_slots_of_the_pages(here: TestClient, monkeypatch: 
 
     monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.7)
     with SLOTS.turn(check), SLOTS.turn(check):
-        waited = here.post("/api/v1/ablation-of-each-head", json=TOKENS)
+        waited = here.post("/api/v1/head-ablation-sweep", json=TOKENS)
         quick = here.post("/api/v1/attention", json=TOKENS)
     problem_detail(waited, 504, "took-too-long")
     assert quick.status_code == 200
@@ -368,7 +368,15 @@ def test_examples_of_the_schema_are_answered(here: TestClient) -> None:
             answered.add(name)
         else:  # the built-in model has no such head
             problem_detail(answer, 422, "unavailable")
-    assert {"tokens", "attention", "find", "reach", "minimal-pair", "words-in-context", "steps"} <= answered
+    assert {
+        "tokens",
+        "attention",
+        "find-heads",
+        "token-rollout",
+        "minimal-pair",
+        "word-in-context",
+        "attention-steps",
+    } <= answered
 
 
 def test_page_loads_nothing_from_other_hosts(here: TestClient) -> None:

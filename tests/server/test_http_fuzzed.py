@@ -11,7 +11,15 @@ from tests.helpers.http import api_client
 
 EXAMPLES = 2
 """Number of valid bodies, and of invalid ones, for each question; `make prove` sends more."""
-QUESTIONS = ("ablation", "attention", "evaluation", "find", "similarity", "tokens", "words-in-context")
+QUESTIONS = (
+    "attention",
+    "evaluation",
+    "find-heads",
+    "head-ablation",
+    "similarity",
+    "tokens",
+    "word-in-context",
+)
 """Questions that together have every type of field and of input."""
 
 

@@ -157,15 +157,15 @@ def test_link_to_a_folder_stays_and_its_target_is_written(tmp_path: Path) -> Non
 
 def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None:
     data = texts(12)
-    labelled = type(data).of(
+    labeled = type(data).of(
         "classes", [type(row)(row.text, None, f"```\n# {row.label}", 2) for row in data.rows]
     )
-    trained = Train(epochs=1).of(without_dropout(tmp_path / "bert"), labelled)
+    trained = Train(epochs=1).of(without_dropout(tmp_path / "bert"), labeled)
     card = (trained.save_model(tmp_path / "taught") / "README.md").read_text()
     start, front, body = card.split("---\n", 2)
     assert start == ""
     assert 'pipeline_tag: "text-classification"' in front
-    assert labelled.digest in body
+    assert labeled.digest in body
     assert "\n# with" not in body
     assert body.count("```") % 2 == 0
     assert str(round(trained.best.held_out_loss, 6)) in body

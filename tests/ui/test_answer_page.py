@@ -277,16 +277,16 @@ def test_long_context_is_answered_without_truncation(trained_folder: Folders) ->
         ("fill-mask", {"mask": "5"}, AttributionFaithfulness("fill-mask", at=5, words=True)),
         (
             "text-classification",
-            {"why_words": "0", "why_target": "B-LOC"},
+            {"attribution_words": "0", "attribution_target": "B-LOC"},
             AttributionFaithfulness(target="B-LOC"),
         ),
         (
             "token-classification",
-            {"why_at": "4", "removal": "removed"},
+            {"attribution_at": "4", "removal": "removed"},
             AttributionFaithfulness(at=4, words=True, removal="removed"),
         ),
-        ("question-answering", {"why_target": "2"}, AttributionFaithfulness(target="2", words=True)),
-        ("next-sentence-prediction", {"why": "heads"}, HeadAttribution()),
+        ("question-answering", {"attribution_target": "2"}, AttributionFaithfulness(target="2", words=True)),
+        ("next-sentence-prediction", {"attribution": "heads"}, HeadAttribution()),
     ],
 )
 def test_attribution_of_each_task_matches_library(
@@ -322,7 +322,7 @@ def test_similarity_attribution_of_built_in_model_matches_library(
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     a, b = "Small boats float", "A ship sails"
-    app = open_page("answer", a=a, b=b, why_method="decompx")
+    app = open_page("answer", a=a, b=b, attribution_method="decompx")
     assert not app.exception
     result = AttributionFaithfulness(words=True).of(minilm.trace(a), minilm.trace(b))
     best = result.explanations[result.best]

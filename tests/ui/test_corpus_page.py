@@ -57,7 +57,7 @@ def built_stores(
     (files / "tagged.conllu").write_text(SAILING_FILE + SLEEPING_FILE, "utf-8")
     config = IngestConfig(layers=(3, 6))
     build_corpus(minilm, config, [files / "lines.txt"], shelf / LINES, shard_rows=4)
-    complete = IngestConfig(keep=("profiles", "vectors", "neighbours"))
+    complete = IngestConfig(keep=("profiles", "vectors", "neighbors"))
     build_corpus(minilm, complete, [files / "tagged.conllu"], shelf / TAGGED)
     build_corpus(load(family_folder("bert")), IngestConfig(), [files / "tagged.conllu"], shelf / OTHERS)
     return shelf
@@ -201,7 +201,7 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
 
 def test_treebank_tags_are_kept_and_large_upload_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Build a store from this file")
-    assert stores.open_store(url_params(app)["store"]).has("neighbours")
+    assert stores.open_store(url_params(app)["store"]).has("neighbors")
     assert "contain no sentences" in error_text(
         press(upload("a.txt", b"\n\n"), "Build a store from this file")
     )

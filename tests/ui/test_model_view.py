@@ -58,7 +58,7 @@ def test_measures_are_sent_exactly_and_weights_as_colors(sent: list[bytes]) -> N
     assert arrays["light"].tobytes() == palette.lut_bytes("sequential", False)
     assert arrays["dark"].tobytes() == palette.lut_bytes("sequential", True)
     assert header["measures"] == ["Previous", "Entropy"]
-    assert np.array(header["labels"])[arrays["labelled"]].tolist() == LABELS, "hostile text is sent unchanged"
+    assert np.array(header["labels"])[arrays["labeled"]].tolist() == LABELS, "hostile text is sent unchanged"
     assert (header["side"], header["block"], header["unitCount"]) == (5, 1, 5)
     assert header["above"] is False
 

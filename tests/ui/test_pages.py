@@ -187,7 +187,7 @@ def test_run_shows_new_text_and_updates_url() -> None:
 
 
 def test_url_opens_same_view() -> None:
-    app = open_page(a="we left the ground", layer="2", head="7", show="table", specials="0", renormalise="1")
+    app = open_page(a="we left the ground", layer="2", head="7", show="table", specials="0", renormalize="1")
     assert displayed_view(app).layer == 2
     frame = app.dataframe[0].value
     checkpoint = shared_cache.open_checkpoint("", "")

@@ -47,7 +47,7 @@ def test_texts_of_table_are_probed() -> None:
     assert "held-out texts" in page_text(app)
     assert "which cannot be predicted for held-out texts" in page_text(app)
     assert expected.shell in [code.value for code in app.get("code")]
-    for part in ("trees", "relations"):
+    for part in ("structural_probe", "relations"):
         app.session_state["probes_part"] = part
         app.run()
         assert "upload CoNLL-U files, whose words have syntactic heads" in app.info[0].value
@@ -66,7 +66,7 @@ def test_empty_page_explains_upload() -> None:
     assert [code.value.split()[0] for code in app.code] == ["The", "text,label", "#"]
 
 
-@pytest.mark.parametrize("part", ["layers", "trees", "relations"])
+@pytest.mark.parametrize("part", ["layers", "structural_probe", "relations"])
 def test_example_shows_results_at_once(part: str) -> None:
     app = click(open_page("probes", probes_part=part), "Try an example")
     text = page_text(app)
@@ -120,7 +120,7 @@ def test_head_opens_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_trees_are_probed_and_drawn() -> None:
-    app = open_with_files("trees", data=SAILING_FILE, held_out=SLEEPING_FILE)
+    app = open_with_files("structural_probe", data=SAILING_FILE, held_out=SLEEPING_FILE)
     app = click(app, "Probe for trees")
     checkpoint = shared_cache.open_checkpoint("", "")
     expected = StructuralProbe().of(checkpoint, SAILING, SLEEPING)
@@ -145,9 +145,9 @@ def workbench_text(app: AppTest) -> str:
 
 
 def test_sentence_without_tree_keeps_other_results() -> None:
-    app = open_with_files("trees", data="1\tGo\t_\tVERB" + "\t_" * 6 + "\n")
+    app = open_with_files("structural_probe", data="1\tGo\t_\tVERB" + "\t_" * 6 + "\n")
     assert "Trees need a treebank" in app.info[0].value
-    app = click(open_with_files("trees", {"a": HOSTILE}, data=SAILING_FILE), "Probe for trees")
+    app = click(open_with_files("structural_probe", {"a": HOSTILE}, data=SAILING_FILE), "Probe for trees")
     markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
     assert not any(piece in markdown for piece in ("<img", "**bold**", ":red[no]", "](http"))
     app.session_state["draft_a"] = "Go!"

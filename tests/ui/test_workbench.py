@@ -111,7 +111,7 @@ TEXTS, MODEL = ["draft_a", "draft_b", "draft_relation"], ["draft_model", "draft_
         ("train", {}, "model"),
         ("sizes", {}, "model"),
         ("probes", {}, "model"),
-        ("probes", {"probes_part": "trees"}, "texts model"),
+        ("probes", {"probes_part": "structural_probe"}, "texts model"),
         ("heads", {}, "texts model"),
         ("heads", {"heads_part": "many"}, "model"),
         ("vocabulary", {}, "model"),

@@ -153,8 +153,8 @@ def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> Non
             "--layout long is for tables. Leave it out, or write a table: --out FILE.csv.",
         ),
         (
-            ("attention", TEXT, "--renormalise", "--picture", "lines", "--out", "a.svg"),
-            "--renormalise is for the heatmap",
+            ("attention", TEXT, "--renormalize", "--picture", "lines", "--out", "a.svg"),
+            "--renormalize is for the heatmap",
         ),
         (("attention", TEXT, "--measure", "rollout", "--head", "2", "--out", "a.svg"), "no single heads"),
         (

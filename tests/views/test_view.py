@@ -52,7 +52,7 @@ OPTIONS = st.builds(
     specials=st.booleans(),
     fit=st.booleans(),
     step=st.none() | st.sampled_from(STEPS),
-    renormalise=st.booleans(),
+    renormalize=st.booleans(),
     root=st.booleans(),
 )
 UNITS = st.lists(st.integers(0, TOKENS - 1), min_size=1, max_size=TOKENS, unique=True).map(tuple)

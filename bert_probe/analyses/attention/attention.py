@@ -31,7 +31,7 @@ LAYER, HEAD = Index("layer"), Index("head", mean=True)
 SHARE = Number(0, 1, integer=False)
 WORDS_HELP = "Merge subword tokens into words: sum over keys, mean over queries."
 SPECIALS = "Leave out special tokens such as [CLS] and [SEP]."
-RENORMALISE = "Divide each row by its sum after special tokens are left out."
+RENORMALIZE = "Divide each row by its sum after special tokens are left out."
 MEASURED = "Attention weights, or another measure; see docs/methods.md."
 RESIDUAL = "For rollout: weight of the residual connection, 0 to 1."
 
@@ -50,7 +50,7 @@ class Attention(Question):
         words: merge subword tokens into words: sum over keys, mean over queries.
         specials: keep special tokens. Without them rows no longer sum to 1, because [CLS] and [SEP]
             often receive most of the attention (Clark et al. 2019).
-        renormalise: divide each row by its sum. A row whose sum is 0 becomes NaN.
+        renormalize: divide each row by its sum. A row whose sum is 0 becomes NaN.
         residual: for rollout, the weight of the residual connection, 0 to 1.
     """
 
@@ -61,7 +61,7 @@ class Attention(Question):
     measure: str = param(Choice(measures), default="weights", key="drawn", about=MEASURED)
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     specials: bool = param(Flag(), default=True, option="--no-specials", about=SPECIALS)
-    renormalise: bool = param(Flag(), default=False, about=RENORMALISE)
+    renormalize: bool = param(Flag(), default=False, about=RENORMALIZE)
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionResult:
@@ -82,22 +82,22 @@ class Attention(Question):
         weights = selection.reduce(
             attention_measure.of_head(trace, resolved.layer, resolved.head, self.residual, progress)
         )
-        if self.renormalise:
+        if self.renormalize:
             sums = weights.sum(axis=-1, keepdims=True)
             weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
         notes = _notes(attention_measure, trace)
-        shares = self.renormalise or attention_measure.sums_to_one(trace)
+        shares = self.renormalize or attention_measure.sums_to_one(trace)
         units = selection.units
         return AttentionResult(resolved, InputRecord.of(trace), units, units, weights, notes, shares)
 
 
-@question("attention in long form", command="attention")
+@question("attention long form", command="attention")
 class AttentionLong(Question):
     """Attention of several layers and heads in long format: one row for each weight.
 
     Attributes:
         layers, heads: indices from 0; None for all. Measures without single heads give one matrix per layer.
-        measure, words, specials, renormalise, residual: as in `Attention`.
+        measure, words, specials, renormalize, residual: as in `Attention`.
     """
 
     inputs = OneTrace()
@@ -107,7 +107,7 @@ class AttentionLong(Question):
     measure: str = param(Choice(measures), default="weights", key="drawn", about=MEASURED)
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     specials: bool = param(Flag(), default=True, option="--no-specials", about=SPECIALS)
-    renormalise: bool = param(Flag(), default=False, about=RENORMALISE)
+    renormalize: bool = param(Flag(), default=False, about=RENORMALIZE)
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionLongResult:
@@ -226,7 +226,7 @@ class AttentionLongResult(Result):
     def matrices(self) -> Iterator[AttentionResult]:
         """Yield the matrix of each layer and head."""
         asked = self.question
-        options = (asked.measure, asked.words, asked.specials, asked.renormalise, asked.residual)
+        options = (asked.measure, asked.words, asked.specials, asked.renormalize, asked.residual)
         for layer, head in self.chosen:
             yield Attention(layer, head, *options).of(self.trace)
 

@@ -70,7 +70,7 @@ class WordPairs(FieldType):
         return self.check(name, pairs)
 
 
-@question("find")
+@question("find heads", command="find")
 class FindHeads(Question):
     """All heads, ranked by how much they attend from one word to another.
 

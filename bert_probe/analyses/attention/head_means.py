@@ -32,7 +32,7 @@ _BLOCK = 50
 """Number of resamples averaged in one matrix product."""
 
 
-@question("heads over sentences", command="head-means")
+@question("head means", command="head-means")
 class HeadMeans(Question):
     """Profiles of all heads averaged over sentences, with percentile bootstrap intervals.
 

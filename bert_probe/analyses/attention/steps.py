@@ -31,7 +31,7 @@ LAYER, HEAD, TOKEN = Index("layer"), Index("head"), Optional(TokenSelector())
 _FRACTION_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # by dtype of the model
 
 
-@question("steps")
+@question("attention steps", command="steps")
 class AttentionSteps(Question):
     """Steps of the attention of one query: softmax(q·kᵀ × scaling + mask) v; Vaswani et al. 2017, eq. 1.
 

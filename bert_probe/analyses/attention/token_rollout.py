@@ -25,7 +25,7 @@ from bert_probe.text.words import Unit, find_word
 DIRECTIONS = ("from", "into")
 
 
-@question("reach", command="rollout")
+@question("token rollout", command="rollout")
 class TokenRollout(Question):
     """One token's column or row of the attention rollout up to each layer.
 
@@ -39,7 +39,7 @@ class TokenRollout(Question):
 
     inputs = OneTrace()
 
-    token: int | str = param(TokenSelector(), option="", key="reach_token")
+    token: int | str = param(TokenSelector(), option="", key="rollout_token")
     direction: str = param(
         Choice(DIRECTIONS),
         default="from",

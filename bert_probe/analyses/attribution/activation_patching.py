@@ -51,7 +51,7 @@ PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION)
 """Tasks that need text pairs."""
 
 
-@question("patching", command="patch")
+@question("activation patching", command="patch")
 class ActivationPatching(Question):
     """How much of text A's prediction is restored when activations of A's forward pass are copied into B's.
 

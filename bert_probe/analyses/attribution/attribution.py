@@ -72,7 +72,7 @@ class TargetQuestion(Question):
         return replace(self.resolved(trace), task=number.task, target=number.target or None)
 
 
-@question("why")
+@question("attribution", command="why")
 class Attribution(TargetQuestion):
     """How much one output value of the model depends on each token or word.
 

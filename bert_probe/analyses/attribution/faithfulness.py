@@ -43,7 +43,7 @@ RANDOM = "random order"
 INTERVAL = (2.5, 97.5)
 
 
-@question("why checked", command="faithfulness")
+@question("attribution faithfulness", command="faithfulness")
 class AttributionFaithfulness(TargetQuestion):
     """How well each method predicts the effect of removing words on the target value; DeYoung et al. 2020.
 
@@ -65,7 +65,7 @@ class AttributionFaithfulness(TargetQuestion):
     rows: str = param(
         Choice(("methods", "words")),
         default="methods",
-        key="why_rows",
+        key="faithfulness_rows",
         display_only=True,
         about="With --check: the rows of the table.",
     )
@@ -201,7 +201,7 @@ class AttributionFaithfulnessResult(Result):
 
         "methods": a row per method, and one for the mean of the random orders. Columns: method,
         comprehensiveness (how much the target value falls without the highest-ranked words; higher is
-        better), sufficiency (how much it falls with only these words; lower is better), foretold (rank
+        better), sufficiency (how much it falls with only these words; lower is better), loo_correlation (rank
         correlation with leave-one-out effects), and for the random orders the bounds of the middle 95 % of
         comprehensiveness and sufficiency.
         """
@@ -212,7 +212,7 @@ class AttributionFaithfulnessResult(Result):
                 "method": name,
                 "comprehensiveness": self.effects[name][0],
                 "sufficiency": self.effects[name][1],
-                "foretold": self.loo_correlation(name),
+                "loo_correlation": self.loo_correlation(name),
             }
             for name in self.explanations
         ]
@@ -237,13 +237,13 @@ class AttributionFaithfulnessResult(Result):
         return first.join([table.iloc[:, 2:] for table in more])
 
 
-MEASURES = ("comprehensiveness", "sufficiency", "foretold")
+MEASURES = ("comprehensiveness", "sufficiency", "loo_correlation")
 RANDOM_ROW = "random"
 PAIR_SEPARATOR = "\t"
 """Separates a text from its second text in a line."""
 
 
-@question("why, means", command="faithfulness-summary")
+@question("faithfulness summary", command="faithfulness-summary")
 class FaithfulnessSummary(Question):
     """The mean of `AttributionFaithfulness` over texts. By default, each text's top prediction is explained.
 

@@ -37,7 +37,7 @@ SIMILARITIES = ("before", "after", "difference")
 REPLACEMENT_HELP = "What replaces a head's output: 0, or its mean over the tokens of the text."
 
 
-@question("ablation", command="ablate")
+@question("head ablation", command="ablate")
 class HeadAblation(Question):
     """How the last layer changes when some heads are switched off together; Michel et al. 2019.
 
@@ -94,7 +94,7 @@ class HeadAblation(Question):
         )
 
 
-@question("ablation of each head", command="ablate-each")
+@question("head ablation sweep", command="ablate-each")
 class HeadAblationSweep(Question):
     """How the last layer changes when each head is switched off on its own.
 

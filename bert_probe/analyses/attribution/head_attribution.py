@@ -28,7 +28,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 TABLES = ("heads", "layers", "importance")
 
 
-@question("why, by heads", command="head-attribution")
+@question("head attribution", command="head-attribution")
 class HeadAttribution(TargetQuestion):
     """How one output value of the model changes when each head, or each layer's heads, are switched off.
 
@@ -45,7 +45,7 @@ class HeadAttribution(TargetQuestion):
 
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
     show: str = param(
-        Choice(TABLES), default="heads", key="why_heads", display_only=True, about="Table to show."
+        Choice(TABLES), default="heads", key="attribution_heads", display_only=True, about="Table to show."
     )
 
     def of(

@@ -31,7 +31,7 @@ SEPARATOR = "\t"
 """Separates label, text and optional second text in a line."""
 
 
-@question("heads removed", command="head-pruning")
+@question("head pruning", command="head-pruning")
 class HeadPruning(Question):
     """Accuracy on labeled texts as heads are switched off step by step; Michel et al. 2019.
 
@@ -92,7 +92,7 @@ class HeadPruning(Question):
         )
         progress(2 * len(texts), 2 * len(texts))
         dropped = sum(trace.encoding.dropped for trace, _ in texts)
-        lines = [line for _, line in with_line_numbers(sentences, "labelled text")]
+        lines = [line for _, line in with_line_numbers(sentences, "labeled text")]
         inputs = InputRecord.of_sentences(checkpoint, lines, dropped)
         return HeadPruningResult(self, inputs, read_only(counts), read_only(curves))
 
@@ -100,7 +100,7 @@ class HeadPruning(Question):
 def _trace_labeled(
     checkpoint: Checkpoint, output: OutputHead, sentences: Sequence[str], truncate: bool
 ) -> Iterator[tuple[Trace, int]]:
-    for number, line in with_line_numbers(sentences, "labelled text"):
+    for number, line in with_line_numbers(sentences, "labeled text"):
         label, tab, remainder = line.partition(SEPARATOR)
         text, pair_tab, pair = remainder.partition(SEPARATOR)
         if not tab or label not in output.labels:

@@ -34,7 +34,7 @@ forward_ad: Any = _forward_ad  # untyped
 METHOD = "integrated-jacobians"
 
 
-@question("why alike", command="similarity-attribution")
+@question("similarity attribution", command="similarity-attribution")
 class SimilarityAttribution(Question):
     """Contribution of each pair of tokens, one from each text, to the cosine of the two texts.
 

@@ -52,7 +52,7 @@ KEY_COLUMNS: Mapping[str, tuple[str, ...]] = {
 """Task → the columns that identify a prediction."""
 
 
-@question("change of answers", command="diff answers")
+@question("answer change", command="diff answers")
 class AnswerChange(Question):
     """The predictions of two models with heads for the same task.
 

@@ -17,7 +17,7 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 
 
-@question("change of fragmentation", command="diff fertility")
+@question("fertility change", command="diff fertility")
 class FertilityChange(Question):
     """The number of tokens per word in two models, whose vocabularies may differ."""
 

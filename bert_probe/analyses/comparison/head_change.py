@@ -19,7 +19,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import word_lens
 
 
-@question("change of heads", command="diff heads")
+@question("head change", command="diff heads")
 class HeadChange(Question):
     """Total variation between the attention of each head in two models, averaged over the queries.
 

@@ -23,7 +23,7 @@ CHUNK_BYTES = 128_000_000
 """Maximum size of A's attention in memory; B's is computed once per chunk of A's layers."""
 
 
-@question("matches of heads", command="diff matches")
+@question("head matches", command="diff matches")
 class HeadMatches(Question):
     """Similarity of each head of A to each head of B: 1 − total variation, averaged over the queries.
 

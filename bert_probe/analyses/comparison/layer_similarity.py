@@ -29,7 +29,7 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 
-@question("alikeness of layers", command="diff layers")
+@question("layer similarity", command="diff layers")
 class LayerSimilarity(Question):
     """Linear CKA of every layer of A with every layer of B, over the tokens of many texts.
 

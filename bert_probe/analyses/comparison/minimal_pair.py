@@ -89,7 +89,7 @@ class MinimalPair(Question):
         return MinimalPairResult(self, inputs, alignment, _same_input(a, b), *arrays)
 
 
-@question("row of a minimal pair", command="compare-row")
+@question("minimal pair row", command="compare-row")
 class MinimalPairRow(Question):
     """The attention of one token or word in two texts.
 

@@ -23,7 +23,7 @@ _BLOCK_SIZE = 1 << 20
 """Number of values that are converted to float64 at a time, to limit memory."""
 
 
-@question("change of parameters", command="diff parameters")
+@question("parameter change", command="diff parameters")
 class ParameterChange(Question):
     """Relative change ‖B − A‖ ÷ ‖A‖ of each parameter that both models have with the same shape.
 

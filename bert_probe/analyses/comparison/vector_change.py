@@ -21,7 +21,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit, truncate_text, word_lens
 
 
-@question("change of vectors", command="diff vectors")
+@question("vector change", command="diff vectors")
 class VectorChange(Question):
     """1 − cosine of each token's vectors in two models, after each layer.
 

@@ -35,7 +35,7 @@ MIN_HIGHLIGHTS = 2
 MAX_PER_TYPE = 2
 
 
-@question("overview")
+@question("highlights", command="overview")
 class Highlights(Question):
     """What is most unusual about a text, ranked by percentile among the reference sentences.
 

@@ -39,7 +39,7 @@ TABLES: Mapping[str, str] = {
 }
 
 
-@question("masked words of lines", command="evaluate")
+@question("mask evaluation", command="evaluate")
 class EvaluateMasks(Question):
     """How often masked tokens are predicted correctly.
 

@@ -224,7 +224,7 @@ class LabelTokensResult(PredictionResult):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The number of tokens that were labeled, including those that the table omits."""
-        return {"tokens_labelled": sum(not token.special for token in self.trace.tokens)}
+        return {"tokens_labeled": sum(not token.special for token in self.trace.tokens)}
 
     def frame(self) -> pd.DataFrame:
         """Return one row per labeled span: start, end, text, label, probability."""

@@ -37,7 +37,7 @@ MAX_WORDS = 255
 """Maximum number of words in a sentence, so that distances fit in a byte."""
 
 
-@question("trees")
+@question("structural probe", command="trees")
 class StructuralProbe(Question):
     """Whether a linear map B of a layer's frozen vectors encodes syntactic trees.
 

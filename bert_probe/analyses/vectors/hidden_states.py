@@ -20,7 +20,7 @@ from bert_probe.model.trace import Array, Trace
 Which = Literal["tokens", "cls", "pooler"]
 
 
-@question("vectors", command="embeddings")
+@question("hidden states", command="embeddings")
 class HiddenStates(Question):
     """Hidden states after a layer.
 

@@ -125,7 +125,7 @@ def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     points = np.asarray(mapper.fit_transform(vectors), np.float32)
     if bar.raised is not None:
         raise bar.raised
-    return PointLayout(read_only(points), settings={"neighbours": neighbors, "seed": SEED})
+    return PointLayout(read_only(points), settings={"neighbors": neighbors, "seed": SEED})
 
 
 METHODS: Mapping[str, Callable[[Array, Progress], PointLayout]] = {"pca": pca, "tsne": tsne, "umap": umap}

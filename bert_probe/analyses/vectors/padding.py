@@ -27,7 +27,7 @@ COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask
 """Name of a model input → its column in the table."""
 
 
-@question("padding")
+@question("padding effect", command="padding")
 class PaddingEffect(Question):
     """A batch of texts padded to the longest one, and the effect of padding on the hidden states.
 

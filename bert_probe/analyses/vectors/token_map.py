@@ -116,7 +116,7 @@ class _MapQuestion(Question):
         return _TextPoints(marks, indices, lens)
 
 
-@question("layer map", command="map")
+@question("token map", command="map")
 class TokenMap(_MapQuestion):
     """The tokens of one or two texts as points in a plane, after the embeddings and after each layer.
 
@@ -155,7 +155,7 @@ class TokenMap(_MapQuestion):
         return TokenMapResult(self, inputs, texts, marks, parts, planes(states, self.basis))
 
 
-@question("layer map of many", command="corpus-map")
+@question("corpus token map", command="corpus-map")
 class CorpusTokenMap(_MapQuestion):
     """The tokens of many separate texts on common planes.
 
@@ -163,7 +163,7 @@ class CorpusTokenMap(_MapQuestion):
         words, specials, basis: see `TokenMap`.
     """
 
-    inputs = SentenceList(labeled_option="--labelled")
+    inputs = SentenceList(labeled_option="--labeled")
 
     def of(
         self,

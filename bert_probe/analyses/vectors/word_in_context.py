@@ -25,7 +25,7 @@ from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 from bert_probe.text.words import Unit, find_word, truncate_text, word_name
 
 
-@question("words in context", command="context")
+@question("word in context", command="context")
 class WordInContext(Question):
     """Cosine similarity of the vectors of a word in several texts, or of a different word in each text.
 

@@ -46,7 +46,7 @@ class SplitWord:
         return " ".join(visible(str(piece)) for piece in self.pieces)
 
 
-@question("fragmentation")
+@question("fertility", command="fragmentation")
 class Fertility(Question):
     """Number of subword tokens of each word of a text.
 

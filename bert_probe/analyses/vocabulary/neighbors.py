@@ -61,7 +61,7 @@ class VocabularyToken(FieldType):
         return self.check(name, text)
 
 
-@question("neighbours in the vocabulary", command="neighbors")
+@question("neighbors")
 class Neighbors(Question):
     """The tokens of the vocabulary whose input embeddings are most similar to that of a token.
 

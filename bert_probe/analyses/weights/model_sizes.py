@@ -22,7 +22,7 @@ MEMORY = {"float64": 8, "float32": 4, "float16": 2}
 """Dtype → bytes per value; bfloat16 has the same size as float16."""
 
 
-@question("sizes", command="parameters", is_analysis=False)
+@question("model sizes", command="parameters", is_analysis=False)
 class ModelSizes(Question):
     """Sizes of several models: layers, heads, dimensions, parameters by part, and memory of the weights.
 

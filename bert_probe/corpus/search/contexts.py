@@ -37,7 +37,7 @@ _UNITS = {False: "tokens, which may be parts of words", True: "words, by the mea
 """What the store's vectors represent, by `IngestConfig.words`."""
 
 
-@question("corpus near", is_analysis=False)
+@question("nearest contexts", command="corpus near", is_analysis=False)
 class NearestContexts(Question):
     """The contexts in a store whose vectors are nearest to that of a word in a text, by cosine similarity.
 

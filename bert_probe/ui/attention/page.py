@@ -37,7 +37,7 @@ VIEWS = {
     "model": "Model view",
     "heatmap": "Heatmap",
     "table": "Table",
-    "reach": "Rollout",
+    "rollout": "Rollout",
     "head-view": "BertViz head view",
     "model-view": "BertViz model view",
 }
@@ -71,7 +71,7 @@ def _draw(view: str, trace: Trace) -> None:
         "model": model_view,
         "heatmap": partial(grid, as_table=False),
         "table": partial(grid, as_table=True),
-        "reach": rollout,
+        "rollout": rollout,
         "head-view": bertviz_head_view,
         "model-view": bertviz_model_view,
     }
@@ -128,7 +128,7 @@ def _too_long(error: TooLongError) -> None:
 def grid(trace: Trace, as_table: bool) -> None:
     """Draw the attention matrix of a head, or of the mean, as a heatmap or as a table."""
     model = ViewModel.current(trace)
-    more = ("renormalise",) if as_table else ("renormalise", "root")
+    more = ("renormalize",) if as_table else ("renormalize", "root")
     view_model.draw_toolbar(model, ToolbarOptions.of(trace, model.selection, more, ALL, words=True))
     if not view_model.ensure_computed(model, [model.selection.layer - 1]):
         return
@@ -183,13 +183,13 @@ def _column(name: str) -> Any:
 def _row_sums(model: ViewModel, result: AttentionResult) -> str:
     """Return a sentence about the sums of the rows."""
     question = result.question
-    if not model.measure.sums_to_one(model.trace) and not question.renormalise:
+    if not model.measure.sums_to_one(model.trace) and not question.renormalize:
         return "This measure is not a distribution: rows do not sum to 1."
-    if question.specials and not question.renormalise:
+    if question.specials and not question.renormalize:
         return "Each row sums to 1; columns need not."
     if question.specials:
         return "Each row was divided by its sum, so rows sum to 1."
-    if question.renormalise:
+    if question.renormalize:
         return "Special tokens are hidden and each row was renormalized, so rows sum to 1 again."
     sums = result.row_sums
     return (
@@ -322,13 +322,13 @@ def rollout(trace: Trace) -> None:
         with st.container(width="content"):
             direction = state.segmented_control("direction_of", "Direction", _DIRECTIONS, "from")
         with st.container(width="stretch"):
-            token = blocks.token_strip(trace, "reach_token", "Token to follow", default, row=True)
+            token = blocks.token_strip(trace, "rollout_token", "Token to follow", default, row=True)
         with st.popover("More"):
             residual = _residual_share()
     result = TokenRollout(default if token is None else token, direction, residual=residual).of(trace)
-    heatmap(heatmaps.token_rollout_heatmap(result), key="reach")
+    heatmap(heatmaps.token_rollout_heatmap(result), key="rollout")
     with st.container(horizontal=True, gap="medium"):
-        export(result, "reach")
+        export(result, "rollout")
         with st.container():
             blocks.caveat(f"{ROLLOUT.meaning} {_rollout_note(trace, direction)}")
 

@@ -75,14 +75,14 @@ class ViewModel:
             full_rows: include special tokens and do not renormalize, whatever the view's options.
         """
         selection = self.selection
-        specials, renormalise = (True, False) if full_rows else self.row_options
+        specials, renormalize = (True, False) if full_rows else self.row_options
         return Attention(
             selection.layer - 1,
             head,
             selection.measure,
             selection.words,
             specials,
-            renormalise,
+            renormalize,
             selection.residual,
         )
 
@@ -95,9 +95,9 @@ class ViewModel:
     ) -> AttentionLong:
         """Return the question for several layers and heads, from 0; None for all."""
         selection = self.selection
-        specials, renormalise = (True, False) if full_rows else self.row_options
+        specials, renormalize = (True, False) if full_rows else self.row_options
         return AttentionLong(
-            layers, heads, selection.measure, selection.words, specials, renormalise, selection.residual
+            layers, heads, selection.measure, selection.words, specials, renormalize, selection.residual
         )
 
     @property
@@ -105,8 +105,8 @@ class ViewModel:
         """Whether rows include special tokens, and whether they are renormalized; rows that sum to 1 are
         not."""
         options = self.selection.options
-        renormalise = options.renormalise and not (options.specials and self.measure.sums_to_one(self.trace))
-        return options.specials, renormalise
+        renormalize = options.renormalize and not (options.specials and self.measure.sums_to_one(self.trace))
+        return options.specials, renormalize
 
 
 def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = True) -> bool:

@@ -401,7 +401,7 @@ def _layers(a: Checkpoint, b: Checkpoint) -> None:
             return
         sentence_input.check_count(sentences, shared.MAX_SENTENCES)
         result = jobs.answer(
-            "alikeness of layers",
+            "layer similarity",
             LayerSimilarity().of,
             a,
             b,
@@ -418,9 +418,9 @@ def _layers(a: Checkpoint, b: Checkpoint) -> None:
         return
     with corner:
         lines = ("The sentences", SENTENCES_FILE, lambda _: "\n".join(sentences).encode())
-        export(result, "diff-alikeness", [lines], label="Export layers", data={"sentences": sentences})
+        export(result, "diff-layers", [lines], label="Export layers", data={"sentences": sentences})
     st.markdown(state.escape(result.finding, 400))
-    heatmap(layer_similarity_heatmap(result), key="alike_layers")
+    heatmap(layer_similarity_heatmap(result), key="layer_similarity")
     blocks.caveat(
         f"Linear CKA over {result.examples:,} tokens (Kornblith et al. 2019): 1 if tokens that are similar "
         "in one layer are similar in the other. It does not depend on the meaning of dimensions, so models "

@@ -39,7 +39,7 @@ _LEARNING_RATE: Final = 2e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Example:
+class FineTunedExample:
     """A model that was fine-tuned as an example.
 
     Attributes:
@@ -87,10 +87,10 @@ def choose(can_swap: bool = True) -> SecondModel | None:
     return second
 
 
-def _examples() -> dict[str, Example]:
+def _examples() -> dict[str, FineTunedExample]:
     """Return the examples of this session by the name of their model."""
     state.preserve(_EXAMPLES)
-    examples: dict[str, Example] = st.session_state.setdefault(_EXAMPLES, {})
+    examples: dict[str, FineTunedExample] = st.session_state.setdefault(_EXAMPLES, {})
     return examples
 
 
@@ -150,7 +150,7 @@ def _fine_tune_example(a: Checkpoint) -> None:
     if training is None:
         return
     name = shared_cache.register_in_memory(training.checkpoint)
-    examples[name] = Example(a.description.name, training)
+    examples[name] = FineTunedExample(a.description.name, training)
     st.session_state[_NEXT] = name
     st.rerun()
 

@@ -167,7 +167,7 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
         number = _choose_bin(counts, result.edges)
         corner = st.container(width="content")
     examples = jobs.answer(
-        "corpus rows",
+        "head examples",
         HeadExamples(head, measure, order, _MAX_ROWS, number).of,
         corpus,
         label="Find the rows",

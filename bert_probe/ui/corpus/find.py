@@ -26,7 +26,7 @@ def part(corpus: Store) -> None:
     if not corpus.has(NEIGHBORS):
         st.info(
             "This store does not contain which words the heads attend to. Build it with --keep "
-            "profiles,vectors,neighbours."
+            "profiles,vectors,neighbors."
         )
         return
     tags, relations = _names(corpus, "tag"), _names(corpus, "relation")
@@ -46,7 +46,7 @@ def part(corpus: Store) -> None:
         st.info("Choose a tag for either word, or a relation.")
         return
     result = jobs.answer(
-        "corpus find",
+        "attention search",
         AttentionSearch(head, query or None, key or None, relation or None, _MAX_PAIRS).of,
         corpus,
         label="Find the rows",

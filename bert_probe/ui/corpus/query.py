@@ -63,7 +63,7 @@ def part(corpus: Store) -> None:
         return
     try:
         result = jobs.answer(
-            "corpus query",
+            "sql query",
             SqlQuery(sql).of,
             corpus,
             label="Run again",

@@ -101,7 +101,7 @@ def part(corpus: Store) -> None:
         corner = st.container(width="content")
     question = NearestContexts(word_name(trace, unit), layer, int(count), others=True)
     result = jobs.answer(
-        "corpus near", question.of, corpus, trace, label="Find the contexts", unit="vectors", start=True
+        "nearest contexts", question.of, corpus, trace, label="Find the contexts", unit="vectors", start=True
     )
     if result is None:
         return

@@ -151,7 +151,7 @@ def _each(trace: Trace, replacement: str) -> None:
     model_with_heads(trace)  # raises an error before the reader starts a long job
     runs = f"{trace.layers * trace.heads:,} batched forward passes on this text."
     result = jobs.answer(
-        "each head off",
+        "head ablation sweep",
         HeadAblationSweep(replacement).of,
         trace,
         label="Ablate each head in turn",

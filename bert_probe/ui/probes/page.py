@@ -29,7 +29,7 @@ from bert_probe.ui.probes import inputs, layers, trees
 from bert_probe.ui.probes.inputs import ProbeFiles
 from bert_probe.views.heatmaps import relations_heatmap
 
-_PARTS = {"layers": "Layers", "trees": "Syntax trees", "relations": "Heads and relations"}
+_PARTS = {"layers": "Layers", "structural_probe": "Syntax trees", "relations": "Heads and relations"}
 _DIRECTIONS = {"0": "From dependent to head", "1": "From head to dependent"}
 _EXAMPLE_LENGTH = 8
 """Number of words of an example sentence; the sentence closest to it is used."""
@@ -50,7 +50,7 @@ def render() -> None:
         if files is None:
             inputs.explain_formats()
         else:
-            draw = {"layers": layers.part, "trees": trees.part, "relations": _relations}[part]
+            draw = {"layers": layers.part, "structural_probe": trees.part, "relations": _relations}[part]
             draw(files, checkpoint, request.truncate)
     except ProbeError as error:
         blocks.error_box(error, "Fix the file and upload it again; the other one is kept.")

@@ -66,7 +66,7 @@ def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
         more.append(("The tree of your sentence, CSV", "tree.csv", make))
     with bar:
         st.space("stretch")
-        export(result, "trees", more, data={"data": data, "held_out": held_out})
+        export(result, "structural-probe", more, data={"data": data, "held_out": held_out})
 
 
 def _result(result: StructuralProbeResult, bar: DeltaGenerator) -> None:
