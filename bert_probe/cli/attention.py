@@ -26,7 +26,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.words import find_word
 from bert_probe.views import head_view, model_view
-from bert_probe.views.asking import head_view_data
+from bert_probe.views.head_view import head_view_data
 from bert_probe.views.page import Page
 
 
@@ -99,13 +99,13 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
     if picture == "model":
         return model_view.page(trace, Heads(words).of(trace), words=words, measure=measure.name)
     heads = Indices(HEAD).read("head", head, trace)
-    data, view = head_view_data(
+    data, selection = head_view_data(
         trace,
         LAYER.read("layer", layer, trace),
         "mean" if heads == ("mean",) else range(trace.heads) if heads is None else heads,
         **arguments,
     )
-    return head_view.page(data, view)
+    return head_view.page(data, selection)
 
 
 @click.command()

@@ -216,7 +216,9 @@ def _save_view(result: Any, file: Path, force: bool) -> None:
 
 
 def own_extension(extension: str) -> Callable[[Command], Command]:
-    """Mark a command whose result writes files of this extension itself; the innermost decorator."""
+    """Mark a command whose result writes files with this extension itself. Apply it as the innermost
+    decorator.
+    """
 
     def decorate(command: Command) -> Command:
         command.own_extension = extension  # type: ignore[attr-defined]

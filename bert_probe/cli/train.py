@@ -58,7 +58,11 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--out", type=OutputPath(), metavar="FOLDER", required=True, help="Folder to save the model in."
     )
-    @click.option("--force", is_flag=True, help="Replace a model that BERT Probe saved there, and the log.")
+    @click.option(
+        "--force",
+        is_flag=True,
+        help="Overwrite a model that BERT Probe saved in the output folder, and its log.",
+    )
     @functools.wraps(command)
     def run(
         model: str | None, revision: str | None, dtype: str, out: Path, force: bool, **values: Any

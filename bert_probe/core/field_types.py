@@ -310,16 +310,16 @@ class Optional(FieldType):
         return None if value is None else self.kind.check(name, value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Return None, or the value as the other type resolves it."""
+        """Return None, or the value resolved by the wrapped type."""
         return None if value is None else self.kind.resolve(name, value, trace)
 
     def to_json(self, value: Any) -> Any:
-        """Return None, or the value as the other type represents it."""
+        """Return None, or the value as JSON of the wrapped type."""
         return None if value is None else self.kind.to_json(value)
 
     @property
     def schema(self) -> Schema:
-        """The other type's schema, or null."""
+        """The wrapped type's schema, or null."""
         return {"anyOf": [self.kind.schema, {"type": "null"}]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:

@@ -288,7 +288,7 @@ def _positions(sizes: Array) -> Array:
 
 
 REFUSED_CHARACTERS = 200
-"""Characters of a refused record's text that are stored."""
+"""Maximum number of characters that are stored of a refused record's text."""
 
 
 @dataclass(frozen=True, eq=False)

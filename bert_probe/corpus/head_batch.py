@@ -262,7 +262,7 @@ def attention_blocks(layer: LayerAttention, units: Units) -> Iterator[AttentionB
 
 
 def _query_spans(units: Units, max_queries: int) -> Iterator[tuple[slice, slice]]:
-    """Split the queries of one text without splitting a unit: yield tokens, and the units that they form."""
+    """Split the queries of one text between units; yield slices of tokens and of the units they form."""
     ends = [0, *units.pieces[0].cumsum(dim=0).tolist()]
     first = 0
     for unit in range(1, len(ends)):
@@ -297,7 +297,7 @@ class Units:
 
     @classmethod
     def of_tokens(cls, encodings: Sequence[Encoding]) -> Self:
-        """Create the units of texts whose tokens are measured."""
+        """Create units for measures of tokens: each token is a unit."""
         tokens = [token for encoding in encodings for token in encoding.tokens]
         return cls.of_columns(
             [len(encoding) for encoding in encodings],

@@ -68,7 +68,7 @@ def sum_statistics(store: Store) -> pa.Table:
     columns = {
         **{name: shards[0][name] for name in ("layer", "head", "measure")},
         **{name: stack(name).sum(axis=0) for name in ("count", "sum", "squares")},
-        "least": np.fmin.reduce(stack("least")),  # NaN in a shard of refusals only
+        "least": np.fmin.reduce(stack("least")),  # NaN if all records of a shard were refused
         "most": np.fmax.reduce(stack("most")),
         "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins), BINS),
     }
@@ -130,7 +130,7 @@ def head_statistics(store: Store) -> dict[str, MeasureStatistics]:
     """Return measure → statistics over all rows, for every measure.
 
     Raises:
-        UnavailableError: the store has no profiles, or no sentences.
+        UnavailableError: the store has no head measures, or no sentences.
     """
     check_profiles(store)
     with store_errors(store.folder.name):
@@ -152,10 +152,10 @@ def head_statistics(store: Store) -> dict[str, MeasureStatistics]:
 
 
 def check_profiles(store: Store) -> None:
-    """Check that a store has measures of heads.
+    """Check that a store has head measures.
 
     Raises:
-        UnavailableError: the store has no profiles, or no sentences.
+        UnavailableError: the store has no head measures, or no sentences.
     """
     store.files(PROFILES)
     if not store.rows:

@@ -183,7 +183,7 @@ class _InMemory(Checkpoint):
     def snapshot(self) -> Checkpoint:
         """Return a snapshot that is pinned to the current weights."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _Snapshot(**values | {"opened": self.description})
+        return _Snapshot(**values | {"initial_description": self.description})
 
     @contextmanager
     def running(self) -> Iterator[Any]:

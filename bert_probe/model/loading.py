@@ -536,7 +536,8 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
 
 
 def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
-    """Return the largest difference between the two outputs on a short text, and the tolerance."""
+    """Return the largest difference between the head's output and that of the complete model, and the
+    tolerance."""
     checkpoint, actual = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():
         expected = as_array(head.stack_logits(head.model(**batch(checkpoint, [trace.encoding]))))[0]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from bert_probe.model.trace import resolve_index
 from bert_probe.notebook.frame import Frame, create_bridge
-from bert_probe.views.asking import parse_heads
-from bert_probe.views.head_view import HeadViewData, page
+from bert_probe.views.head_view import HeadViewData, page, parse_heads
 from bert_probe.views.page import Page
-from bert_probe.views.view import Pins, Series, View, view_from_json
+from bert_probe.views.selection import Pins, Selection, Series, selection_from_json
 
 if TYPE_CHECKING:
     from bert_probe.notebook.bridge import Bridge
@@ -30,66 +29,66 @@ class HeadView:
         height: Height of the frame in CSS pixels.
     """
 
-    def __init__(self, data: HeadViewData, view: View, exact: bool, height: int) -> None:
+    def __init__(self, data: HeadViewData, selection: Selection, exact: bool, height: int) -> None:
         self.trace, self.height = data.trace, height
-        self._data, self._view, self._exact = data, view, exact
+        self._data, self._selection, self._exact = data, selection, exact
         self._turn = 0
         self._bridge: Bridge | None = None
 
     def numbered(self, layers: Sequence[int]) -> HeadView:
         """Return a copy with these layer numbers, from 1, for a trace of some of a model's layers."""
-        return HeadView(replace(self._data, numbers=layers), self._view, self._exact, self.height)
+        return HeadView(replace(self._data, numbers=layers), self._selection, self._exact, self.height)
 
     @property
     def layer(self) -> int:
         """The visible layer, from 0."""
-        return self._view.layer - 1
+        return self._selection.layer - 1
 
     @layer.setter
     def layer(self, layer: int) -> None:
-        self._show(replace(self._view, layer=resolve_index(layer, self.trace.layers, "layer") + 1))
+        self._show(replace(self._selection, layer=resolve_index(layer, self.trace.layers, "layer") + 1))
 
     @property
     def heads(self) -> Series:
         """The visible heads, from 0, or "mean". A single head can be set as a number."""
-        return self._view.series
+        return self._selection.series
 
     @heads.setter
     def heads(self, heads: int | Sequence[int] | str) -> None:
         series = parse_heads(heads, self.trace.heads)
         if series != "mean":
             self._data.what.require_heads()
-        self._show(replace(self._view, series=series))
+        self._show(replace(self._selection, series=series))
 
     @property
     def words(self) -> bool:
         """Whether tokens are merged into words. Changing it removes all pins."""
-        return self._view.words
+        return self._selection.words
 
     @words.setter
     def words(self, words: bool) -> None:
         if words != self.words:
-            self._show(replace(self._view, words=bool(words), pins=Pins()))
+            self._show(replace(self._selection, words=bool(words), pins=Pins()))
 
     @property
     def pins(self) -> tuple[int, ...]:
         """Indices of the pinned tokens or words, on the side that `side` names."""
-        return self._view.pins.units
+        return self._selection.pins.units
 
     @pins.setter
     def pins(self, pins: Sequence[int]) -> None:
         units = tuple(resolve_index(pin, len(self._data.units), "pin") for pin in pins)
-        self._show(replace(self._view, pins=replace(self._view.pins, units=units)))
+        self._show(replace(self._selection, pins=replace(self._selection.pins, units=units)))
 
     @property
     def side(self) -> str:
         """Whether the pinned tokens are queries ("query") or keys ("key")."""
-        return self._view.pins.side
+        return self._selection.pins.side
 
     @property
     def page(self) -> Page:
         """The current state as a web page."""
-        return page(self._data, self._view, exact=self._exact)
+        return page(self._data, self._selection, exact=self._exact)
 
     def _repr_html_(self) -> str:
         self._bridge = self._bridge or create_bridge(self._on_report)
@@ -104,22 +103,22 @@ class HeadView:
         """
         return self.page.save(path, overwrite)
 
-    def _store(self, view: View) -> None:
-        self._view = view
-        self._data = replace(self._data, words=view.words)
+    def _store(self, selection: Selection) -> None:
+        self._selection = selection
+        self._data = replace(self._data, words=selection.words)
 
-    def _show(self, view: View) -> None:
-        self._store(view)
+    def _show(self, selection: Selection) -> None:
+        self._store(selection)
         if self._bridge is None:
             return
         self._turn += 1
-        pins = {"side": view.pins.side, "units": list(view.pins.units)}
-        heads = ["mean"] if view.series == "mean" else list(view.series)
-        wish = {"layer": view.layer, "heads": heads, "words": view.words, "pins": pins}
+        pins = {"side": selection.pins.side, "units": list(selection.pins.units)}
+        heads = ["mean"] if selection.series == "mean" else list(selection.series)
+        wish = {"layer": selection.layer, "heads": heads, "words": selection.words, "pins": pins}
         self._bridge.wish = {"turn": self._turn, **wish}
 
     def _on_report(self, report: Any) -> None:
         """Store the view that the frame reports, after validation: any code in the notebook can send it."""
-        versioned = view_from_json(report, self.trace)
+        versioned = selection_from_json(report, self.trace)
         if versioned is not None:
-            self._store(versioned.view)
+            self._store(versioned.value)

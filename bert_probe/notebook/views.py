@@ -15,7 +15,7 @@ from bert_probe.notebook.live import HeadView
 from bert_probe.views import head_view as head_views
 from bert_probe.views import model_view as model_views
 from bert_probe.views import pictures
-from bert_probe.views.asking import head_view_data
+from bert_probe.views.head_view import head_view_data
 from bert_probe.views.matrix import Heatmap
 
 MAX_BYTES = 64_000_000
@@ -69,7 +69,7 @@ def head_view(
         UnavailableError: This model or its attention does not have the measure.
         TooLongError: The page would be larger than `MAX_BYTES`.
     """
-    data, view = head_view_data(
+    data, selection = head_view_data(
         trace,
         layer,
         heads,
@@ -81,14 +81,14 @@ def head_view(
         pins=pins,
         side=side,
     )
-    size = trace.layers * len(head_views.payload(data, view.layer - 1, key="page", both=True))
+    size = trace.layers * len(head_views.payload(data, selection.layer - 1, key="page", both=True))
     if size > MAX_BYTES:
         raise TooLongError(
             f"The page of {trace.layers} layers and {len(trace.tokens):,} tokens would have "
             f"{size / 1e6:,.0f} MB, but the limit is {MAX_BYTES / 1e6:.0f} MB. Shorten the text, or use the "
             "app, which loads single layers."
         )
-    return HeadView(data, view, exact, height)
+    return HeadView(data, selection, exact, height)
 
 
 def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, height: int = 640) -> Frame:

@@ -23,7 +23,7 @@ from bert_probe.views import head_view, model_view, pictures
 from bert_probe.views.head_view import MAX_LABELED_TOKENS, HeadViewData
 from bert_probe.views.page import Page, caption_of
 from bert_probe.views.payload import unpack
-from bert_probe.views.view import from_address
+from bert_probe.views.selection import from_address
 
 MAX_CELLS: Final = 500_000
 """Maximum number of cells in a view's table."""

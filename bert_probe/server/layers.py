@@ -31,17 +31,17 @@ class LayerLink:
         address: URL path prefix; the layer's number, counted from 1, follows.
     """
 
-    def __init__(self, picture: HeadViewData) -> None:
-        self._session, self._trace = sessions.current(), ref(picture.trace)
+    def __init__(self, data: HeadViewData) -> None:
+        self._session, self._trace = sessions.current(), ref(data.trace)
         self._options = {
-            field.name: getattr(picture, field.name) for field in fields(picture) if field.name != "trace"
+            field.name: getattr(data, field.name) for field in fields(data) if field.name != "trace"
         }
         name = secrets.token_urlsafe(24)
         self.address = f"/layers/{name}/"
         _links[name] = self
 
     @property
-    def picture(self) -> HeadViewData | None:
+    def data(self) -> HeadViewData | None:
         """The head view, or None if the link has expired."""
         from bert_probe.views.head_view import HeadViewData  # already imported, as one was passed in
 
@@ -52,10 +52,10 @@ class LayerLink:
             else HeadViewData(trace, **self._options)
         )
 
-    def serves(self, picture: HeadViewData) -> bool:
+    def serves(self, data: HeadViewData) -> bool:
         """Return whether this link serves the weights of a head view."""
-        own = self.picture
-        return own is not None and _source(own) == _source(picture)
+        own = self.data
+        return own is not None and _source(own) == _source(data)
 
 
 LABELS: Final = "labels"
@@ -64,9 +64,9 @@ LABELS: Final = "labels"
 _links: WeakValueDictionary[str, LayerLink] = WeakValueDictionary()
 
 
-def _source(picture: HeadViewData) -> tuple[object, ...]:
+def _source(data: HeadViewData) -> tuple[object, ...]:
     """Return all that determines the weights of a head view. Traces are compared by identity."""
-    return picture.trace, picture.measure, picture.words, picture.residual
+    return data.trace, data.measure, data.words, data.residual
 
 
 def labels(trace: Trace) -> Labels:
@@ -81,35 +81,35 @@ def labels(trace: Trace) -> Labels:
 
 def _serve(request: Request) -> Response:
     link = _links.get(request.path_params["name"])
-    picture = None if link is None else link.picture
+    data = None if link is None else link.data
     name = request.path_params["layer"]
-    names = [] if picture is None else [str(layer + 1) for layer in range(picture.trace.layers)]
+    names = [] if data is None else [str(layer + 1) for layer in range(data.trace.layers)]
     headers = {"Cache-Control": "no-store"}
-    if picture is None and name == LABELS:
+    if data is None and name == LABELS:
         # The browser requests labels after the first paint, when the user may have moved on: not an error.
         return Response(status_code=204, headers=headers)
-    if picture is None or name not in (*names, LABELS):
+    if data is None or name not in (*names, LABELS):
         return PlainTextResponse(
             "This layer does not exist or has expired. Reload the page.", status_code=404, headers=headers
         )
-    from bert_probe.views import head_view  # already imported, see `LayerLink.picture`
+    from bert_probe.views import head_view  # already imported, see `LayerLink.data`
 
     try:
         if name == LABELS:
-            return JSONResponse(labels(picture.trace), headers=headers)
+            return JSONResponse(labels(data.trace), headers=headers)
     except ProbeError as error:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
     layer = names.index(name)
-    if picture.what.takes_long(picture.trace, layer):
+    if data.what.takes_long(data.trace, layer):
         # The browser then requests this layer from the page, which starts a job.
         return Response(status_code=204, headers=headers)
     try:
-        data = head_view.payload(picture, layer, key="", ask=shared_cache.answers.of)
+        payload = head_view.payload(data, layer, key="", ask=shared_cache.answers.of)
     except ProbeError as error:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
     # Floats do not compress well; Streamlit's gzip would take longer than sending them.
     headers["Content-Encoding"] = "identity"
-    return Response(data, media_type="application/octet-stream", headers=headers)
+    return Response(payload, media_type="application/octet-stream", headers=headers)
 
 
 ROUTES: Final[list[BaseRoute]] = [Route("/layers/{name}/{layer}", _serve)]

@@ -83,7 +83,7 @@ class CommonSpans:
             [..., query, key] over `queries` and ``spans``; 0 for keys that only the other model has.
 
         Raises:
-            ShapeError: not over the tokens of this model.
+            ShapeError: the shape does not match the number of tokens of this model.
         """
         lens, indices = self._lenses[side]
         merged = lens.merge(weights)

@@ -73,7 +73,7 @@ class WordLens:
             [..., query unit, key unit]; rows that sum to 1 still do.
 
         Raises:
-            ShapeError: not over the tokens of this text.
+            ShapeError: the shape does not match the number of tokens of this text.
         """
         length = sum(len(unit.positions) for unit in self.units)
         if weights.shape[-2:] != (length, length):
@@ -98,10 +98,10 @@ class WordLens:
         return merged
 
     def average(self, vectors: Array) -> Array:
-        """Return the vectors of units, [unit, hidden]: the mean of their tokens' vectors [token, hidden].
+        """Return the mean vector of each unit's tokens, [unit, hidden], of vectors [token, hidden].
 
         Raises:
-            ShapeError: not over the tokens of this text.
+            ShapeError: the shape does not match the number of tokens of this text.
         """
         length = sum(len(unit.positions) for unit in self.units)
         if vectors.ndim != 2 or len(vectors) != length:

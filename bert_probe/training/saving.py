@@ -311,7 +311,7 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
 
 
 def _sync(folder: Path) -> None:
-    """Flush all files to the disk, and let everyone read them who may read the folder.
+    """Flush all files to the disk, and give them the permissions of the folder.
 
     safetensors writes files that only their owner can read.
     """

@@ -148,7 +148,7 @@ class TrainingResult(Result):
 
     @property
     def python(self) -> str:
-        """A Python script that repeats the training, with the data in the named files."""
+        """A Python script that reproduces the training from the data files."""
         read = [
             f"{name} = bert_probe.{reader}({file!r})"
             for name, reader, file in (

@@ -52,7 +52,7 @@ _CAVEAT = (
 
 
 def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
-    """Draw the part.
+    """Draw the attribution section.
 
     Args:
         traces: the text, or two separate texts.
@@ -245,8 +245,8 @@ def _details(explanation: AttributionResult) -> str:
         )
     if "biases" in details:
         parts.append(
-            f"The model's biases contribute {details['biases']:.4f}; scores and biases add up to the number, "
-            f"difference {details['off']:.1e}."
+            f"The model's biases contribute {details['biases']:.4f}; scores and biases add up to the "
+            f"explained output, difference {details['off']:.1e}."
         )
     return " ".join(parts)
 

@@ -33,9 +33,9 @@ from bert_probe.views.heatmaps import (
     minimal_pair_vectors_heatmap,
 )
 from bert_probe.views.measures import CHANGES
+from bert_probe.views.selection import digest
 from bert_probe.views.strip import Mark, StripToken
 from bert_probe.views.text import shorten
-from bert_probe.views.view import digest
 
 MAX_TOKENS_AT_ONCE = 32
 """Maximum number of tokens for which patching starts without a click; it takes well below a second."""
@@ -155,11 +155,10 @@ def _unaligned(side: Alignment) -> str:
 
 
 def _choose_word(pair: MinimalPairResult, text: str) -> int:
-    """Draw both texts; return the index of the aligned word that is selected, by default the most changed
-    one.
+    """Draw both texts; return the index of the selected aligned word, by default of the most changed one.
 
     Args:
-        text: identifies the two texts; a choice survives merging their tokens into words.
+        text: identifies the two texts; the selection is kept when tokens are merged into words.
     """
     side, unit = pair.alignment, "words" if pair.question.words else "tokens"
     positions = [unit.position for unit in side.units_a]

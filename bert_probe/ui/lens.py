@@ -44,7 +44,7 @@ _LENSES = {"plain": "Logit lens", "tuned": "Tuned lens"}
 
 
 def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool = False) -> None:
-    """Draw the part.
+    """Draw the lens section.
 
     Args:
         word: the token that is masked, if any.

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import streamlit as st
-from streamlit import delta_generator
 
 from bert_probe.errors import ProbeError
-from bert_probe.runtime.imports import long_lived_imports
 from bert_probe.server import asgi, paths
-from bert_probe.ui import blocks, drafts, state, view_files, workbench
+from bert_probe.ui import blocks, drafts, preload, state, view_files, workbench
 
 _STATIC = Path(__file__).with_name("static")
 
@@ -24,7 +16,7 @@ _STATIC = Path(__file__).with_name("static")
 def main() -> None:
     """Draw the workbench and the current page."""
     # Started here and not earlier: the browser's first requests come first.
-    start()
+    preload.start()
     page = st.navigation(
         {
             section: [
@@ -51,9 +43,9 @@ def main() -> None:
         workbench.draw_sidebar()
         with st.sidebar:
             view_files.uploader()
-        if not is_done():
+        if not preload.is_done():
             with st.spinner("Starting …"):
-                wait()
+                preload.wait()
         blocks.not_run_on_page()
         page.run()
         view_files.warn_other_weights()
@@ -67,52 +59,3 @@ def main() -> None:
 
 
 main()
-
-
-def start() -> None:
-    """Start the imports in a thread, once per process."""
-    # For its first element Streamlit checks whether it runs in a Python prompt by looking at the files of all
-    # modules, which takes half a second during imports.
-    delta_generator._use_warning_has_been_displayed = True
-    _imports()
-
-
-def wait() -> None:
-    """Wait for the imports; an import error is raised here."""
-    _imports().result()
-
-
-def is_done() -> bool:
-    """Return whether the imports are done."""
-    return _imports().done()
-
-
-@cache
-def _imports() -> Future[None]:
-    future: Future[None] = Future()
-
-    def work() -> None:
-        try:
-            # The modules that open a model and those of the front page.
-            with long_lived_imports(), _shorter_switch_interval():
-                import bert_probe.model.loading
-                import bert_probe.ui.overview  # noqa: F401
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
-
-    # A daemon thread, so that Ctrl+C does not wait for it.
-    threading.Thread(target=work, name="imports", daemon=True).start()
-    return future
-
-
-@contextmanager
-def _shorter_switch_interval() -> Iterator[None]:
-    """Switch threads ten times as often, so that the browser's first requests are answered during imports."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(interval / 10)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)

@@ -32,8 +32,8 @@ def render() -> None:
     """Draw the page."""
     blocks.heading(
         "Report",
-        "Arrange the views that you added, write notes, and create one file with live pictures, tables, "
-        "provenance and the code of each result.",
+        "Arrange the views that you added, write notes, and create one file with interactive figures, "
+        "tables, provenance and the code of each result.",
     )
     if drafts.is_missing():
         st.warning(
@@ -190,8 +190,8 @@ def _report(draft: Draft) -> None:
                 on_click="ignore",
             )
     st.caption(
-        "The page works offline, with live pictures. The ZIP file contains the page, data (Parquet), "
-        "pictures (SVG) and a manifest. Anyone can check either file with bert-probe verify."
+        "The page works offline, with interactive figures. The ZIP file contains the page, data (Parquet), "
+        "figures (SVG) and a manifest. Anyone can check either file with bert-probe verify."
     )
     _preview(page)
 
@@ -223,4 +223,4 @@ def _preview(page: bytes) -> None:
         preview = st.session_state[_PREVIEW] = Preview(page)
     st.header("Preview", anchor=False)
     with st.container(border=True):
-        st.iframe(preview.address, height=_PREVIEW_HEIGHT, alt="The report, with live pictures")
+        st.iframe(preview.address, height=_PREVIEW_HEIGHT, alt="The report, with interactive figures")

@@ -133,7 +133,7 @@ def _embed(
 
 
 def _exports(part: Result, name: str, result: SentencesResult) -> None:
-    """Draw the export menu of a part, with the sentences and their vectors."""
+    """Draw the export menu of a section, with the sentences and their vectors."""
     vectors = result.showing(show="vectors")
     lines = "\n".join(result.sentences).encode()
     export(
@@ -159,7 +159,7 @@ def _similarity(result: SentencesResult, part: str) -> None:
     if part == "table":
         blocks.table(
             pd.DataFrame(cosines, index=pd.Index(labels, name="sentence"), columns=labels),
-            "Cosine similarity of every two sentences",
+            "Cosine similarity of each pair of sentences",
             max_height=640,
             show_index=True,
             column_config={name: st.column_config.NumberColumn(format="%.4f") for name in labels},

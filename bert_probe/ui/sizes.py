@@ -114,7 +114,7 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
 
 
 def _on_change() -> None:
-    """Remember the names that the reader added; earlier ones may come from a link."""
+    """Record consent to the model names that the user added; those in the URL may come from a link."""
     before = state.url_parameters().get(_KEY, "").split(",")
     consent.agree((name, "") for name in st.session_state[_KEY] if name not in before)
 

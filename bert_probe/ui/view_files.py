@@ -44,7 +44,7 @@ _LEFT_OUT: Final = ("tray", "view")
 def menu(
     result: Result, name: str, display: Mapping[str, str], data: Mapping[str, Any] | None = None
 ) -> None:
-    """Draw the part of an export menu that adds the view to the report or downloads it as a file.
+    """Draw the entries of an export menu that add the view to the report or downloads it as a file.
 
     Args:
         display: how attention is displayed, see `ViewFile`.

@@ -342,7 +342,7 @@ def _percent(share: float) -> str:
 
 
 def _your_text(checkpoint: Checkpoint) -> None:
-    """Draw how the tokenizer splits the text, and how that of a second model does."""
+    """Show how the tokenizer splits the text and, if there is a second model, how its tokenizer does."""
     now = workbench.request()
     traces = workbench.trace_texts(checkpoint, now.texts, now.truncate)
     traced = workbench.TracedRequest(now, checkpoint, traces[0], traces[1] if len(traces) > 1 else None)

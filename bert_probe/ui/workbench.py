@@ -70,7 +70,7 @@ _OWN_INPUTS = {
         "labeled data, which you choose on the page", "probes_part", ("", "layers", "relations")
     ),
 }
-"""By page; the pages that are missing here read the texts."""
+"""What a page reads, by page. Pages that are not listed read the texts."""
 
 
 @dataclass(frozen=True)

@@ -8,29 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from bert_probe.analyses.attention.attention import Attention, AttentionResult, Head
+from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.measures import AttentionMeasure
 from bert_probe.analyses.attention.measures import get_measure as measure_named
+from bert_probe.errors import SelectionError
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array, Trace
+from bert_probe.model.trace import Array, Trace, resolve_index
 from bert_probe.text.words import Unit, word_lens
-from bert_probe.views.page import CAVEAT, Page
+from bert_probe.views.page import CAVEAT, Page, caption_of
 from bert_probe.views.payload import pack
-from bert_probe.views.text import shorten as shorten
-from bert_probe.views.view import (
+from bert_probe.views.selection import (
     RESIDUALS,
     LayerAndHeads,
-    VersionedView,
-    View,
+    Options,
+    Pins,
+    Selection,
+    Series,
+    VersionedSelection,
     digest,
+    selection_to_json,
     units_of,
-    view_to_json,
 )
-from bert_probe.views.view import view_to_json as view_described
+from bert_probe.views.selection import selection_to_json as view_described
+from bert_probe.views.text import shorten as shorten
 
 MAX_LABELED_TOKENS: Final = 1024
 """Maximum number of tokens for which heads are labeled; measuring all heads takes as long as the model."""
@@ -52,7 +57,7 @@ class HeadReason:
 
     @property
     def place(self) -> LayerAndHeads:
-        """The layer and head as in a `View`."""
+        """The layer and head as in a `Selection`."""
         return self.layer, (self.head,)
 
 
@@ -77,14 +82,14 @@ class HeadViewData:
     numbers: Sequence[int] = ()
 
     @classmethod
-    def of(cls, trace: Trace, view: View, caption: str = "") -> HeadViewData:
-        """Return the data that a view needs, without labels."""
-        return cls(trace, view.measure, view.words, view.residual, caption=caption)
+    def of(cls, trace: Trace, selection: Selection, caption: str = "") -> HeadViewData:
+        """Return the data that a selection needs, without labels."""
+        return cls(trace, selection.measure, selection.words, selection.residual, caption=caption)
 
-    def at(self, view: View) -> VersionedView:
-        """Return a view as the initial state, with the measure and options of this data."""
-        own = replace(view, measure=self.measure, words=self.words, residual=self.residual)
-        return VersionedView(0, digest(self.trace.tokens), own)
+    def at(self, selection: Selection) -> VersionedSelection:
+        """Return a selection as the initial state, with the measure and options of this data."""
+        own = replace(selection, measure=self.measure, words=self.words, residual=self.residual)
+        return VersionedSelection(0, digest(self.trace.tokens), own)
 
     @property
     def what(self) -> AttentionMeasure:
@@ -106,7 +111,7 @@ def _answer(method: Callable[[Trace], AttentionResult], trace: Trace) -> Attenti
 
 
 def payload(
-    picture: HeadViewData,
+    data: HeadViewData,
     layer: int,
     *,
     key: str,
@@ -119,7 +124,7 @@ def payload(
     """Return the payload of a layer.
 
     Args:
-        picture: The data.
+        data: The data.
         layer: Index of the layer.
         key: Key of the component.
         announced: Initial state as returned by `announced`; None to send only the numbers.
@@ -134,9 +139,9 @@ def payload(
         SelectionError: See `Attention.of`.
         UnavailableError: See `Attention.of`.
     """
-    trace, measure, units = picture.trace, picture.what, picture.units
-    other = replace(picture, words=not picture.words)
-    sent = replace(picture, words=False) if both else picture
+    trace, measure, units = data.trace, data.what, data.units
+    other = replace(data, words=not data.words)
+    sent = replace(data, words=False) if both else data
     vectors = None if multiplied else _vectors(sent, layer)
     maps: Array | None = None
     if vectors is None:
@@ -151,20 +156,20 @@ def payload(
         "key": key,
         "layer": layer + 1,
         "layers": trace.layers,
-        "layerNumbers": list(picture.numbers) or None,
+        "layerNumbers": list(data.numbers) or None,
         "heads": [0] if measure.of_heads is None else list(range(trace.heads)),
         "rolled": measure.of_heads is None,
         "tokenCount": len(trace.tokens),
-        "words": picture.words,
+        "words": data.words,
         "texts": _texts(units),
         "other": {"texts": _texts(other.units), "full": _full(other, sent, maps)} if both else None,
         "scaling": 1.0 if trace.scaling is None else trace.scaling[layer],
-        "full": _full(picture, sent, maps),
-        "labels": list(picture.labels),
+        "full": _full(data, sent, maps),
+        "labels": list(data.labels),
         "title": measure.title,
         "valueName": measure.value,
         "total": measure.total,
-        "caption": picture.caption,
+        "caption": data.caption,
         "fileName": f"head-view-layer{layer + 1}",
     }
     other_arrays = _unit_arrays(other.units, "other.") if both else {}
@@ -190,7 +195,7 @@ OVERFLOW_OPTIONS: Final = ("several", "layout", "direction", "fit", "lines")
 
 def announced(
     trace: Trace,
-    versioned: VersionedView,
+    versioned: VersionedSelection,
     *,
     offer: ToolbarOptions | None = None,
     source: str = "",
@@ -200,57 +205,57 @@ def announced(
 
     Args:
         trace: The text and its attention.
-        versioned: The initial view.
+        versioned: The initial selection.
         offer: Options of the toolbar; by default those that need only the payloads of the layers with `both`.
         source: URL prefix of the layers.
         reason: Why the app selected a head.
     """
     has_pieces = len(units_of(trace, words=True)) < len(trace.tokens)
     options = offer or ToolbarOptions.of(
-        trace, versioned.view, OVERFLOW_OPTIONS, several=True, words=has_pieces
+        trace, versioned.value, OVERFLOW_OPTIONS, several=True, words=has_pieces
     )
     return {
-        "selection": view_to_json(versioned),
+        "selection": selection_to_json(versioned),
         "offer": asdict(options),
         "source": source,
         "reason": None if reason is None else asdict(reason),
     }
 
 
-def _maps(picture: HeadViewData, layer: int, ask: AnswerFn) -> Array:
+def _maps(data: HeadViewData, layer: int, ask: AnswerFn) -> Array:
     """Return the weights, [head, query, key], with a single "head" for a measure of whole layers."""
-    if picture.what.of_heads is None:
-        return ask(picture.question(layer, "mean").of, picture.trace).weights[None]
-    heads = range(picture.trace.heads)
-    return np.stack([picture.question(layer, head).of(picture.trace).weights for head in heads])
+    if data.what.of_heads is None:
+        return ask(data.question(layer, "mean").of, data.trace).weights[None]
+    heads = range(data.trace.heads)
+    return np.stack([data.question(layer, head).of(data.trace).weights for head in heads])
 
 
-def _full(picture: HeadViewData, sent: HeadViewData, maps: Array | None) -> float:
+def _full(data: HeadViewData, sent: HeadViewData, maps: Array | None) -> float:
     """Return the number for a fully opaque line: 1 for shares, otherwise the maximum.
 
     Args:
-        picture: The data of the view.
+        data: The data of the view.
         sent: The data that is sent, which may have tokens instead of words.
         maps: The numbers of `sent`, needed unless they are shares.
     """
-    if maps is None or picture.what.sums_to_one(picture.trace):
+    if maps is None or data.what.sums_to_one(data.trace):
         return 1.0
-    visible = word_lens(picture.trace).merge(maps) if picture.words and not sent.words else maps
+    visible = word_lens(data.trace).merge(maps) if data.words and not sent.words else maps
     return float(visible.max()) or 1.0
 
 
-def _vectors(picture: HeadViewData, layer: int) -> dict[str, Array] | None:
+def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
     """Return what the browser computes the weights from: queries, keys, mask bits, and value norms.
 
     Returns None if the weights are fewer numbers, or cannot be computed from queries and keys.
     """
-    trace, measure = picture.trace, picture.what
+    trace, measure = data.trace, data.what
     if measure.of_heads is None or (measure.lengths is None and measure.name != "weights"):
         return None
     if trace.queries is None or trace.keys is None or trace.masks is None or trace.scaling is None:
         return None
     query, key, mask = trace.queries[layer], trace.keys[layer], trace.masks[layer]
-    has_fewer_weights = len(picture.units) ** 2 <= 2 * len(trace.tokens) * query.shape[-1]
+    has_fewer_weights = len(data.units) ** 2 <= 2 * len(trace.tokens) * query.shape[-1]
     # Only a boolean mask that all heads share fits into one bit per query and key.
     if has_fewer_weights or (mask is not None and not (mask.dtype == np.bool_ and mask.ndim == 2)):
         return None
@@ -262,17 +267,17 @@ def _vectors(picture: HeadViewData, layer: int) -> dict[str, Array] | None:
     return arrays
 
 
-def _rounded(picture: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
+def _rounded(data: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
     """Return queries and keys rounded to the coarsest power of two that keeps weights within `TOLERANCE`."""
-    trace = picture.trace
-    lens = word_lens(trace) if both or picture.words else None
+    trace = data.trace
+    lens = word_lens(trace) if both or data.words else None
 
     def weights(vectors: Mapping[str, Array]) -> list[Array]:
         queries, keys = list(trace.queries or ()), list(trace.keys or ())
         queries[layer], keys[layer] = vectors["queries"], vectors["keys"]
         changed = replace(trace, queries=tuple(queries), keys=tuple(keys))
-        by_token = picture.what.require_heads()(changed, layer, slice(None))
-        maps = [] if picture.words else [by_token]
+        by_token = data.what.require_heads()(changed, layer, slice(None))
+        maps = [] if data.words else [by_token]
         return maps if lens is None else [*maps, lens.merge(by_token)]
 
     expected = weights(arrays)
@@ -291,28 +296,28 @@ def _floats(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.dtype("<f4"))
 
 
-def page(picture: HeadViewData, view: View, ask: AnswerFn = _answer, exact: bool = True) -> Page:
+def page(data: HeadViewData, selection: Selection, ask: AnswerFn = _answer, exact: bool = True) -> Page:
     """Return a self-contained web page of the head view with all layers, tokens and words.
 
     Args:
-        picture: The data.
-        view: The initial view.
+        data: The data.
+        selection: The initial selection.
         ask: See `payload`.
         exact: See `payload`.
     """
-    first = announced(picture.trace, picture.at(view))
-    layers = range(picture.trace.layers)
+    first = announced(data.trace, data.at(selection))
+    layers = range(data.trace.layers)
     return Page(
         "head_view",
         [
-            payload(picture, layer, key="page", announced=first, ask=ask, exact=exact, both=True)
+            payload(data, layer, key="page", announced=first, ask=ask, exact=exact, both=True)
             for layer in layers
         ],
-        picture.caption,
-        f"{CAVEAT} {picture.trace.caveat}".strip(),
-        start=view.layer,
+        data.caption,
+        f"{CAVEAT} {data.trace.caveat}".strip(),
+        start=selection.layer,
         still=lambda: [
-            payload(picture, view.layer - 1, key="page", announced=first, ask=ask, multiplied=True)
+            payload(data, selection.layer - 1, key="page", announced=first, ask=ask, multiplied=True)
         ],
     )
 
@@ -345,7 +350,7 @@ class ToolbarOptions:
     def of(
         cls,
         trace: Trace,
-        view: View,
+        selection: Selection,
         more: Sequence[str],
         measures: Sequence[AttentionMeasure] = (),
         *,
@@ -354,7 +359,7 @@ class ToolbarOptions:
         words: bool = False,
     ) -> ToolbarOptions:
         """Return the choices for a view of a trace."""
-        measure = measure_named(view.measure)
+        measure = measure_named(selection.measure)
         pair = any(token.segment for token in trace.tokens)
         residual = ("residual",) if measure.rolled and measures else ()
         return cls(
@@ -372,13 +377,70 @@ class ToolbarOptions:
         )
 
 
-def toolbar_data(versioned: VersionedView, offer: ToolbarOptions, *, key: str, source: str) -> dict[str, Any]:
+def toolbar_data(
+    versioned: VersionedSelection, offer: ToolbarOptions, *, key: str, source: str
+) -> dict[str, Any]:
     """Return the data of a separate toolbar as JSON, for the views other than the head view.
 
     Args:
-        versioned: The current view.
+        versioned: The current selection.
         offer: The choices.
         key: Key of the component.
         source: URL prefix of the layers, from which the browser requests the labels of the heads.
     """
     return {"key": key, "selection": view_described(versioned), "offer": asdict(offer), "source": source}
+
+
+def head_view_data(
+    trace: Trace,
+    layer: int = -1,
+    heads: int | Sequence[int] | str = "mean",
+    *,
+    measure: str = "weights",
+    words: bool = False,
+    residual: float = 0.5,
+    layout: Literal["columns", "reading"] = "columns",
+    specials: bool = True,
+    pins: Sequence[int] = (),
+    side: Literal["query", "key"] = "query",
+) -> tuple[HeadViewData, Selection]:
+    """Return the data of a head view and its initial state; see `notebook.head_view` for the arguments.
+
+    Raises:
+        SelectionError: A layer, head, measure or pin does not exist.
+        UnavailableError: This model or its attention does not have the measure.
+    """
+    labels = Heads().of(trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
+    data = HeadViewData(trace, measure, words, residual, labels, caption_of(trace))
+    series = parse_heads(heads, trace.heads)
+    if series != "mean":
+        data.what.require_heads()
+    _check_choice("layout", layout, ("columns", "reading"))
+    _check_choice("side", side, ("query", "key"))
+    units = tuple(resolve_index(pin, len(data.units), "pin") for pin in pins)
+    number = resolve_index(layer, trace.layers, "layer") + 1
+    options = Options(layout, specials=specials)
+    return data, Selection(number, series, options, Pins(side, units), measure, words, residual)
+
+
+def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:
+    """Return the head indices for a single head, several heads, or "mean".
+
+    Args:
+        heads: Indices from 0; negative ones count from the end.
+        count: Number of heads per layer.
+
+    Raises:
+        SelectionError: A head does not exist.
+    """
+    if isinstance(heads, str):
+        if heads != "mean":
+            raise SelectionError(f"heads must be indices from 0, or 'mean', not {heads!r}.")
+        return "mean"
+    indices = [heads] if isinstance(heads, int | np.integer) else heads
+    return tuple(dict.fromkeys(resolve_index(head, count, "head") for head in indices)) or "mean"
+
+
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise SelectionError(f"{name} must be {' or '.join(allowed)}, not {value!r}.")

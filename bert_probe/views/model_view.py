@@ -18,7 +18,7 @@ from bert_probe.views.measures import MEASURES
 from bert_probe.views.page import CAVEAT, Page, caption_of
 from bert_probe.views.payload import pack
 from bert_probe.views.scale import Scale
-from bert_probe.views.view import LayerAndHeads
+from bert_probe.views.selection import LayerAndHeads
 
 SHARES: Final = Scale("sequential", 0.0, 1.0, "sqrt")
 """The scale of attention weights."""

@@ -1,4 +1,4 @@
-// The selection in an attention view (layer, heads, measure, words, pins, options) and its revisions; see `views/view.py`.
+// The selection in an attention view (layer, heads, measure, words, pins, options) and its revisions; see `views/selection.py`.
 
 /** Instead of a head's index: the mean over all heads of the layer. */
 export const MEAN = "mean";
@@ -8,7 +8,7 @@ export const MEAN = "mean";
 /** @typedef {{side: Side, units: number[]}} Pins */
 
 /**
- * Drawing options; see `Options` in `views/view.py`.
+ * Drawing options; see `Options` in `views/selection.py`.
  *
  * @typedef {object} Options
  * @property {"columns" | "reading"} layout

@@ -204,12 +204,12 @@ def test_map_can_be_canceled(
     ("words", "message"),
     [
         (["map"], "Missing argument 'TEXT_A'"),
-        (["corpus-map"], "Give a FILE of sentences, or a table of labeled texts with --labelled"),
-        (["corpus-map", "texts.txt", "--labelled", "texts.txt"], "Both FILE and --labelled are given"),
-        (["corpus-map", "--labelled", "texts.txt", "--column", "text"], "--column goes with FILE"),
+        (["corpus-map"], "Pass a FILE of sentences, or a table of labeled texts with --labelled"),
+        (["corpus-map", "texts.txt", "--labelled", "texts.txt"], "FILE and --labelled exclude each other. Leave one of them out."),
+        (["corpus-map", "--labelled", "texts.txt", "--column", "text"], "--column is for FILE. Leave it out."),
         (["map", "text", "--column", "text"], "No such option '--column'"),
         (["corpus-map", "texts.txt", "--pair", "text"], "No such option '--pair'"),
-        (["map", "text", "other", "--pair", "third"], "Both TEXT_B and --pair"),
+        (["map", "text", "other", "--pair", "third"], "TEXT_B and --pair exclude each other. Leave one of them out."),
         (["map", "text", "--basis", "some"], "'some' is not one of"),
     ],
 )

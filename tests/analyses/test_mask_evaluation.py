@@ -99,4 +99,4 @@ def test_command_evaluates_masked_words(trained_folder: Folders, tmp_path: Path)
     ]
     masks = run("evaluate", str(folder), str(lines), "--what", "masks").records
     assert {*masks[0]} == {"line", "position", "token", "rank", "probability", "guess"}
-    assert "--what measures and masks" in run("evaluate", str(folder), str(lines), "--what", "wrong").refusal
+    assert "Choose --what measures or masks, and leave out --training." in run("evaluate", str(folder), str(lines), "--what", "wrong").refusal

@@ -174,7 +174,7 @@ def test_heads_are_ranked_by_the_selected_measure(minilm: Checkpoint, by: str) -
     assert len(table) == 72
     other = pair.showing(by="jensen_shannon" if by == "total_variation" else "total_variation")
     assert not other.table()[by].is_monotonic_decreasing
-    with pytest.raises(SelectionError, match="Ask MinimalPair"):
+    with pytest.raises(SelectionError, match="Compute a new MinimalPair"):
         pair.showing(words=True)
 
 

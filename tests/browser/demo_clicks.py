@@ -15,7 +15,7 @@ from bert_probe.analyses.attention.thumbnails import make_thumbnails
 from bert_probe.analyses.vectors.token_map import TokenMap, TokenMapResult
 from bert_probe.model.trace import Trace
 from bert_probe.ui import state, token_map
-from bert_probe.ui.attention import view_model, view_state
+from bert_probe.ui.attention import selection_state, view_model
 from bert_probe.ui.attention.view_model import ViewModel
 from bert_probe.ui.components import head_view
 from bert_probe.ui.components.matrix import matrix
@@ -102,7 +102,7 @@ def main() -> None:
         marks, looks = token_map.draw_map(demo_map())
     with slowly("bar", place):
         view = ViewModel.current(trace)
-        view_model.draw_toolbar(view, ToolbarOptions.of(trace, view.view, (), several=True))
+        view_model.draw_toolbar(view, ToolbarOptions.of(trace, view.selection, (), several=True))
     with slowly("grid", place):
         model_view(demo_thumbnails(numbers), (trace.layers, trace.heads), key="grid", on_open=open_head)
     pinned = marks["pinned"]
@@ -124,22 +124,22 @@ def heads(trace: Trace) -> ViewModel:
     label = announced(
         trace,
         view.versioned,
-        offer=ToolbarOptions.of(trace, view.view, (), several=True),
+        offer=ToolbarOptions.of(trace, view.selection, (), several=True),
         source=view_model.layer_link(view).address,
         reason=None,
     )
-    data = head_view.payload(view.data, view.view.layer - 1, key=view_state.KEY, announced=label)
+    data = head_view.payload(view.data, view.selection.layer - 1, key=selection_state.KEY, announced=label)
     with slowly("heads", place):
         head_view.head_view(
-            data, key=HEAD_VIEW, on_change=lambda: view_state.receive_report(HEAD_VIEW, trace)
+            data, key=HEAD_VIEW, on_change=lambda: selection_state.receive_report(HEAD_VIEW, trace)
         )
     return view
 
 
 def of_view(view: ViewModel) -> str:
-    series = view.view.series
+    series = view.selection.series
     heads = series if series == "mean" else ".".join(str(head + 1) for head in series)
-    return f"{view.view.layer} {heads}"
+    return f"{view.selection.layer} {heads}"
 
 
 def report(**choices: Any) -> None:

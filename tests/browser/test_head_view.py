@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array
-from bert_probe.views.view import STEPS
+from bert_probe.views.selection import STEPS
 from tests.helpers.browser import (
     IN_FIREFOX,
     App,

@@ -35,8 +35,9 @@ LAYERS, HEADS, TOKENS = 6, 12, 20
 
 
 def shown(page: Page, demos: App, query: str = "") -> Locator:
-    """Open the demo and return the canvas with all heads."""
+    """Open the demo, and return the canvas with all heads once nothing above it changes its height."""
     visit(page, f"{demos.origin}/?demo=demo_model_view&{query}")
+    page.get_by_role("spinbutton", name="Layer").wait_for()  # in place of a skeleton of another height
     grid = page.locator("canvas.grid")
     grid.wait_for()
     page.locator(".readout", has_text=re.compile(".")).wait_for()

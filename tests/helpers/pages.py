@@ -17,8 +17,8 @@ from bert_probe.core import files
 from bert_probe.core.question import Question
 from bert_probe.runtime import shared_cache
 from bert_probe.server.asgi import FRONT_PAGE
-from bert_probe.ui.attention import view_state
-from bert_probe.views.view import View
+from bert_probe.ui.attention import selection_state
+from bert_probe.views.selection import Selection
 from tests.helpers.opening import share_opened_models
 
 Asked = TypeVar("Asked", bound=Question)
@@ -72,10 +72,10 @@ def change_url(app: AppTest, **parameters: str) -> AppTest:
     return app.run()
 
 
-def displayed_view(app: AppTest) -> View:
+def displayed_view(app: AppTest) -> Selection:
     """Return the state of the attention views."""
-    view = app.session_state[view_state.KEY].view
-    assert isinstance(view, View)
+    view = app.session_state[selection_state.KEY].value
+    assert isinstance(view, Selection)
     return view
 
 

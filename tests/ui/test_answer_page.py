@@ -331,7 +331,7 @@ def test_similarity_attribution_of_built_in_model_matches_library(
         key=lambda unit: best.scores[best.units.index(unit)],
     )
     assert f"“{word}” has the largest score by" in page_text(app)
-    assert "scores and biases add up to the number" in page_text(app)
+    assert "scores and biases add up to the explained output" in page_text(app)
     assert "**Attention as an explanation:**" in page_text(app)
     next(button for button in app.button if button.label == "Attribute to input words").click().run()
     assert not app.exception

@@ -408,4 +408,4 @@ def test_about_view_lists_model_files_and_digest(shelf: Path) -> None:
     table = corpus(corpus_part="about").dataframe[0].value.set_index("property")["value"]
     assert table["Digest, SHA-256"] == store.digest
     assert table["Weights, SHA-256"] == store.manifest["model"]["weights_sha256"]
-    assert table["Vectors of layers"] == "3, 6"
+    assert table["Layers with vectors"] == "3, 6"

@@ -27,7 +27,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.ui import export, state, workbench
 from bert_probe.ui.examples import EXAMPLES
 from bert_probe.views.head_view import HeadViewData, payload
-from bert_probe.views.view import Options, View
+from bert_probe.views.selection import Options, Selection
 from tests.helpers import payloads
 from tests.helpers.exactness import assert_repeatable, assert_rounded
 from tests.helpers.families import TEXT
@@ -245,7 +245,7 @@ def test_change_of_view_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) ->
     app = open_page(a="a sentence that is not in the cache yet", show="heatmap")
     assert len(passes) == 1
     change_url(change_url(app, layer="1"), specials="0")
-    assert displayed_view(app) == View(1, "mean", Options(specials=False))
+    assert displayed_view(app) == Selection(1, "mean", Options(specials=False))
     app.switch_page("../../pages/tokens.py").run()
     assert not app.exception
     assert len(passes) == 1

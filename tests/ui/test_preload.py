@@ -8,20 +8,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from bert_probe.ui import main
+from bert_probe.ui import preload
 
 
 @pytest.fixture(autouse=True)
 def _afresh() -> Iterator[None]:
-    main._imports.cache_clear()
+    preload._imports.cache_clear()
     yield
-    main._imports.cache_clear()
+    preload._imports.cache_clear()
 
 
 def test_modules_are_imported_after_wait() -> None:
-    main.start()
-    main.wait()
-    assert main.is_done()
+    preload.start()
+    preload.wait()
+    assert preload.is_done()
     assert {"bert_probe.model.loading", "bert_probe.ui.overview"} <= set(sys.modules)
 
 
@@ -34,15 +34,15 @@ def test_wait_starts_imports_once(monkeypatch: pytest.MonkeyPatch) -> None:
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", watched)
-    main.wait()
-    main.start()
-    main.wait()
+    preload.wait()
+    preload.start()
+    preload.wait()
     assert begun == ["imports"]
 
 
 def test_import_error_is_raised_by_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bert_probe.model.loading", None)
-    main.start()
+    preload.start()
     for _ in range(2):
         with pytest.raises(ImportError, match="loading"):
-            main.wait()
+            preload.wait()

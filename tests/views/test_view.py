@@ -15,22 +15,22 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.views.constants import PARAMETERS
-from bert_probe.views.view import (
+from bert_probe.views.selection import (
     DIRECTIONS,
     LAYOUTS,
     RESIDUALS,
     STEPS,
     Options,
     Pins,
+    Selection,
     UnknownChoice,
-    VersionedView,
-    View,
+    VersionedSelection,
     digest,
     from_address,
     has_layer_or_heads,
+    selection_from_json,
+    selection_to_json,
     to_address,
-    view_from_json,
-    view_to_json,
 )
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -59,7 +59,7 @@ UNITS = st.lists(st.integers(0, TOKENS - 1), min_size=1, max_size=TOKENS, unique
 PINS = st.just(Pins()) | st.builds(Pins, side=st.sampled_from(["query", "key"]), units=UNITS)
 HEADS_SHOWN = st.lists(st.integers(0, HEADS - 1), min_size=1, max_size=HEADS, unique=True).map(tuple)
 VIEWS = st.builds(
-    View,
+    Selection,
     layer=st.integers(1, LAYERS),
     series=st.just("mean") | HEADS_SHOWN,
     options=OPTIONS,
@@ -70,7 +70,7 @@ VIEWS = st.builds(
 )
 
 
-def write_url(view: View, default_view: Any = None) -> dict[str, str]:
+def write_url(view: Selection, default_view: Any = None) -> dict[str, str]:
     """Return the URL parameters of a view."""
     spelled = to_address(view, default_view)
     assert tuple(spelled) == PARAMETERS
@@ -78,16 +78,16 @@ def write_url(view: View, default_view: Any = None) -> dict[str, str]:
 
 
 @given(view=VIEWS)
-def test_view_round_trips_through_url_and_browser(trace: Trace, view: View) -> None:
+def test_view_round_trips_through_url_and_browser(trace: Trace, view: Selection) -> None:
     address = write_url(view)
     assert has_layer_or_heads(address), "layer and head are in the URL for any view"
     assert from_address(address, trace, lambda: USUAL) == (view, [])
-    versioned = VersionedView(7, digest(trace.tokens), view)
-    assert view_from_json(json.loads(json.dumps(view_to_json(versioned))), trace) == versioned
+    versioned = VersionedSelection(7, digest(trace.tokens), view)
+    assert selection_from_json(json.loads(json.dumps(selection_to_json(versioned))), trace) == versioned
 
 
 @given(view=VIEWS)
-def test_default_layer_and_heads_are_not_in_the_url(trace: Trace, view: View) -> None:
+def test_default_layer_and_heads_are_not_in_the_url(trace: Trace, view: Selection) -> None:
     default_view = replace(view, layer=USUAL[0], series=USUAL[1])
     address = write_url(default_view, USUAL)
     assert not has_layer_or_heads(address)
@@ -117,7 +117,7 @@ def test_url_has_layer_and_heads_or_neither(
 
 def test_old_urls_are_read(trace: Trace) -> None:
     view, _ = from_address({"layer": "1", "hide": "specials", "lines": "0.05", "fit": "1"}, trace)
-    assert view == View(1, "mean", Options(specials=False, step=0.05, fit=True))
+    assert view == Selection(1, "mean", Options(specials=False, step=0.05, fit=True))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_old_urls_are_read(trace: Trace) -> None:
 def test_unknown_values_of_a_url_are_reported(trace: Trace, name: str, value: str, displayed: str) -> None:
     field_name = {"drawn": "measure", "residual": "residual share"}.get(name, name)
     view, unknown = from_address({name: value}, trace)
-    assert view == View(LAYERS, "mean")
+    assert view == Selection(LAYERS, "mean")
     assert unknown == [UnknownChoice(field_name, value, displayed)]
 
 
@@ -171,8 +171,10 @@ def test_pins_are_words_in_a_view_of_words(minilm: Checkpoint) -> None:
 )
 def test_report_of_another_text_is_none(trace: Trace, changes: Any) -> None:
     report = {"revision": 1, "of": digest(trace.tokens), "value": {"layer": 1, "heads": ["mean"]}}
-    assert view_from_json(report, trace) == VersionedView(1, digest(trace.tokens), View(1, "mean"))
-    assert view_from_json(changes and {**report, **changes}, trace) is None
+    assert selection_from_json(report, trace) == VersionedSelection(
+        1, digest(trace.tokens), Selection(1, "mean")
+    )
+    assert selection_from_json(changes and {**report, **changes}, trace) is None
 
 
 def test_invalid_fields_of_a_report_become_defaults(trace: Trace) -> None:
@@ -186,9 +188,9 @@ def test_invalid_fields_of_a_report_become_defaults(trace: Trace) -> None:
         "words": 1,
         "residual": True,
     }
-    report = view_from_json({"revision": 1, "of": digest(trace.tokens), "value": fields}, trace)
+    report = selection_from_json({"revision": 1, "of": digest(trace.tokens), "value": fields}, trace)
     assert report is not None
-    assert report.view == View(2, (3,), Options(), Pins("query", (0, 2)))
+    assert report.value == Selection(2, (3,), Options(), Pins("query", (0, 2)))
 
 
 @pytest.mark.parametrize(
@@ -203,9 +205,9 @@ def test_invalid_fields_of_a_report_become_defaults(trace: Trace) -> None:
 )
 def test_invalid_view_is_refused(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SelectionError, match=sentence):
-        View(**{"layer": 1, "series": "mean", **wrong})
+        Selection(**{"layer": 1, "series": "mean", **wrong})
 
 
 def test_measure_of_layers_has_no_single_head() -> None:
-    assert View(1, (3, 5)).head == 3
-    assert View(1, (3, 5), measure="rollout").head == "mean"
+    assert Selection(1, (3, 5)).head == 3
+    assert Selection(1, (3, 5), measure="rollout").head == "mean"

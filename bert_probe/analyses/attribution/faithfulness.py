@@ -357,8 +357,9 @@ class FaithfulnessSummaryResult(Result):
         return means
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per method, with the random orders last: method, the `MEASURES`, texts (their
-        number).
+        """Return one row per method, with the random orders last.
+
+        The columns are the method, the `MEASURES` and the number of texts.
         """
         table: dict[str, Any] = {"method": _row_names()}
         table |= dict(zip(MEASURES, self.means.T, strict=True))

@@ -37,10 +37,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class Curves:
-    """A number after each layer, and a second curve for comparison.
+    """A value per layer, and a second curve for comparison.
 
     Attributes:
-        values, others: the number and its comparison, from layer 0 on, -1 to 1.
+        values, others: the two curves, from layer 0 on, in the range -1 to 1.
         mark: the layer to emphasize.
     """
 

@@ -77,7 +77,7 @@ class TargetOutput:
         return self.read(expanded, states, pooled, mask, positions)
 
     def of(self, variants: Sequence[TextVariant], progress: Progress = no_progress) -> Array:
-        """Return the number for each variant of the text, float64 [variant], in batches.
+        """Return the target output for each variant of the text, float64 [variant], computed in batches.
 
         Args:
             progress: called with the number of variants done and the total.

@@ -117,7 +117,7 @@ def fit(
         "ftol": tolerance,
         "gtol": tolerance / 10,
     }
-    # BLAS threads of SciPy wait actively and would slow down those of torch.
+    # SciPy's BLAS threads busy-wait, which would slow down the threads of torch.
     with threadpool_limits(1, user_api="blas"):
         result: Any = minimize(
             loss,

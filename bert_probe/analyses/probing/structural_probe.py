@@ -141,9 +141,9 @@ class _Trees:
     """The trees of some sentences.
 
     Attributes:
-        pooled: the pooled tokens.
-        trees: of at least two words.
-        left_out: sentences without such a tree.
+        pooled: the tokens, pooled into words.
+        trees: the trees with at least two words.
+        left_out: number of sentences without such a tree.
     """
 
     pooled: vectors.PooledTokens

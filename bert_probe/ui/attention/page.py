@@ -19,7 +19,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.server import bertviz_frames
 from bert_probe.ui import blocks, state, workbench
-from bert_probe.ui.attention import view_model, view_state
+from bert_probe.ui.attention import selection_state, view_model
 from bert_probe.ui.attention.view_model import ALL, OF_HEADS, ViewModel
 from bert_probe.ui.components import head_view as components
 from bert_probe.ui.components.matrix import heatmap
@@ -30,7 +30,7 @@ from bert_probe.views import heatmaps
 from bert_probe.views import model_view as model_views
 from bert_probe.views.head_view import ToolbarOptions
 from bert_probe.views.page import CAVEAT
-from bert_probe.views.view import RESIDUALS, View
+from bert_probe.views.selection import RESIDUALS, Selection
 
 VIEWS = {
     "heads": "Head view",
@@ -88,11 +88,11 @@ def _draw(view: str, trace: Trace) -> None:
 def bertviz_head_view(trace: Trace) -> None:
     """Draw BertViz's head view in a frame."""
     model = ViewModel.current(trace, _WEIGHTS_ONLY)
-    view = model.view
-    view_model.draw_toolbar(model, ToolbarOptions.of(trace, view, (), several=True, specials=False))
-    heads = None if view.series == "mean" else [*view.series]
+    selection = model.selection
+    view_model.draw_toolbar(model, ToolbarOptions.of(trace, selection, (), several=True, specials=False))
+    heads = None if selection.series == "mean" else [*selection.series]
     try:
-        frame = bertviz_frames.head_view(trace, view.layer - 1, heads, blocks.is_dark())
+        frame = bertviz_frames.head_view(trace, selection.layer - 1, heads, blocks.is_dark())
     except TooLongError as error:
         _too_long(error)
         return
@@ -129,15 +129,15 @@ def grid(trace: Trace, as_table: bool) -> None:
     """Draw the attention matrix of a head, or of the mean, as a heatmap or as a table."""
     model = ViewModel.current(trace)
     more = ("renormalise",) if as_table else ("renormalise", "root")
-    view_model.draw_toolbar(model, ToolbarOptions.of(trace, model.view, more, ALL, words=True))
-    if not view_model.ensure_computed(model, [model.view.layer - 1]):
+    view_model.draw_toolbar(model, ToolbarOptions.of(trace, model.selection, more, ALL, words=True))
+    if not view_model.ensure_computed(model, [model.selection.layer - 1]):
         return
-    result = shared_cache.answers.of(model.attention(model.view.head).of, trace)
+    result = shared_cache.answers.of(model.attention(model.selection.head).of, trace)
     if as_table:
         _table(result)
         title = f"{heatmaps.attention_title(result)}. "
     else:
-        heatmap(heatmaps.attention_heatmap(result, model.view.options.root), key="attention_matrix")
+        heatmap(heatmaps.attention_heatmap(result, model.selection.options.root), key="attention_matrix")
         title = ""  # the heatmap has its own title
     with view_model.footer(model, f"{title}{_row_sums(model, result)} {CAVEAT}"):
         _grid_exports(model, result)
@@ -204,8 +204,8 @@ def _row_sums(model: ViewModel, result: AttentionResult) -> str:
 def head_view(trace: Trace) -> None:
     """Draw lines between tokens; the component has its own toolbar, which works without the server."""
     model = ViewModel.current(trace)
-    view, layer = model.view, model.view.layer - 1
-    options = ToolbarOptions.of(trace, view, head_views.OVERFLOW_OPTIONS, ALL, several=True, words=True)
+    selection, layer = model.selection, model.selection.layer - 1
+    options = ToolbarOptions.of(trace, selection, head_views.OVERFLOW_OPTIONS, ALL, several=True, words=True)
     if model.measure.takes_long(trace, layer):
         # The component and its toolbar are not drawn until the measure is computed.
         view_model.draw_toolbar(model, options, "waiting")
@@ -216,14 +216,16 @@ def head_view(trace: Trace) -> None:
         model.versioned,
         offer=options,
         source=view_model.layer_link(model).address,
-        reason=view_state.reason(trace, view),
+        reason=selection_state.reason(trace, selection),
     )
     data = (
-        components.payload(model.data, layer, key=view_state.KEY, announced=announcement)
+        components.payload(model.data, layer, key=selection_state.KEY, announced=announcement)
         if _needs_layer()
-        else components.announced(announcement, key=view_state.KEY)
+        else components.announced(announcement, key=selection_state.KEY)
     )
-    components.head_view(data, key=HEAD_VIEW, on_change=lambda: view_state.receive_report(HEAD_VIEW, trace))
+    components.head_view(
+        data, key=HEAD_VIEW, on_change=lambda: selection_state.receive_report(HEAD_VIEW, trace)
+    )
     with view_model.footer(model, why=False):
         _head_view_exports(model)
 
@@ -231,34 +233,34 @@ def head_view(trace: Trace) -> None:
 def _needs_layer() -> bool:
     """Return whether to send the layer along: the browser has none yet, or could not fetch it."""
     component: Any = st.session_state.get(HEAD_VIEW)
-    report = component.get(view_state.REPORT) if isinstance(component, Mapping) else None
+    report = component.get(selection_state.REPORT) if isinstance(component, Mapping) else None
     return component is None or (isinstance(report, Mapping) and report.get("lost") is True)
 
 
 def _head_view_exports(model: ViewModel) -> None:
     """Draw the exports: full rows of the selected heads, and the view as an HTML page."""
-    view = model.view
-    series = view.series if view.head != "mean" else "mean"
+    selection = model.selection
+    series = selection.series if selection.head != "mean" else "mean"
     heads: list[Head] = ["mean"] if series == "mean" else [*series]
     name = ".".join("mean" if head == "mean" else str(head + 1) for head in heads)
     question = (
         model.attention(heads[0], full_rows=True)
         if len(heads) == 1
-        else model.attention_long([view.layer - 1], heads, full_rows=True)
+        else model.attention_long([selection.layer - 1], heads, full_rows=True)
     )
     export(
         question.of(model.trace),
-        f"attention-layer{view.layer}-head{name}",
+        f"attention-layer{selection.layer}-head{name}",
         [
             (
                 "Interactive page, HTML",
                 "head-view.html",
-                lambda _: components.page(view_model.labeled_data(model), view),
+                lambda _: components.page(view_model.labeled_data(model), selection),
             )
         ],
         "All weights of the selected heads at full precision, including those that the view hides.",
         ready=lambda: view_model.ensure_computed(model, range(model.trace.layers), start=False),
-        display=view_model.url_options(view, "lines"),
+        display=view_model.url_options(selection, "lines"),
     )
 
 
@@ -266,24 +268,28 @@ def _head_view_exports(model: ViewModel) -> None:
 def model_view(trace: Trace) -> None:
     """Draw thumbnails of all heads of all layers; a click opens a head in the head view."""
     model = ViewModel.current(trace, OF_HEADS)
-    view = model.view
+    selection = model.selection
     view_model.draw_toolbar(
-        model, ToolbarOptions.of(trace, view, (), OF_HEADS, several=True, specials=False, words=True)
+        model, ToolbarOptions.of(trace, selection, (), OF_HEADS, several=True, specials=False, words=True)
     )
-    profiles = shared_cache.answers.of(Heads(view.words).of, trace)
+    profiles = shared_cache.answers.of(Heads(selection.words).of, trace)
     data = model_views.trace_payload(
         trace,
         profiles,
         key=MODEL_VIEW,
-        words=view.words,
-        measure=view.measure,
-        chosen=(view.layer, view.series),
+        words=selection.words,
+        measure=selection.measure,
+        chosen=(selection.layer, selection.series),
     )
     if model_view_component(data, (trace.layers, trace.heads), key=MODEL_VIEW, on_open=_open_head):
         st.rerun()  # the whole page, as it shows another view now
 
     def as_page(_csv_safe: bool) -> bytes:
-        return model_views.page(trace, profiles, words=view.words, measure=view.measure).html().encode()
+        return (
+            model_views.page(trace, profiles, words=selection.words, measure=selection.measure)
+            .html()
+            .encode()
+        )
 
     with view_model.footer(
         model,
@@ -296,14 +302,14 @@ def model_view(trace: Trace) -> None:
             profiles,
             "heads",
             [("Interactive page, HTML", "model-view.html", as_page)],
-            display=view_model.url_options(view, "model"),
+            display=view_model.url_options(selection, "model"),
         )
 
 
 def _open_head(head: model_views.HeadThumbnail) -> None:
     """Show a head in the head view; runs before the script does."""
     st.session_state["show"] = "heads"
-    view_state.show_head(head.layer + 1, (head.head,))
+    selection_state.show_head(head.layer + 1, (head.head,))
 
 
 # ---------------------------------------------------------------- rollout
@@ -340,7 +346,7 @@ def _rollout_note(trace: Trace, direction: str) -> str:
 
 def _residual_share() -> float:
     """Draw a slider for the weight of the residual connection in rollout."""
-    state.prepare("residual", RESIDUALS, View.residual, lambda share: f"{share:g}")
+    state.prepare("residual", RESIDUALS, Selection.residual, lambda share: f"{share:g}")
     share: float = st.select_slider(
         "Residual share",
         RESIDUALS,

@@ -17,12 +17,12 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.server.layers import LayerLink, labels
 from bert_probe.ui import blocks, jobs
-from bert_probe.ui.attention import view_state
+from bert_probe.ui.attention import selection_state
 from bert_probe.ui.components.toolbar import toolbar
 from bert_probe.views import head_view as views
 from bert_probe.views.head_view import HeadViewData, ToolbarOptions
 from bert_probe.views.page import CAVEAT, caption_of
-from bert_probe.views.view import VersionedView, View, to_address
+from bert_probe.views.selection import Selection, VersionedSelection, to_address
 
 ALL: Final = tuple(measures().values())
 """All measures."""
@@ -43,30 +43,30 @@ class ViewModel:
     """
 
     trace: Trace
-    versioned: VersionedView
+    versioned: VersionedSelection
 
     @classmethod
     def current(cls, trace: Trace, supported: Sequence[AttentionMeasure] = ALL) -> ViewModel:
         """Return the current view; an unsupported measure is replaced by the first supported one."""
-        versioned = view_state.current(trace)
-        if measure_named(versioned.view.measure) not in supported:
-            versioned = replace(versioned, view=replace(versioned.view, measure=supported[0].name))
+        versioned = selection_state.current(trace)
+        if measure_named(versioned.value.measure) not in supported:
+            versioned = replace(versioned, value=replace(versioned.value, measure=supported[0].name))
         return cls(trace, versioned)
 
     @property
-    def view(self) -> View:
+    def selection(self) -> Selection:
         """The view without its revision."""
-        return self.versioned.view
+        return self.versioned.value
 
     @property
     def data(self) -> HeadViewData:
         """The numbers that the view displays."""
-        return HeadViewData.of(self.trace, self.view, caption_of(self.trace))
+        return HeadViewData.of(self.trace, self.selection, caption_of(self.trace))
 
     @property
     def measure(self) -> AttentionMeasure:
         """The measure of the view."""
-        return measure_named(self.view.measure)
+        return measure_named(self.selection.measure)
 
     def attention(self, head: Head, *, full_rows: bool = False) -> Attention:
         """Return the question for a head, from 0.
@@ -74,9 +74,17 @@ class ViewModel:
         Args:
             full_rows: include special tokens and do not renormalize, whatever the view's options.
         """
-        view = self.view
+        selection = self.selection
         specials, renormalise = (True, False) if full_rows else self.row_options
-        return Attention(view.layer - 1, head, view.measure, view.words, specials, renormalise, view.residual)
+        return Attention(
+            selection.layer - 1,
+            head,
+            selection.measure,
+            selection.words,
+            specials,
+            renormalise,
+            selection.residual,
+        )
 
     def attention_long(
         self,
@@ -86,15 +94,17 @@ class ViewModel:
         full_rows: bool = False,
     ) -> AttentionLong:
         """Return the question for several layers and heads, from 0; None for all."""
-        view = self.view
+        selection = self.selection
         specials, renormalise = (True, False) if full_rows else self.row_options
-        return AttentionLong(layers, heads, view.measure, view.words, specials, renormalise, view.residual)
+        return AttentionLong(
+            layers, heads, selection.measure, selection.words, specials, renormalise, selection.residual
+        )
 
     @property
     def row_options(self) -> tuple[bool, bool]:
         """Whether rows include special tokens, and whether they are renormalized; rows that sum to 1 are
         not."""
-        options = self.view.options
+        options = self.selection.options
         renormalise = options.renormalise and not (options.specials and self.measure.sums_to_one(self.trace))
         return options.specials, renormalise
 
@@ -141,16 +151,18 @@ def labeled_data(model: ViewModel) -> HeadViewData:
     return replace(model.data, labels=labels(model.trace))
 
 
-def url_options(view: View, kind: Literal["lines", "model"]) -> dict[str, str]:
+def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[str, str]:
     """Return how a view is displayed, for a view file."""
-    options = {name: value for name, value in to_address(view).items() if value is not None}
+    options = {name: value for name, value in to_address(selection).items() if value is not None}
     return {"as": kind, **options}
 
 
 def draw_toolbar(model: ViewModel, options: ToolbarOptions, key: str = "toolbar") -> None:
     """Draw the toolbar above a view that does not have its own."""
-    data = views.toolbar_data(model.versioned, options, key=view_state.KEY, source=layer_link(model).address)
-    toolbar(data, key=key, on_change=lambda: view_state.receive_report(key, model.trace))
+    data = views.toolbar_data(
+        model.versioned, options, key=selection_state.KEY, source=layer_link(model).address
+    )
+    toolbar(data, key=key, on_change=lambda: selection_state.receive_report(key, model.trace))
 
 
 @contextmanager
@@ -167,10 +179,10 @@ def footer(model: ViewModel, caveat: str = CAVEAT, *, why: bool = True) -> Itera
 
 
 def _caveats(model: ViewModel, caveat: str, why: bool) -> None:
-    reason = view_state.reason(model.trace, model.view) if why else None
-    if reason is not None and reason.place == (model.view.layer, model.view.series):
+    reason = selection_state.reason(model.trace, model.selection) if why else None
+    if reason is not None and reason.place == (model.selection.layer, model.selection.series):
         caveat = f"Layer {reason.layer}, head {reason.head + 1} stands out: it {reason.text}. {caveat}"
-    if model.measure.name != View.measure:
+    if model.measure.name != Selection.measure:
         caveat = f"{model.measure.meaning} {model.measure.caveat(model.trace)} {caveat}"
     blocks.caveat(caveat)
     if model.trace.caveat:

@@ -71,7 +71,7 @@ def part(a: Trace, b: Trace, start: bool) -> None:
     """
     corner = second_model.part_title("Which heads attend alike?")
     result = jobs.answer(
-        "matches of heads",
+        "head matches",
         HeadMatches().of,
         a,
         b,

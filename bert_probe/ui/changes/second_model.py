@@ -18,7 +18,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import blocks, consent, jobs, state, workbench
-from bert_probe.ui.attention import view_state
+from bert_probe.ui.attention import selection_state
 
 if TYPE_CHECKING:
     from bert_probe.training.training_result import TrainingResult
@@ -187,7 +187,7 @@ def error_box(error: ProbeError, title: str) -> None:
 
 
 def part_title(title: str) -> DeltaGenerator:
-    """Draw the title of a part; return a container in its corner for the export menu."""
+    """Draw the title of a section; return a container to its right for the export menu."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header(title, anchor=False)
         return st.container(width="content")
@@ -224,7 +224,7 @@ def head_pair_buttons(a: tuple[int, int], b: tuple[int, int]) -> None:
 
 
 def _show_head(layer: int, head: int, in_b: bool) -> None:
-    view_state.show_head(layer, (head - 1,))
+    selection_state.show_head(layer, (head - 1,))
     if in_b:
         swap()
     st.session_state[_LEAVING] = True

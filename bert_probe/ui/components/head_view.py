@@ -10,7 +10,7 @@ from bert_probe.ui.components.mounting import mounted
 from bert_probe.views import head_view as views
 from bert_probe.views.head_view import HeadViewData
 from bert_probe.views.payload import pack
-from bert_probe.views.view import View
+from bert_probe.views.selection import Selection
 
 
 def head_view(data: bytes, *, key: str, on_change: Callable[[], None]) -> None:
@@ -18,23 +18,21 @@ def head_view(data: bytes, *, key: str, on_change: Callable[[], None]) -> None:
     _component(key=key, data=data, on_selection_change=on_change)
 
 
-def payload(
-    picture: HeadViewData, layer: int, *, key: str, announced: Mapping[str, Any] | None = None
-) -> bytes:
+def payload(data: HeadViewData, layer: int, *, key: str, announced: Mapping[str, Any] | None = None) -> bytes:
     """Return the data with a layer, see `views.head_view.payload`; its numbers are cached for all
     sessions."""
-    return views.payload(picture, layer, key=key, announced=announced, ask=shared_cache.answers.of)
+    return views.payload(data, layer, key=key, announced=announced, ask=shared_cache.answers.of)
 
 
-def announced(view: Mapping[str, Any], *, key: str) -> bytes:
+def announced(selection: Mapping[str, Any], *, key: str) -> bytes:
     """Return the data without numbers, which the browser fetches; see `views.head_view.announced`."""
-    return pack({**view, "key": key}, {})
+    return pack({**selection, "key": key}, {})
 
 
-def page(picture: HeadViewData, view: View) -> bytes:
+def page(data: HeadViewData, selection: Selection) -> bytes:
     """Return the view as an HTML page, see `views.head_view.page`; its numbers are cached for all
     sessions."""
-    return views.page(picture, view, ask=shared_cache.answers.of).html().encode()
+    return views.page(data, selection, ask=shared_cache.answers.of).html().encode()
 
 
 _component = mounted("head_view", '<section class="head-view"></section>')

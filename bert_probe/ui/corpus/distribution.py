@@ -44,7 +44,7 @@ _BIN = "corpus_bin"
 
 
 def part(corpus: Store) -> None:
-    """Draw the part."""
+    """Draw the section Heads."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, description = choose_measure()
         result = shared_cache.answers.of(HeadHistograms(measure).of, corpus)
@@ -88,7 +88,7 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
         },
         key="corpus_heads",
         caption=f"{measure.title}, over {statistics.count:,} rows",
-        source=f"{corpus.folder.name}, read by {corpus.manifest['model']['model']}",
+        source=f"{corpus.folder.name}, encoded with {corpus.manifest['model']['model']}",
         axis=measure.name,
         chosen=head,
     )

@@ -22,7 +22,7 @@ _MAX_NAMES: Final = 200
 
 
 def part(corpus: Store) -> None:
-    """Draw the part."""
+    """Draw the section Find attention."""
     if not corpus.has(NEIGHBORS):
         st.info(
             "This store does not contain which words the heads attend to. Build it with --keep "

@@ -82,7 +82,7 @@ def _new_store() -> None:
 
 
 def _store(store: Store) -> None:
-    """Draw a part of a store."""
+    """Draw the selected section of the page for a store."""
     if not store.finished:
         st.warning(
             f"This store is not complete: it contains {store.records:,} of {store.manifest['records']:,} "
@@ -135,7 +135,7 @@ def _about(store: Store) -> None:
         ("Weights, SHA-256", model["weights_sha256"]),
         ("Computed in", model.get("dtype", "–")),
         ("Contents", ", ".join(question.keep) or "tokens only"),
-        ("Vectors of layers", ", ".join(map(str, store.layers)) or "none"),
+        ("Layers with vectors", ", ".join(map(str, store.layers)) or "none"),
         ("Stored as", question.dtype if store.layers else "–"),
         ("Shards", f"{len(store.shards):,}"),
         ("Bytes", f"{sum(file['bytes'] for file in files):,}"),

@@ -74,7 +74,7 @@ class ContextLine:
 
 
 def part(corpus: Store) -> None:
-    """Draw the part."""
+    """Draw the section Nearest contexts."""
     if not corpus.has(VECTORS):
         st.info("This store does not contain vectors. Build it with --keep profiles,vectors.")
         return

@@ -33,7 +33,7 @@ _CAVEAT = (
 
 
 def part(trace: Trace) -> None:
-    """Draw the part."""
+    """Draw the ablation section."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         mode = state.segmented_control(
             "ablation", "Heads to ablate", {"set": "Selected heads", "each": "Each head in turn"}, "set"

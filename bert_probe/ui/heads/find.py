@@ -44,7 +44,7 @@ class WordPair:
 
 
 def part(trace: Trace) -> None:
-    """Draw the part."""
+    """Draw the section Find heads."""
     units = word_lens(trace).units
     pairs = _choose_pairs(trace, units)
     question = FindHeads([(units[pair.query].position, units[pair.key].position) for pair in pairs])

@@ -15,7 +15,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import callbacks, paths
 from bert_probe.text.sentence_files import lines
 from bert_probe.ui import blocks, jobs, sentence_input, state
-from bert_probe.ui.attention import view_state
+from bert_probe.ui.attention import selection_state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.workbench import Request
@@ -70,7 +70,7 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
             st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
         if st.button("Show its attention" if label is not None else f"Show layer {layer}, head {head}"):
             with callbacks.uninterrupted():
-                view_state.show_head(layer, (head - 1,))
+                selection_state.show_head(layer, (head - 1,))
                 st.switch_page(ATTENTION)
 
 
@@ -81,7 +81,7 @@ SOURCES = {"sample": "Reference sentences", "paste": "Paste", "file": "Upload a 
 
 
 def many_texts_part(request: Request, checkpoint: Checkpoint) -> None:
-    """Draw the part."""
+    """Draw the section about many texts."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         source = state.segmented_control("sentences", "Sentences", SOURCES, "sample")
         words = state.toggle("words", "Whole words", False, WORDS_HELP)

@@ -24,7 +24,7 @@ _MAX_LABELS = 50
 
 
 def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
-    """Draw the part."""
+    """Draw the section Layers."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         label = None if isinstance(files.data, LabeledTexts) else _choose_label(files.data)
         is_of_texts = label is not None or isinstance(files.data, LabeledTexts)

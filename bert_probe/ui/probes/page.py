@@ -22,7 +22,7 @@ from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence, align_words
 from bert_probe.text.words import word_lens
 from bert_probe.ui import blocks, jobs, state, workbench
-from bert_probe.ui.attention import view_state
+from bert_probe.ui.attention import selection_state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.ui.probes import inputs, layers, trees
@@ -153,4 +153,4 @@ def _show_attention(
     words = align_words(sentence, trace.encoding)
     first = words.lens.units[words.units[word]].position
     query = [first in unit.positions for unit in word_lens(trace).units].index(True)
-    view_state.show_head(head[0] + 1, (head[1],), query)
+    selection_state.show_head(head[0] + 1, (head[1],), query)

@@ -33,7 +33,7 @@ _LETTER_WIDTH, _GAP, _ARC_STEP = 8.5, 18, 26
 
 
 def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
-    """Draw the part."""
+    """Draw the section Syntax trees."""
     data, held_out = files.data, files.held_out
     if (
         isinstance(data, LabeledTexts)

@@ -295,7 +295,7 @@ def _data_files(outcome: TrainingOutcome) -> list[ExtraDownload]:
     """Return the files that the code of a training reads."""
     rows_by_name = {"data": outcome.data.rows, "held_out": outcome.data.held_out}
     return [
-        (f"The data, {file}", file, partial(_file, rows))
+        (f"Data ({file})", file, partial(_file, rows))
         for name, file in outcome.training.files.items()
         if (rows := rows_by_name.get(name)) is not None
     ]

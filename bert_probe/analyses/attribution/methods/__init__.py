@@ -32,13 +32,13 @@ BASELINES = ("pad", "mask", "unknown")
 
 @dataclass(frozen=True, eq=False)
 class AttributionTarget:
-    """What is explained: one number of a prediction, as a function of the units of a text.
+    """The output to explain, as a function of the tokens or words of a text.
 
     Attributes:
-        number: the number to explain.
+        number: the target output.
         units: tokens or words of the text as the model reads it.
-        removal: how a unit is taken away: "removed" or "masked".
-        baseline: the token of the uninformative baseline; one of `BASELINES`.
+        removal: how a unit is ablated: "removed" or "masked".
+        baseline: the token of the baseline, one of `BASELINES`.
     """
 
     number: TargetOutput

@@ -1,7 +1,7 @@
-"""The state of the attention views: layer, heads, measure, options and pins, as one immutable value.
+"""What is selected in the attention views: layer, heads, measure, options and pins, as one immutable value.
 
-A `View` is the state. A `VersionedView` adds a revision, by which the page and the browser agree on the
-latest state. `described` and `view_from_json` convert it to the browser's JSON and back, `to_address` and
+A `VersionedSelection` adds a revision, by which the page and the browser agree on the latest selection.
+`selection_to_json` and `selection_from_json` convert it to the browser's JSON and back, `to_address` and
 `from_address` to URL parameters and back; both validate what comes from outside.
 """
 
@@ -67,8 +67,8 @@ class Pins:
 
 
 @dataclass(frozen=True)
-class View:
-    """The state of an attention view.
+class Selection:
+    """What is selected in an attention view.
 
     Raises:
         SelectionError: The layer or a head is negative, or the threshold or the measure does not exist.
@@ -101,19 +101,19 @@ class View:
 
 
 @dataclass(frozen=True)
-class VersionedView:
-    """A view with a revision and the text that it belongs to.
+class VersionedSelection:
+    """A selection with a revision and the text that it belongs to.
 
     Attributes:
         revision: A counter that both the page and the browser increase with each change. The higher revision
             is the current one, so a slow page cannot overwrite a newer choice of the user.
         of: `digest` of the text, because pins are only valid for one text.
-        view: The state.
+        value: The selection.
     """
 
     revision: int
     of: str
-    view: View
+    value: Selection
 
 
 def units_of(trace: Trace, words: bool) -> tuple[Token | Unit, ...]:
@@ -130,26 +130,26 @@ def digest(units: Sequence[Token | Unit]) -> str:
 # JSON for the browser
 
 
-def view_to_json(versioned: VersionedView) -> dict[str, Any]:
-    """Return a view as JSON, layers from 1 and heads from 0."""
-    view = versioned.view
+def selection_to_json(versioned: VersionedSelection) -> dict[str, Any]:
+    """Return a selection as JSON, layers from 1 and heads from 0."""
+    selection = versioned.value
     return {
         "revision": versioned.revision,
         "of": versioned.of,
         "value": {
-            "layer": view.layer,
-            "heads": ["mean"] if view.series == "mean" else list(view.series),
-            "measure": view.measure,
-            "words": view.words,
-            "residual": view.residual,
-            "options": asdict(view.options),
-            "pins": {"side": view.pins.side, "units": list(view.pins.units)},
+            "layer": selection.layer,
+            "heads": ["mean"] if selection.series == "mean" else list(selection.series),
+            "measure": selection.measure,
+            "words": selection.words,
+            "residual": selection.residual,
+            "options": asdict(selection.options),
+            "pins": {"side": selection.pins.side, "units": list(selection.pins.units)},
         },
     }
 
 
-def view_from_json(report: Any, trace: Trace) -> VersionedView | None:
-    """Return the view that a browser reports, or None if it is not a view of this text.
+def selection_from_json(report: Any, trace: Trace) -> VersionedSelection | None:
+    """Return the selection that a browser reports, or None if it is not one of this text.
 
     Invalid options become the defaults.
 
@@ -167,16 +167,16 @@ def view_from_json(report: Any, trace: Trace) -> VersionedView | None:
         return None
     valid = tuple(dict.fromkeys(head for head in heads if type(head) is int and 0 <= head < trace.heads))
     words = fields.get("words") is True
-    view = View(
+    selection = Selection(
         layer,
         valid or "mean",
         _options(fields.get("options")),
         _pins(fields.get("pins"), len(units_of(trace, words))),
-        _allowed(fields.get("measure"), tuple(measures()), View.measure),
+        _allowed(fields.get("measure"), tuple(measures()), Selection.measure),
         words,
-        _allowed(fields.get("residual"), RESIDUALS, View.residual),
+        _allowed(fields.get("residual"), RESIDUALS, Selection.residual),
     )
-    return VersionedView(revision, report["of"], view)
+    return VersionedSelection(revision, report["of"], selection)
 
 
 def _options(report: Any) -> Options:
@@ -224,23 +224,23 @@ LayerAndHeads: TypeAlias = tuple[int, Series]
 """A layer, from 1, and heads of it, from 0."""
 
 
-def to_address(view: View, default: LayerAndHeads | None = None) -> dict[str, str | None]:
-    """Return a view as URL parameters; None stands for a parameter that is absent.
+def to_address(selection: Selection, default: LayerAndHeads | None = None) -> dict[str, str | None]:
+    """Return a selection as URL parameters; None stands for a parameter that is absent.
 
     Args:
-        view: The view.
+        selection: The selection.
         default: Layer and heads that are the default, and so not part of the URL.
     """
-    options, pins, defaults = view.options, ".".join(map(str, view.pins.units)), Options()
-    series = () if view.series == "mean" else view.series
-    has_place = (view.layer, view.series) != default
+    options, pins, defaults = selection.options, ".".join(map(str, selection.pins.units)), Options()
+    series = () if selection.series == "mean" else selection.series
+    has_place = (selection.layer, selection.series) != default
     return dict.fromkeys(PARAMETERS) | {
-        "layer": str(view.layer) if has_place else None,
+        "layer": str(selection.layer) if has_place else None,
         "head": str(series[0] + 1) if has_place and series else None,
         "heads": ".".join(str(head + 1) for head in series) if has_place and len(series) > 1 else None,
-        "drawn": None if view.measure == View.measure else view.measure,
-        "words": "1" if view.words else None,
-        "residual": None if view.residual == View.residual else f"{view.residual:g}",
+        "drawn": None if selection.measure == Selection.measure else selection.measure,
+        "words": "1" if selection.words else None,
+        "residual": None if selection.residual == Selection.residual else f"{selection.residual:g}",
         "layout": None if options.layout == defaults.layout else options.layout,
         "direction": None if options.direction == defaults.direction else options.direction,
         "specials": None if options.specials else "0",
@@ -248,7 +248,7 @@ def to_address(view: View, default: LayerAndHeads | None = None) -> dict[str, st
         "lines": None if options.step is None else str(options.step),
         "renormalise": "1" if options.renormalise else None,
         "root": None if options.root else "0",
-        "pins": f"{view.pins.side}.{pins}" if pins else None,
+        "pins": f"{selection.pins.side}.{pins}" if pins else None,
     }
 
 
@@ -259,8 +259,8 @@ def has_layer_or_heads(parameters: Mapping[str, str]) -> bool:
 
 def from_address(
     parameters: Mapping[str, str], trace: Trace, default_place: Callable[[], LayerAndHeads] | None = None
-) -> tuple[View, list[UnknownChoice]]:
-    """Return the view of URL parameters, and the parameters whose values do not exist.
+) -> tuple[Selection, list[UnknownChoice]]:
+    """Return the selection of URL parameters, and the parameters whose values do not exist.
 
     Args:
         parameters: The parameters.
@@ -304,15 +304,15 @@ def from_address(
         renormalise=parameters.get("renormalise") == "1",
         root=parameters.get("root") != "0",
     )
-    view = View(
+    selection = Selection(
         *place,
         options,
         _parse_pins(parameters.get("pins", ""), len(units_of(trace, words))),
-        choose("drawn", {name: name for name in measures()}, View.measure, "measure"),
+        choose("drawn", {name: name for name in measures()}, Selection.measure, "measure"),
         words,
-        choose("residual", residuals, View.residual, "residual share"),
+        choose("residual", residuals, Selection.residual, "residual share"),
     )
-    return view, unknown
+    return selection, unknown
 
 
 def _parse_pins(text: str, count: int) -> Pins:

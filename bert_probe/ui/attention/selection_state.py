@@ -1,4 +1,4 @@
-"""The current view of attention: one `VersionedView` under one session key, mirrored in the URL.
+"""The current view of attention: one `VersionedSelection` under one session key, mirrored in the URL.
 
 The browser reports a reader's choice with a revision one higher than the last it knew. Another page, or going
 back, changes the URL instead; the next run notices that the URL and the session differ and increases the
@@ -19,32 +19,32 @@ from bert_probe.analyses.highlights.first_look import first_look as find_first_l
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import state
-from bert_probe.views import view as views
+from bert_probe.views import selection as views
 from bert_probe.views.head_view import HeadReason
-from bert_probe.views.view import LayerAndHeads, Pins, Series, VersionedView, View
+from bert_probe.views.selection import LayerAndHeads, Pins, Selection, Series, VersionedSelection
 
 KEY = "view"
-"""Session key of the `VersionedView`."""
+"""Session key of the `VersionedSelection`."""
 REPORT = "selection"
 """Name of the state value in which components report."""
 
 
-def current(trace: Trace) -> VersionedView:
+def current(trace: Trace) -> VersionedSelection:
     """Return the current view of a trace, and draw a caption for each invalid URL parameter."""
     state.preserve(KEY)  # so that the revision increases when the reader goes back
-    last: VersionedView | None = st.session_state.get(KEY)
+    last: VersionedSelection | None = st.session_state.get(KEY)
     text = views.digest(trace.tokens)
-    view, unknown = views.from_address(state.url_parameters(), trace, lambda: _default_place(trace))
+    selection, unknown = views.from_address(state.url_parameters(), trace, lambda: _default_place(trace))
     for parameter in unknown:
         given_value, replacement = state.escape(parameter.given), state.escape(parameter.shown)
         st.caption(f":orange[There is no {parameter.what} {given_value} here; showing {replacement}.]")
-    if last is not None and last.of != text and last.view.pins == view.pins:
-        view = replace(view, pins=Pins())  # the pins belong to the previous text
+    if last is not None and last.of != text and last.value.pins == selection.pins:
+        selection = replace(selection, pins=Pins())  # the pins belong to the previous text
     if last is None:
         # From the clock, so that a new session outranks what the browser remembers of the previous one.
-        versioned = VersionedView(int(time.time()), text, view)
-    elif (last.of, last.view) != (text, view):
-        versioned = VersionedView(last.revision + 1, text, view)
+        versioned = VersionedSelection(int(time.time()), text, selection)
+    elif (last.of, last.value) != (text, selection):
+        versioned = VersionedSelection(last.revision + 1, text, selection)
     else:
         versioned = last
     _store(versioned)
@@ -56,9 +56,9 @@ def receive_report(component: str, trace: Trace) -> None:
 
     If the revisions are equal the report wins: it is what the reader did last.
     """
-    last: VersionedView | None = st.session_state.get(KEY)
+    last: VersionedSelection | None = st.session_state.get(KEY)
     values: Any = st.session_state.get(component)
-    report = views.view_from_json(values.get(REPORT) if isinstance(values, Mapping) else None, trace)
+    report = views.selection_from_json(values.get(REPORT) if isinstance(values, Mapping) else None, trace)
     if report is not None and (last is None or report.revision >= last.revision):
         _store(report)
 
@@ -70,10 +70,10 @@ def show_head(layer: int, series: Series, query: int | None = None) -> None:
         query: index of a word of the text, to show its attention only.
     """
     if query is None:
-        parameters = views.to_address(View(layer, series))
+        parameters = views.to_address(Selection(layer, series))
         _set_parameters({name: parameters[name] for name in ("layer", "head", "heads")})
         return
-    _set_parameters(views.to_address(View(layer, series, pins=Pins("query", (query,)), words=True)))
+    _set_parameters(views.to_address(Selection(layer, series, pins=Pins("query", (query,)), words=True)))
 
 
 def first_look(trace: Trace) -> FirstLook:
@@ -81,9 +81,9 @@ def first_look(trace: Trace) -> FirstLook:
     return shared_cache.answers.of(find_first_look, trace)
 
 
-def reason(trace: Trace, view: View) -> HeadReason | None:
+def reason(trace: Trace, selection: Selection) -> HeadReason | None:
     """Return why the initial head is shown; None if the reader chose a head, or none stands out."""
-    if views.has_layer_or_heads(state.url_parameters()) or view.measure != View.measure:
+    if views.has_layer_or_heads(state.url_parameters()) or selection.measure != Selection.measure:
         return None
     look = first_look(trace)
     return None if look.head == "mean" else HeadReason(look.layer + 1, look.head, look.reason)
@@ -94,15 +94,15 @@ def _default_place(trace: Trace) -> LayerAndHeads:
     return look.layer + 1, "mean" if look.head == "mean" else (look.head,)
 
 
-def _store(versioned: VersionedView) -> None:
+def _store(versioned: VersionedSelection) -> None:
     """Store a view in the session and in the URL; layer and heads only if the reader chose them."""
-    last: VersionedView | None = st.session_state.get(KEY)
-    place = versioned.view.layer, versioned.view.series
+    last: VersionedSelection | None = st.session_state.get(KEY)
+    place = versioned.value.layer, versioned.value.series
     is_chosen = views.has_layer_or_heads(state.url_parameters())
     if not is_chosen and last is not None and last.of == versioned.of:
-        is_chosen = place != (last.view.layer, last.view.series)
+        is_chosen = place != (last.value.layer, last.value.series)
     st.session_state[KEY] = versioned
-    _set_parameters(views.to_address(versioned.view, None if is_chosen else place))
+    _set_parameters(views.to_address(versioned.value, None if is_chosen else place))
 
 
 def _set_parameters(parameters: Mapping[str, str | None]) -> None:

@@ -1,0 +1,63 @@
+"""Imports that take seconds run in a thread while the browser loads the first page."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import cache
+
+from streamlit import delta_generator
+
+from bert_probe.runtime.imports import long_lived_imports
+
+
+def start() -> None:
+    """Start the imports in a thread, once per process."""
+    # For its first element Streamlit checks whether it runs in a Python prompt by looking at the files of all
+    # modules, which takes half a second during imports.
+    delta_generator._use_warning_has_been_displayed = True
+    _imports()
+
+
+def wait() -> None:
+    """Wait for the imports; an import error is raised here."""
+    _imports().result()
+
+
+def is_done() -> bool:
+    """Return whether the imports are done."""
+    return _imports().done()
+
+
+@cache
+def _imports() -> Future[None]:
+    future: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            # The modules that open a model and those of the front page.
+            with long_lived_imports(), _shorter_switch_interval():
+                import bert_probe.model.loading
+                import bert_probe.ui.overview  # noqa: F401
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    # A daemon thread, so that Ctrl+C does not wait for it.
+    threading.Thread(target=work, name="imports", daemon=True).start()
+    return future
+
+
+@contextmanager
+def _shorter_switch_interval() -> Iterator[None]:
+    """Switch threads ten times as often, so that the browser's first requests are answered during imports."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(interval / 10)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
