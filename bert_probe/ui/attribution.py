@@ -160,10 +160,10 @@ def _summary(result: AttributionFaithfulnessResult) -> str:
     is_better = drop > high and not np.isclose(drop, high)
     comparison = "more than in random order" if is_better else "not more than in random order"
     doubt = "" if is_better else ": on this text none of the methods is better than chance"
+    effect = f"{drop:.3f} on average, {comparison} ({low:.3f} to {high:.3f})".replace("-", "−")
     return (
         f"“{word}” has the largest score by {label}, the method that best predicts here the effect of "
-        f"deleting words: when its top words are removed, the number drops by {drop:.3f} on average, "
-        f"{comparison} ({low:.3f} to {high:.3f}){doubt}."
+        f"deleting words: when its top words are removed, the number drops by {effect}{doubt}."
     )
 
 

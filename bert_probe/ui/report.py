@@ -170,7 +170,9 @@ def _report(draft: Draft) -> None:
         "Create the report",
         lambda progress: _create(draft, progress),
         "views",
-        state.escape(f"Opens {names}, and each again in float64 to measure the numerical error.", 1_000),
+        state.escape(
+            f"Opens {names} twice, the second time in float64, to measure the numerical error.", 1_000
+        ),
     )
     if created is None:
         return
