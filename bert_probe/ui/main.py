@@ -1,4 +1,4 @@
-"""The script that Streamlit runs on every interaction: navigation, workbench and the current page."""
+"""The Streamlit script, which runs on every interaction and draws navigation, workbench and current page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STATIC = Path(__file__).with_name("static")
 
 def main() -> None:
     """Draw the workbench and the current page."""
-    # Started here and not earlier: the browser's first requests come first.
+    # Started only now, because the browser's first requests have priority.
     start()
     page = st.navigation(
         {
@@ -71,14 +71,14 @@ main()
 
 def start() -> None:
     """Start the imports in a thread, once per process."""
-    # For its first element Streamlit checks whether it runs in a Python prompt by looking at the files of all
-    # modules, which takes half a second during imports.
+    # Before its first element, Streamlit checks the files of all modules to find out whether it runs in a
+    # Python prompt. During imports this takes half a second, so the check is skipped.
     delta_generator._use_warning_has_been_displayed = True
     _imports()
 
 
 def wait() -> None:
-    """Wait for the imports; an import error is raised here."""
+    """Wait for the imports, and raise the error of a failed import."""
     _imports().result()
 
 
@@ -93,7 +93,7 @@ def _imports() -> Future[None]:
 
     def work() -> None:
         try:
-            # The modules that open a model and those of the front page.
+            # The modules that open a model, and those of the front page.
             with long_lived_imports(), _shorter_switch_interval():
                 import bert_probe.model.loading
                 import bert_probe.ui.overview  # noqa: F401

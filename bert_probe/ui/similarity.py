@@ -1,4 +1,4 @@
-"""The page Similarity: cosine similarity of every two tokens, at any layer."""
+"""The Similarity page: cosine similarity of each pair of tokens, at any layer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def render() -> None:
     """Draw the page."""
     blocks.heading(
         "Similarity",
-        "The cosine similarity of every two tokens' vectors at a layer: 1 for the same direction, 0 for "
+        "The cosine similarity of each pair of token vectors at a layer: 1 for the same direction, 0 for "
         "orthogonal, −1 for opposite vectors. The baseline shows which values are high.",
     )
     traced = workbench.trace_request()
@@ -65,7 +65,7 @@ def render() -> None:
         else:
             pinned = heatmap(data, key="similarity_matrix")
         if traced.b is None and traced.a.encoding.pair is None:
-            blocks.caveat("One text compared with itself. Write sentence B to compare two.")
+            blocks.caveat("The text is compared with itself. Write sentence B to compare two texts.")
     with right:
         _baseline(result, shared_cache.answers.of(SimilarityBaseline().of, traced.checkpoint), pinned)
 
@@ -113,22 +113,22 @@ def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
-"""Curves also differ in their markers, for readers with color blindness."""
+"""Markers that distinguish the curves for color-blind users."""
 
 _SAME = "18,124,180"
-"""Red, green and blue of the baseline for the same word."""
+"""Color of the baseline for the same word: red, green, blue."""
 
 
 @dataclass(frozen=True)
 class PairCurve:
-    """Cosine similarity of one pair of tokens by layer, from layer 0."""
+    """Cosine similarity of a pair of tokens by layer, from layer 0."""
 
     name: str
     cosines: Array
 
 
 def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve | None) -> Any:
-    """Return the baseline of unrelated tokens by layer, with a mark at `layer` and the curve of a pair."""
+    """Return curves by layer: the baseline of unrelated tokens and a pair of tokens; `layer` is marked."""
     figure = go.Figure()
     _add_unrelated(figure, baseline, None)
     if pair is not None:
@@ -142,8 +142,8 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     """Return the cosine similarity of pairs of words by layer, with the baselines.
 
     Args:
-        pairs: indices into ``result.pairs``; a pair has the same color whichever other pairs are drawn.
-        is_corrected: subtract the mean of unrelated tokens.
+        pairs: indices into ``result.pairs``. The color of a pair does not depend on the other pairs.
+        is_corrected: whether to subtract the mean cosine of unrelated tokens.
     """
     baseline = result.baseline
     subtracted = baseline if is_corrected else None
@@ -219,8 +219,7 @@ def _add_curve(
 
 
 def _set_layout(figure: Any, layer: int, layers: int, low: float, title: str) -> None:
-    """Mark the selected layer, and set a range that all texts share: one of two, by whether cosines are
-    negative."""
+    """Mark the selected layer, and set one of two y ranges, which depends on whether cosines are negative."""
     figure.add_scatter(
         x=[layer, layer],
         y=[-1.02, 1.02],
