@@ -235,8 +235,8 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
         st.markdown(blocks.highlight_markdown(result.context, spans))
     _numbers(result, "Answers with position and probability")
     blocks.caveat(
-        "The probability of an answer is the probability of its start token times that of its end token, each "
-        "a softmax over the context. Some answer always ranks first, even if the context contains none. "
+        "The probability of an answer is the probability of its start token times that of its end token, "
+        "each a softmax over the context. Some answer always ranks first, even if the context contains none. "
         f"{CERTAINTY}"
     )
     attribution.part([trace], result.question.task)
@@ -297,9 +297,9 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         f"{result.off:.1e})."
     )
     blocks.caveat(
-        "The vector of a text is the mean of its token vectors, so the cosine is a sum over token pairs. These "
-        "are last-layer vectors, each of which depends on its whole text: a cell shows how much a token pair "
-        "contributes to the cosine, not which word caused it."
+        "The vector of a text is the mean of its token vectors, so the cosine is a sum over token pairs. "
+        "These are last-layer vectors, each of which depends on its whole text: a cell shows how much a "
+        "token pair contributes to the cosine, not which word caused it."
     )
     attribution.part(traces, result.question.task)
     return result

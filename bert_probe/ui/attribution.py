@@ -45,9 +45,10 @@ MAX_TOKENS_AT_ONCE = 40
 _PARTS = {"words": "Words", "heads": "Heads"}
 _REMOVALS = {"": "Default", "removed": "Deleted", "masked": "Masked"}
 _CAVEAT = (
-    "Each row is scaled to the same total, so that methods can be compared. One color marks words that support "
-    "the answer, the other words that oppose it. Methods disagree, and none is the ground truth. Faithfulness "
-    "is measured on this text only, and a text without some words is unlike the model's training data."
+    "Each row is scaled to the same total, so that methods can be compared. One color marks words that "
+    "support the answer, the other words that oppose it. Methods disagree, and none is the ground truth. "
+    "Faithfulness is measured on this text only, and a text without some words is unlike the model's "
+    "training data."
 )
 
 
@@ -280,9 +281,10 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
         label="Export importance",
     )
     blocks.caveat(
-        "The first heatmap shows the effect of ablating each head. The second is an estimate from one backward "
-        f"pass (Michel et al. 2019). Their rank correlation is {result.agreement:.2f} here (Spearman). Heads "
-        "compensate for each other, so the effect of one head may show only when another is ablated too."
+        "The first heatmap shows the effect of ablating each head. The second is an estimate from one "
+        f"backward pass (Michel et al. 2019). Their rank correlation is {result.agreement:.2f} here "
+        "(Spearman). Heads compensate for each other, so the effect of one head may show only when another "
+        "is ablated too."
     )
     return result
 
@@ -296,9 +298,9 @@ def _input_pairs(traces: Sequence[Trace]) -> None:
         traces,
         "Attribute to input words",
         "steps",
-        "The heatmap above compares last-layer vectors, each of which depends on its whole text. This analysis "
-        "attributes the similarity to the input embeddings (integrated Jacobians, Moeller et al. 2023). It "
-        "takes a few seconds for short sentences. You can cancel at any time.",
+        "The heatmap above compares last-layer vectors, each of which depends on its whole text. This "
+        "analysis attributes the similarity to the input embeddings (integrated Jacobians, Moeller et al. "
+        "2023). It takes a few seconds for short sentences. You can cancel at any time.",
         start=False,
     )
     if result is None:
@@ -306,7 +308,7 @@ def _input_pairs(traces: Sequence[Trace]) -> None:
     heatmap(similarity_attribution_heatmap(result), key="why_alike_picture")
     st.markdown(
         f"**Check:** the cells sum to {result.contributions.sum():.4f}. The reference texts, which consist "
-        f"of {result.baseline} only, contribute {result.reference:.4f}, which is not attributed to any pair of "
-        f"words. The total differs from the cosine {result.cosine:.4f} by {result.off:.1e}."
+        f"of {result.baseline} only, contribute {result.reference:.4f}, which is not attributed to any pair "
+        f"of words. The total differs from the cosine {result.cosine:.4f} by {result.off:.1e}."
     )
     export(result, "why-alike", label="Export pairs")

@@ -138,7 +138,8 @@ def not_run(submitted: Mapping[str, str], width: Literal["stretch", "content"] =
     """
     # Browsers normalize line breaks in text fields to \n.
     values = {key: re.sub("\r\n?", "\n", value) for key, value in submitted.items()}
-    # ASCII without angle brackets, because the sanitizer of st.html removes attributes that contain some tags.
+    # ASCII without angle brackets, because the sanitizer of st.html removes attributes that contain some
+    # tags.
     text = json.dumps(values).replace("<", r"\u003c").replace(">", r"\u003e")
     st.html(f'<p class="not-run" role="status" data-submitted="{html.escape(text)}"></p>', width=width)
 

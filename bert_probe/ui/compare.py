@@ -110,8 +110,8 @@ def _explain_second_sentence() -> None:
     with st.container(border=True, key="no_second"):
         st.header("A second sentence is needed", anchor=False)
         st.markdown(
-            "Under Your text, write a sentence B that differs from A in a word or two, and press Run. Or start "
-            "with an example in which one word determines what “it” refers to."
+            "Under Your text, write a sentence B that differs from A in a word or two, and press Run. Or "
+            "start with an example in which one word determines what “it” refers to."
         )
         example = EXAMPLES[0]
         request = replace(workbench.request(), a=example.a, b=example.b, relation=example.relation)

@@ -77,8 +77,8 @@ def ask(
         if about:
             st.caption(about)
         st.caption(
-            "A folder is read from this machine. Any other name is looked up on the Hugging Face Hub, and the "
-            "model is downloaded. Nothing has been opened yet."
+            "A folder is read from this machine. Any other name is looked up on the Hugging Face Hub, and "
+            "the model is downloaded. Nothing has been opened yet."
         )
         with st.container(horizontal=True):
             st.button("Open", type="primary", on_click=on_click, key=f"{key}_agree")

@@ -37,8 +37,8 @@ def render() -> None:
     """Draw the page."""
     blocks.heading(
         "Overview",
-        "The most unusual observations about your text, each with a thumbnail and a link to the page with the "
-        "details.",
+        "The most unusual observations about your text, each with a thumbnail and a link to the page with "
+        "the details.",
     )
     traced = workbench.trace_request()
     blocks.truncation_notice(traced.a)
@@ -146,7 +146,7 @@ def _footer(result: HighlightsResult) -> None:
     export(result, "overview")
     blocks.caveat(
         "The most unusual observation comes first. Each value is compared with its values for short English "
-        f"reference sentences of {result.tokens[0]} to {result.tokens[1]} tokens and the same model. A text of "
-        "another kind or length may differ for that reason alone. Attention shows where a head reads from, "
-        "not what the model's output depends on (Jain and Wallace 2019)."
+        f"reference sentences of {result.tokens[0]} to {result.tokens[1]} tokens and the same model. A text "
+        "of another kind or length may differ for that reason alone. Attention shows where a head reads "
+        "from, not what the model's output depends on (Jain and Wallace 2019)."
     )

@@ -66,8 +66,8 @@ def render() -> None:
         )
     blocks.caveat(
         "Area is the number of parameters, which says nothing about importance. Each layer "
-        "consists of feed-forward, attention (queries, keys and values) and attention output (lightest color). "
-        "Click a block to zoom in, or its title to zoom out."
+        "consists of feed-forward, attention (queries, keys and values) and attention output (lightest "
+        "color). Click a block to zoom in, or its title to zoom out."
     )
     table = result.table()
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
@@ -108,9 +108,7 @@ def _totals(inventory: Inventory, checkpoint: Checkpoint) -> None:
     with st.container(horizontal=True, gap="large"):
         st.metric("Parameters", f"{inventory.total:,}", help="Weights of the model; tied weights count once.")
         st.metric("Tensors", f"{len(inventory.rows):,}", help="Named arrays of parameters.")
-        st.metric(
-            "Memory", f"{inventory.megabytes:,.1f} MB", help=f"Memory of the weights in {model.dtype}."
-        )
+        st.metric("Memory", f"{inventory.megabytes:,.1f} MB", help=f"Memory of the weights in {model.dtype}.")
         st.metric("Layers × heads", f"{model.layers} × {model.heads}", help="Attention heads of each layer.")
         st.metric("Vocabulary", f"{model.vocabulary_size:,}", help="Number of tokens in the vocabulary.")
     if inventory.tied:

@@ -161,7 +161,9 @@ def _report(draft: Draft) -> None:
     ]
     if unknown:
         title = "Open the models of this report?"
-        consent.ask(unknown, "report", title, "The views of this report name models that this session has not opened.")
+        consent.ask(
+            unknown, "report", title, "The views of this report name models that this session has not opened."
+        )
         return
     names = ", ".join(dict.fromkeys(model.shown for model in models))
     created = jobs.run(
@@ -201,8 +203,8 @@ def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
     page = report.html().encode()
     if len(page) > MAX_PAGE_BYTES:
         raise ReportError(
-            f"The report has {len(page) / 1e6:,.0f} MB, but the app allows at most {MAX_PAGE_BYTES / 1e6:.0f} "
-            "MB. Save these views, and create the report with bert-probe report."
+            f"The report has {len(page) / 1e6:,.0f} MB, but the app allows at most "
+            f"{MAX_PAGE_BYTES / 1e6:.0f} MB. Save these views, and create the report with bert-probe report."
         )
     return page, report.zip()
 

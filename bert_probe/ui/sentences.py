@@ -34,7 +34,9 @@ _POOLINGS = {
 }
 _METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _UNITS = {"pca": "", "tsne": "", "umap": "rounds"}
-_UMAP_NOTE = "Takes a few seconds. The first run takes about half a minute longer, because UMAP compiles its code."
+_UMAP_NOTE = (
+    "Takes a few seconds. The first run takes about half a minute longer, because UMAP compiles its code."
+)
 _CAVEATS = {
     "pca": "The two directions with the largest variance. Points that are far apart are different; points "
     "that are close may still differ in a direction that is not shown.",

@@ -34,7 +34,9 @@ def enter(page: str) -> None:
     """Start a run of `page`: apply the URL after back, forward or a link."""
     for name in _repeated_parameters():
         last = escape(st.query_params[name])
-        st.caption(f":orange[The URL contains {escape(name)} more than once. The last value is used: {last}.]")
+        st.caption(
+            f":orange[The URL contains {escape(name)} more than once. The last value is used: {last}.]"
+        )
     navigation = st.query_params.get(_NAVIGATION)
     if navigation is not None and navigation != st.session_state.get(_NAVIGATION):
         reset(_query_parameters())
@@ -162,7 +164,8 @@ def _set_widget(key: str, value: object) -> None:
     pages[key] = page
 
 
-# Streamlit turns these into links, icons and arrows after Markdown is parsed, so backslashes do not escape them.
+# Streamlit turns these into links, icons and arrows after Markdown is parsed, so backslashes do not escape
+# them.
 _STREAMLIT_MARKUP = re.compile(
     r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=[\w-])"
     r"|(?<=:)(?=material[/_]|streamlit:)|(?<=-)(?=[->])|(?<=<)(?=[-=])|(?<=[>~!])(?==)",

@@ -159,7 +159,10 @@ def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str,
         heatmap(heatmaps["weights"], key="steps-weights")
     with _step(
         "6 · Weighted value",
-        [f"{key_name} also has a value vector v, a third learned projection. It is multiplied by the weight."],
+        [
+            f"{key_name} also has a value vector v, a third learned projection. It is multiplied by the "
+            "weight."
+        ],
         "Norm of weight × v",
         _number(steps.weighted_lengths[key]),
         f"{_number(steps.weights[key])} × {_number(steps.value_lengths[key])}, the norm of v",

@@ -75,7 +75,10 @@ def _choose_options() -> tuple[str, dict[str, Any], DeltaGenerator]:
         source = state.segmented_control("map_from", "Source of the texts", _SOURCES, "text")
         basis = state.segmented_control("map_basis", "Projection", _BASES, "shared")
         words = state.toggle(
-            "map_words", "Words", False, "Merge subword tokens: a word's vector is the mean of its tokens' vectors."
+            "map_words",
+            "Words",
+            False,
+            "Merge subword tokens: a word's vector is the mean of its tokens' vectors.",
         )
         specials = state.toggle(
             "map_specials",
@@ -156,7 +159,9 @@ def _table(result: TokenMapResult, selection: MapSelection, layer: int) -> None:
     if selected:
         st.caption(f"{len(selected):,} {unit} selected, at layer {layer}.")
     else:
-        st.caption(f"All {unit} at layer {layer}. To filter them, use the lasso or press Enter in the search field.")
+        st.caption(
+            f"All {unit} at layer {layer}. To filter them, use the lasso or press Enter in the search field."
+        )
 
 
 def _as_lines(result: TokenMapResult, _csv_safe: bool) -> bytes:

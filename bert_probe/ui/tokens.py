@@ -140,8 +140,8 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
     """Draw a padded batch of the text and other texts, and the effect of padding on the vectors."""
     st.header("Padding in a batch", anchor=False)
     st.markdown(
-        ":gray[The texts of a batch must have the same length, so shorter texts are padded with a special token "
-        "that the attention mask hides from the model.]"
+        ":gray[The texts of a batch must have the same length, so shorter texts are padded with a special "
+        "token that the attention mask hides from the model.]"
     )
     if not state.toggle(
         "padding", "Batch my text with others", False, "Three forward passes on all texts of the batch."
@@ -224,12 +224,12 @@ def _check_padding(result: PaddingEffectResult) -> None:
             f"error of {result.allowed:.0e}. For this model the app does not batch texts of different lengths"
         )
     st.markdown(
-        f"**Check:** vectors of all layers in the batch, compared with each text on its own: {verdict}. Without the "
-        f"attention mask, they would differ by up to **{result.without_mask:.2g}**."
+        f"**Check:** vectors of all layers in the batch, compared with each text on its own: {verdict}. "
+        f"Without the attention mask, they would differ by up to **{result.without_mask:.2g}**."
     )
     blocks.caveat(
         f"{result.padding_share:.0%} of the {result.length * len(result.encodings):,} positions are padding "
-        f"({state.escape(result.padding_token)}). The mask adds −∞ to the scores of padding keys, so no token "
-        "attends to them. The vectors of padding tokens are discarded. Column names in exported files: "
+        f"({state.escape(result.padding_token)}). The mask adds −∞ to the scores of padding keys, so no "
+        "token attends to them. The vectors of padding tokens are discarded. Column names in exported files: "
         f"{', '.join(COLUMNS.values())}."
     )

@@ -71,7 +71,8 @@ def menu(
             mime="application/json",
             key=f"view {name}",
             on_click="ignore",
-            help="A file that opens this view in BERT Probe, under Open a view or with bert-probe app --view.",
+            help="A file that opens this view in any BERT Probe: under Open a view, or with bert-probe app "
+            "--view.",
         )
     if reason:
         st.caption(f"Cannot be added to a report: {state.escape(reason, 400)}")
@@ -293,8 +294,8 @@ def warn_other_weights() -> None:
         current = ModelReference(now.model, now.revision).shown
         if checkpoint is not None and model.shown == current and not model.fits(checkpoint):
             st.warning(
-                "The view was created with different weights than those of this model, so the results will differ. "
-                f"SHA-256 of the view: {model.weights_sha256[:12]}…, of this model: "
+                "The view was created with different weights than those of this model, so the results will "
+                f"differ. SHA-256 of the view: {model.weights_sha256[:12]}…, of this model: "
                 f"{checkpoint.description.weights_sha256[:12]}…."
             )
             return

@@ -125,7 +125,9 @@ def _table(result: VocabularyResult) -> None:
         export(result, "vocabulary", label="Export tokens")
     first = _choose_first_row(result)
     ids = result.found[first : first + _MAX_ROWS]
-    key = f"vocabulary_table {result.question!r} {first}"  # a new key resets the selection when the rows change
+    key = (
+        f"vocabulary_table {result.question!r} {first}"  # a new key resets the selection when the rows change
+    )
     blocks.table(
         result.listed(ids),
         "Matching tokens with type, script and norm",
@@ -177,8 +179,8 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
     st.header(state.escape(result.name), anchor=False)
     st.markdown(
         f"id {id_:,} · {tokens.kinds[id_]} · {_script(tokens.scripts[id_])}  \n"
-        f"Its input embedding has a norm of **{result.norm:.4f}**, larger than that of {result.norm_rank:.0%} of "
-        "all tokens."
+        f"Its input embedding has a norm of **{result.norm:.4f}**, larger than that of "
+        f"{result.norm_rank:.0%} of all tokens."
     )
     key = f"neighbours_table {id_}"
     blocks.table(

@@ -26,8 +26,8 @@ SUGGESTED = (
     "answerdotai/ModernBERT-base",
 )
 PATIENCE = 4.0
-"""Seconds for which a page waits for a model before it shows progress and reruns. By then the browser has drawn
-the typed text and does not lose it."""
+"""Seconds for which a page waits for a model before it shows progress and reruns. By then the browser has
+drawn the typed text and does not lose it."""
 _SEEN, _REPLACED = "model files", "replaced models"
 """Session keys: the file stamps of each opened model, and the models whose files were replaced."""
 _SILENCE = 300.0
@@ -120,7 +120,7 @@ _DEFAULT_REQUEST = Request(EXAMPLES[0].a, EXAMPLES[0].b, EXAMPLES[0].relation)
 
 
 def request() -> Request:
-    """Return the current request: the last submitted one, the one in the URL, or an example, in this order."""
+    """Return the current request: the last submitted one, the one in the URL, or an example."""
     if "request" not in st.session_state:
         missing = url_texts.missing(*_TEXT_FIELDS)
         submit(_request_from_url())
@@ -200,8 +200,8 @@ def _restore_drafts() -> None:
     unconfirmed.is_sent = unconfirmed.is_sent and not is_outdated
     for key, (before, value) in unconfirmed.changes.items():
         if drafts[key] == before or (drafts[key] == value and not unconfirmed.is_sent):
-            # Send the value again, because the messages of an interrupted run are dropped. Stop when the browser
-            # has the value, because sending it would overwrite text that was typed since.
+            # Send the value again, because the messages of an interrupted run are dropped. Stop when the
+            # browser has the value, because sending it would overwrite text that was typed since.
             st.session_state[key] = value
     unconfirmed.is_received = not (unconfirmed.is_new or is_outdated)
     unconfirmed.is_new = False
@@ -247,8 +247,8 @@ def _own_input() -> OwnInput | None:
 def _draw_inputs() -> None:
     """Draw a note about the page's own input, if any, and mark which fields the page reads.
 
-    The style sheet hides the other fields. They remain in the browser, because only the browser keeps text that
-    was typed but not submitted.
+    The style sheet hides the other fields. They remain in the browser, because only the browser keeps text
+    that was typed but not submitted.
     """
     own = _own_input()
     inputs = "texts model" if own is None else "model" if own.has_model else ""

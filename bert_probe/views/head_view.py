@@ -68,7 +68,8 @@ class HeadViewData:
     Attributes:
         trace: The text and its attention.
         measure: Name of the measure; `words` and `residual` are its options, see `Attention`.
-        labels: Label of each head, [layer][head], or ""; empty if the browser requests them or there are none.
+        labels: Label of each head, [layer][head], or ""; empty if the browser requests them or there are
+            none.
         caption: Model and text, for saved files.
         numbers: Layer numbers, from 1; empty if the trace has all layers of the model in order.
     """

@@ -95,7 +95,7 @@ def _default_place(trace: Trace) -> LayerAndHeads:
 
 
 def _store(versioned: VersionedSelection) -> None:
-    """Store a selection in the session and the URL. The URL has layer and heads only if the user chose them."""
+    """Store a selection in session and URL. The URL has layer and heads only if the user set them."""
     last: VersionedSelection | None = st.session_state.get(KEY)
     place = versioned.value.layer, versioned.value.series
     is_chosen = views.has_layer_or_heads(state.url_parameters())

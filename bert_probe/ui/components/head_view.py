@@ -24,7 +24,7 @@ def payload(data: HeadViewData, layer: int, *, key: str, announced: Mapping[str,
 
 
 def announced(selection: Mapping[str, Any], *, key: str) -> bytes:
-    """Return the initial state without attention, which the browser fetches; see `views.head_view.announced`."""
+    """Return the initial state without attention; see `views.head_view.announced`."""
     return pack({**selection, "key": key}, {})
 
 

@@ -22,8 +22,8 @@ def strip(
 
     `selected` is the initial position. The user's selection survives reruns until `text` (by default a digest
     of the tokens) changes. If the same text is split into other tokens, the token that contains the selected
-    position is selected. `row` keeps all tokens in one scrolling row. Raises ValueError for a repeated position,
-    or if `selected` is not one of the positions.
+    position is selected. `row` keeps all tokens in one scrolling row. Raises ValueError for a repeated
+    position, or if `selected` is not one of the positions.
     """
     name = digest(pieces) if text is None else text
     revision, report = choices.latest(key, "token", name)
