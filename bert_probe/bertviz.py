@@ -46,23 +46,23 @@ def head_view(
     """Show attention as lines between tokens, with the arguments of `bertviz.head_view`.
 
     Args:
-        attention: of an encoder or a decoder: for each layer a tensor [1, head, query, key].
-        tokens: one for each query.
-        sentence_b_start: position of the second text's first token, if there are two texts.
+        attention: attention weights of an encoder or decoder, one tensor [1, head, query, key] per layer.
+        tokens: one token per query.
+        sentence_b_start: position of the first token of the second text; None for a single text.
         prettify_tokens: whether to remove tokenizer markers such as Ġ.
-        layer: the initial layer, from 0; by default the first one included.
-        heads: the initial heads, from 0; by default all.
-        encoder_attention, decoder_attention, cross_attention: of an encoder-decoder: for each layer a tensor
-            [1, head, query, key]; one, two or all of them.
-        encoder_tokens, decoder_tokens: their tokens.
+        layer: initial layer, from 0; by default the first included layer.
+        heads: initial heads, from 0; by default all.
+        encoder_attention, decoder_attention, cross_attention: attention weights of an encoder-decoder model,
+            one tensor [1, head, query, key] per layer; at least one of the three.
+        encoder_tokens, decoder_tokens: tokens of the encoder and of the decoder.
         include_layers: layers to include, from 0; by default all.
         html_action: "view" displays the result in the notebook; "return" returns it, with the HTML in
             ``data``.
 
     Raises:
-        ShapeError: inconsistent arguments or no attention; see also `from_attention`.
-        SelectionError: a layer, head or action that does not exist.
-        TooLongError: see `notebook.head_view`.
+        ShapeError: the arguments are inconsistent, or contain no attention; see also `from_attention`.
+        SelectionError: a layer, head or action does not exist.
+        TooLongError: the page would be too large; see `notebook.head_view`.
     """
     pictures = _pictures(
         attention,
@@ -132,14 +132,14 @@ def model_view(
 
 @dataclass(frozen=True)
 class _Picture:
-    """Attention that is drawn in one figure.
+    """The attention of one figure.
 
     Attributes:
-        name: what the attention belongs to, in addition to its texts.
-        weights: for each layer [head, query, key].
-        tokens: one for each query.
-        sentence_b_start: position of the second text's first token, or None.
-        caveat: replaces the warning of `from_attention`, unless None.
+        name: kinds of attention, such as "encoder and cross"; "" for a model with one kind.
+        weights: attention weights, one array [head, query, key] per layer.
+        tokens: one token per query.
+        sentence_b_start: position of the first token of the second text; None for a single text.
+        caveat: text that replaces the caveat of `from_attention`; None keeps it.
     """
 
     name: str
@@ -161,8 +161,8 @@ class _Picture:
     ) -> Trace:
         """Return a trace of these layers and heads.
 
-        Its name lists the layers and heads if they are a subset; layers only unless the figure shows their
-        numbers.
+        If they are a subset, the name of the trace lists them. Layers are not listed if `numbered`, because
+        the figure then shows their numbers.
         """
         count = len(self.weights[0])
         head_indices = [resolve_index(head, count, "head") for head in heads or range(count)]
@@ -181,7 +181,7 @@ class _Picture:
 
 
 def _describe_subset(noun: str, indices: Sequence[int], count: int) -> Iterator[str]:
-    """Yield the numbers of a subset, counted from 1; nothing for the complete sequence."""
+    """Describe a subset of layers or heads, counted from 1; yield nothing if all are included."""
     if list(indices) != list(range(count)):
         yield f"{noun}s {', '.join(str(index + 1) for index in indices)} of {count} as 1 to {len(indices)}"
 
@@ -223,9 +223,7 @@ def _encoder_decoder_pictures(
     decoder_tokens: Sequence[str] | None,
     convert: Callable[[Sequence[str]], list[str]],
 ) -> list[_Picture]:
-    """Return one figure if all kinds of attention have the same layers and heads, otherwise one for each
-    kind.
-    """
+    """Return one figure if all kinds of attention have the same layers and heads, else one per kind."""
     needed = {
         "encoder_tokens": (encoder_tokens, encoder is not None or cross is not None),
         "decoder_tokens": (decoder_tokens, decoder is not None or cross is not None),
@@ -248,7 +246,7 @@ def _encoder_decoder_pictures(
 
 
 def _blocks(kinds: dict[str, list[Array]], decoder_names: list[str], encoder_names: list[str]) -> _Picture:
-    """Combine attention into one matrix over the decoder's tokens (A) and then the encoder's (B)."""
+    """Combine all kinds of attention into one matrix over the decoder tokens (A) and encoder tokens (B)."""
     a, b = slice(0, len(decoder_names)), slice(len(decoder_names), len(decoder_names) + len(encoder_names))
     block_slices = {"decoder": (a, a), "cross": (a, b), "encoder": (b, b)}
     first_layers = next(iter(kinds.values()))
@@ -260,9 +258,8 @@ def _blocks(kinds: dict[str, list[Array]], decoder_names: list[str], encoder_nam
             expected = (len(first_layers[0]), queries.stop - queries.start, keys.stop - keys.start)
             if layer.shape != expected:
                 raise ShapeError(
-                    f"Layer {number + 1} of {name}_attention has shape {layer.shape}, but the tokens given "
-                    "are "
-                    f"{expected[1]} queries and {expected[2]} keys."
+                    f"Layer {number + 1} of {name}_attention has shape {layer.shape}, but there are "
+                    f"{expected[1]} query tokens and {expected[2]} key tokens."
                 )
             combined[number][:, queries, keys] = layer
     legend = ", ".join(_BLOCKS[name] for name in block_slices if name in kinds)
@@ -297,7 +294,7 @@ def _display(frames: Sequence[Frame | HeadView], action: str) -> HTML | None:
 
     if action not in ("view", "return"):
         raise SelectionError(f"Unknown html_action {action!r}. Use view or return.")
-    # Wrapped in a div, because IPython warns about HTML that consists of a single iframe.
+    # IPython warns about HTML that consists of a single iframe, so it is wrapped in a div.
     frames_html = "\n".join(frame._repr_html_() for frame in frames)
     html = HTML(f"<div>{frames_html}</div>")  # type: ignore[no-untyped-call]
     if action == "return":

@@ -12,7 +12,7 @@
     │   ├── TooLongError         more tokens than the model accepts
     │   └── InvalidFileError     invalid lines in a file
     ├── SelectionError           no such layer, head, token or option (also an IndexError)
-    ├── SubjectError             an analysis of unsuitable inputs (also a TypeError)
+    ├── SubjectError             an analysis that does not apply to its inputs (also a TypeError)
     ├── UnavailableError         not available for this architecture or checkpoint
     ├── ShapeError               arrays of inconsistent shapes (also a ValueError)
     ├── ExportError              a file could not be written
@@ -74,7 +74,7 @@ class InvalidFileError(TextError):
     """Raised for a file with invalid lines.
 
     Attributes:
-        faults: line number and error of the first invalid lines.
+        faults: line number and error message of each of the first invalid lines.
         count: number of invalid lines.
     """
 
@@ -92,7 +92,7 @@ class SubjectError(ProbeError, TypeError):
 
 
 class UnavailableError(ProbeError):
-    """Raised for a property that the architecture or checkpoint does not have or hides."""
+    """Raised when an architecture or checkpoint does not provide a property or analysis."""
 
 
 class ShapeError(ProbeError, ValueError):
@@ -130,7 +130,7 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate mem
 def memory_errors(message: str) -> Iterator[None]:
     """Convert every out-of-memory error in the block to an OutOfMemoryError with this message.
 
-    Python and NumPy raise MemoryError; torch raises RuntimeError, which is recognized by its message.
+    Python and NumPy raise MemoryError. PyTorch raises RuntimeError, which is recognized by its message.
     """
     try:
         yield

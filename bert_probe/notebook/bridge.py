@@ -14,9 +14,9 @@ class Bridge(anywidget.AnyWidget):
     """A widget model without a visible view; the frame works without it.
 
     Attributes:
-        key: Key of the frames that it communicates with.
-        view: The view that a frame reported last.
-        wish: The view that the kernel sets.
+        key: Key of the frames that the widget communicates with.
+        view: The last view that a frame reported.
+        wish: The view that the kernel requests.
     """
 
     _esm = built.script("bridge")

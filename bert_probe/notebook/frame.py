@@ -14,8 +14,8 @@ from bert_probe.views.page import Page
 if TYPE_CHECKING:
     from bert_probe.notebook.bridge import Bridge
 
-# Without allow-same-origin the frame has an opaque origin and cannot reach the notebook, whose server runs
-# code.
+# Without allow-same-origin the frame has an opaque origin and cannot access the notebook server, which can
+# run code.
 _SANDBOX = "allow-scripts allow-downloads"
 
 
@@ -38,7 +38,7 @@ class Frame:
         if not page.key:  # otherwise a bridge exists already
             bridge = create_bridge(lambda _view: None)
             page = page if bridge is None else replace(page, key=bridge.key)
-        # In a double-quoted attribute only these two characters need escaping.
+        # Only & and " need escaping in a double-quoted attribute.
         escaped = page.html(framed=True).replace("&", "&amp;").replace('"', "&quot;")
         return (
             f'<iframe title="{html.escape(self.page.title)}" sandbox="{_SANDBOX}" srcdoc="{escaped}" '

@@ -36,7 +36,7 @@ class HeadView:
         self._bridge: Bridge | None = None
 
     def numbered(self, layers: Sequence[int]) -> HeadView:
-        """Return a copy with these layer numbers, from 1, for a trace of some of a model's layers."""
+        """Return a copy with these layer numbers, from 1, for a trace of a subset of layers."""
         return HeadView(replace(self._data, numbers=layers), self._selection, self._exact, self.height)
 
     @property
@@ -72,7 +72,7 @@ class HeadView:
 
     @property
     def pins(self) -> tuple[int, ...]:
-        """Indices of the pinned tokens or words, on the side that `side` names."""
+        """Indices of the pinned tokens or words; `side` says whether they are queries or keys."""
         return self._selection.pins.units
 
     @pins.setter
@@ -118,7 +118,7 @@ class HeadView:
         self._bridge.wish = {"turn": self._turn, **wish}
 
     def _on_report(self, report: Any) -> None:
-        """Store the view that the frame reports, after validation: any code in the notebook can send it."""
+        """Store a reported view if it is valid; any code in the notebook can send a report."""
         versioned = selection_from_json(report, self.trace)
         if versioned is not None:
             self._store(versioned.value)

@@ -19,12 +19,12 @@ from bert_probe.views.head_view import head_view_data
 from bert_probe.views.matrix import Heatmap
 
 MAX_BYTES = 64_000_000
-"""Maximum size of a page; a notebook contains it as text, and every editor reads it completely."""
+"""Maximum size of a page in bytes. The notebook file contains the page, and editors load the whole file."""
 
 
 _MAP_HEIGHT = 760
 _MAX_HEIGHT = 900
-"""Maximum height of a frame, about that of a window; larger content scrolls within the frame."""
+"""Maximum height of a frame in CSS pixels, about the height of a window. Larger content scrolls."""
 
 
 def head_view(
@@ -52,12 +52,12 @@ def head_view(
         trace: The text and its attention.
         layer: Index of the initial layer; negative ones count from the end.
         heads: Initial heads: an index, several indices, or "mean" for the mean over all heads.
-        measure: Name of the measure; see `Attention` for this and the next two.
+        measure: Name of the attention measure; `words` and `residual` are its options, see `Attention`.
         words: Whether to merge tokens into words.
         residual: Share of the residual connection, for rollout.
-        layout: Tokens in two columns, or once in reading direction.
-        specials: Whether special tokens are visible at first.
-        pins: Indices of tokens (or words) that are pinned at first; their attention is summed.
+        layout: "columns" shows the tokens in two columns, "reading" once in reading direction.
+        specials: Whether special tokens are initially visible.
+        pins: Indices of the initially pinned tokens or words, whose attention is summed.
         side: Whether the pinned tokens are queries ("query") or keys ("key").
         exact: Whether to store queries and keys exactly. Otherwise they are rounded so that no weight is off
             by more than 0.000025, a quarter of the last visible decimal, which makes the notebook a third
@@ -96,19 +96,19 @@ def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, h
 
     Args:
         trace: The text and its attention.
-        measure: Name of the measure, see `Attention`.
+        measure: Name of the attention measure, see `Attention`.
         words: Whether to merge tokens into words.
         height: Height of the frame in CSS pixels.
 
     Raises:
-        SelectionError: The measure does not exist or is of whole layers.
+        SelectionError: The measure does not exist, or is defined per layer and not per head.
         UnavailableError: This model or its attention does not have the measure.
     """
     return Frame(model_views.page(trace, Heads(words).of(trace), words=words, measure=measure), height)
 
 
 def show(result: Result) -> Frame:
-    """Return the visualization of a result: its heatmaps, or the map of a token map.
+    """Return the visualization of a result: its heatmaps or its token map.
 
     Raises:
         UnavailableError: The result has no visualization.

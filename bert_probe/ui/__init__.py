@@ -1,1 +1,1 @@
-"""The Streamlit pages of BERT Probe: they read controls, call the library and draw."""
+"""The Streamlit pages of BERT Probe, which read widgets, call the library and draw results."""

@@ -1,4 +1,4 @@
-"""The page Answer: the output of the model's trained head for a text."""
+"""The Answer page: the predictions of the model's trained output head for a text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def render() -> None:
     blocks.heading(
         "Answer",
         "The predictions of the model's output head for your text: masked words, classes, labels, answers, "
-        "or similarity, depending on the tasks that the model was trained for.",
+        "or similarity, depending on the tasks the model was trained for.",
     )
     checkpoint, request = workbench.checkpoint(), workbench.request()
     tasks = checkpoint.tasks
@@ -43,7 +43,7 @@ def render() -> None:
         workbench.trace_request()
         st.info(
             f"{state.escape(checkpoint.description.name)} is an encoder without a trained output head, so it "
-            "has no predictions. Choose a checkpoint that was trained for a task under Model and length."
+            "has no predictions. Under Model and length, choose a checkpoint that was trained for a task."
         )
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -52,7 +52,7 @@ def render() -> None:
             "Task",
             {task: TASK_LABELS[task] for task in tasks},
             tasks[0],
-            "The tasks that this model has a trained output head for.",
+            "Tasks for which this model has a trained output head.",
         )
         st.space("stretch")
         menu = st.container(width="content")
@@ -71,7 +71,7 @@ def render() -> None:
 
 
 def _bars(names: Sequence[str], result: Any, title: str, maximum: float | None = 1.0) -> None:
-    """Draw probabilities as bars; logits if `maximum` is None."""
+    """Draw probabilities as bars, or logits if `maximum` is None."""
     values = result.logits if maximum is None else result.probabilities
     figure = figures.class_bars(
         names[:MAX_BARS],
@@ -98,7 +98,7 @@ def _numbers(result: PredictionResult, title: str) -> None:
 
 
 def _choose_trace(checkpoint: Checkpoint, request: workbench.Request) -> Trace:
-    """Return the trace of the text, or of one of two separate texts."""
+    """Return the trace of the text, or of the selected one of two separate texts."""
     traces = workbench.trace_texts(checkpoint, request.texts, request.truncate)
     second = traces[1] if len(traces) > 1 else None
     trace = workbench.choose_trace(workbench.TracedRequest(request, checkpoint, traces[0], second))
@@ -107,7 +107,7 @@ def _choose_trace(checkpoint: Checkpoint, request: workbench.Request) -> Trace:
 
 
 def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult:
-    """Draw the predictions for a mask; the reader clicks a word to mask it."""
+    """Draw the predictions for a mask, and the tokens that the user can click to mask them."""
     trace = _choose_trace(checkpoint, request)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=240):
@@ -117,10 +117,10 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
                 )
             )
         with st.container(width=360):
-            text = state.text_input("targets", "Only these words", "Separated by commas; empty for all")
+            text = state.text_input("targets", "Target words", "Separated by commas; empty for all")
     targets = WordList().read("targets", text, trace)
     default = default_position(trace)
-    st.markdown("Click a word to mask it, or write a mask into the text")
+    st.markdown("Click a word to mask it, or type the mask token in your text")
     first = state.token_position("mask", trace.tokens, default)
     clicked = blocks.token_strip(trace, f"masks_{len(trace.tokens)}", "Words that can be masked", first)
     position = first if clicked is None else clicked
@@ -146,7 +146,7 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
 
 
 def _classify_text(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult:
-    """Draw the classes as bars."""
+    """Draw the probabilities of the classes as bars."""
     trace = _choose_trace(checkpoint, request)
     result: ClassifyTextResult = shared_cache.answers.of(ClassifyText().of, trace)
     notes = {
@@ -162,7 +162,7 @@ def _classify_text(checkpoint: Checkpoint, request: workbench.Request) -> Predic
         None if result.problem == "regression" else 1.0,
     )
     if len(result.labels) > MAX_BARS:
-        st.caption(f"The {MAX_BARS} most probable of {len(result.labels):,}; the table has all.")
+        st.caption(f"The {MAX_BARS} most probable of {len(result.labels):,} classes. The table contains all.")
     _numbers(result, "All classes with probability and logit")
     blocks.caveat(f"{CERTAINTY} {_LABEL_NOTE}")
     attribution.part([trace], result.question.task)
@@ -203,7 +203,7 @@ def _label_tokens(checkpoint: Checkpoint, request: workbench.Request) -> Predict
 
 
 def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
-    """Draw the context with the answers marked."""
+    """Draw the context with the answers highlighted."""
     if not request.b.strip():
         st.info("Sentence A is the question. Write the context as sentence B under Your text, and press Run.")
         return None
@@ -235,15 +235,16 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
         st.markdown(blocks.highlight_markdown(result.context, spans))
     _numbers(result, "Answers with position and probability")
     blocks.caveat(
-        "A probability is the softmax of the start token times that of the end token, over the tokens of the "
-        f"context: some span always ranks first, even if the context has no answer. {CERTAINTY}"
+        "The probability of an answer is the probability of its start token times that of its end token, "
+        "each a softmax over the context. Some answer always ranks first, even if the context contains none. "
+        f"{CERTAINTY}"
     )
     attribution.part([trace], result.question.task)
     return result
 
 
 def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
-    """Draw whether B follows A, and whether A follows B."""
+    """Draw the probabilities that B follows A and that A follows B."""
     if not request.b.strip():
         st.info("Next-sentence prediction needs two texts. Write sentence B under Your text, and press Run.")
         return None
@@ -259,7 +260,7 @@ def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predic
             _numbers(result, order)
     blocks.caveat(
         "The head was trained to distinguish the next sentence of a text from a sentence of another text "
-        f"(Devlin et al. 2019); the topic alone may decide. The export is for A, then B. {CERTAINTY}"
+        f"(Devlin et al. 2019), so it may rely on the topic alone. The export is for A, then B. {CERTAINTY}"
     )
     attribution.part(traces[:1], results[0].question.task)
     return results[0]
@@ -283,22 +284,22 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
                 f"{result.specials_share:.4f}",
                 help="The contribution of pairs with a special token, [CLS] or [SEP], to the cosine.",
             )
-    st.caption(f"How a text becomes a vector in this checkpoint: {state.escape(str(result.recipe))}.")
+    st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
     if not result.adds_up:
         st.caption(
-            "The vector is not the mean of the tokens, so the cosine is not a sum over pairs of tokens."
+            "The vector is not the mean of the token vectors, so the cosine is not a sum over token pairs."
         )
         attribution.part(traces, result.question.task)
         return result.showing(show="cosine")
     heatmap(sentence_similarity_heatmap(result), key="contributions")
     st.markdown(
-        f"**Check:** all {result.contributions.size:,} cells add up to the cosine; difference "
-        f"{result.off:.1e}."
+        f"**Check:** the sum of all {result.contributions.size:,} cells equals the cosine (difference: "
+        f"{result.off:.1e})."
     )
     blocks.caveat(
-        "The vector of a text is the mean of its tokens, so the cosine is exactly a sum over pairs of them. "
-        "These are tokens after all layers, each of which depends on its whole text: a cell says where the "
-        "cosine comes from in the last layer, not which word caused it."
+        "The vector of a text is the mean of its token vectors, so the cosine is a sum over token pairs. "
+        "These are last-layer vectors, each of which depends on its whole text: a cell shows how much a "
+        "token pair contributes to the cosine, not which word caused it."
     )
     attribution.part(traces, result.question.task)
     return result

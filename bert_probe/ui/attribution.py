@@ -1,4 +1,4 @@
-"""The part of Answer about attribution: which tokens and heads the answer depends on, and a check of that."""
+"""The Attribution section of the Answer page: which words and heads an answer depends on."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ from bert_probe.views.answers import (
 from bert_probe.views.text import shorten
 
 MAX_TOKENS_AT_ONCE = 40
-"""Maximum number of tokens for which the work, of some two seconds, starts without a click."""
+"""Maximum number of tokens for which the job starts without a click; it takes about two seconds."""
 _PARTS = {"words": "Words", "heads": "Heads"}
 _REMOVALS = {"": "Default", "removed": "Deleted", "masked": "Masked"}
 _CAVEAT = (
-    "Rows are scaled to the same total, so that methods can be compared; one color supports the answer, the "
-    "other opposes it. Methods disagree, and none is the truth. The check measures what removing words does, "
-    "on this text only; a text with words removed is unlike the texts that the model was trained on."
+    "Each row is scaled to the same total, so that methods can be compared. One color marks words that "
+    "support the answer, the other words that oppose it. Methods disagree, and none is the ground truth. "
+    "Faithfulness is measured on this text only, and a text without some words is unlike the model's "
+    "training data."
 )
 
 
@@ -55,8 +56,8 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
     """Draw the attribution section.
 
     Args:
-        traces: the text, or two separate texts.
-        at: position of the token that the answer is for.
+        traces: trace of the text, or traces of two separate texts.
+        at: position of the token that the answer is for, if any.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.header("Attribution: what does the answer depend on?", anchor=False)
@@ -68,15 +69,15 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
         at = _choose_token(traces[0]) if task == TOKEN_CLASSIFICATION else at
         if inputs == "words":
             words = state.toggle(
-                "attribution_words", "Whole words", True, "Score words instead of their subword tokens."
+                "attribution_words", "Whole words", True, "Score whole words instead of subword tokens."
             )
             removal = state.segmented_control(
                 "removal",
                 "Remove words by",
                 _REMOVALS,
                 "",
-                "Deleted: the text becomes shorter. Masked: a mask takes the word's place. By default words "
-                "are masked if the answer is for a token.",
+                "Deleted: the word is removed from the text. Masked: the word is replaced by the mask token. "
+                "By default, words are masked if the answer is for a single token, and deleted otherwise.",
             )
     result: Result | None
     if inputs == "heads":
@@ -88,13 +89,13 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
             exported = (
                 result.showing(rows="words") if isinstance(result, AttributionFaithfulnessResult) else result
             )
-            export(exported, f"attribution-{inputs}-{task}", label="Export this part")
+            export(exported, f"attribution-{inputs}-{task}", label="Export attribution")
     if task == SENTENCE_SIMILARITY:
         _input_pairs(traces)
 
 
 def _choose_target(trace: Trace, task: str) -> str | None:
-    """Draw a choice of class, or of the rank of an answer; None for the most probable one."""
+    """Draw a selector for the class or answer to explain; return None for the most probable one."""
     if task == TEXT_CLASSIFICATION:
         labels = trace.checkpoint.outputs[task].labels
         options = {"": "Most probable class"} | {label: shorten(label) for label in labels}
@@ -107,8 +108,8 @@ def _choose_target(trace: Trace, task: str) -> str | None:
 
 
 def _choose_token(trace: Trace) -> int | None:
-    """Draw a choice of the token whose label is explained."""
-    options = {"": "The first label that is not O"}
+    """Draw a selector for the token whose label is explained; return None for the default."""
+    options = {"": "First token with a label other than O"}
     options |= {str(token.position): f"{token.position} {shorten(token.display)}" for token in trace.tokens}
     with st.container(width=260):
         position = state.selectbox("attribution_at", "Token", options, "")
@@ -118,7 +119,7 @@ def _choose_token(trace: Trace) -> int | None:
 def _answer(
     key: str, question: Any, traces: Sequence[Trace], label: str, unit: str, note: str, start: bool
 ) -> Any:
-    """Return the result of a question from a job; None while there is none, or after drawing its error."""
+    """Return the result of a question from a job; None if there is no result yet or an error was drawn."""
     try:
         return jobs.answer(key, question.of, *traces, label=label, unit=unit, note=note, start=start)
     except ProbeError as error:
@@ -133,9 +134,9 @@ def _tokens(
         "attribution faithfulness",
         question,
         traces,
-        "Run six attribution methods and check them",
+        "Run six attribution methods",
         "parts",
-        "Some hundred forward passes, batched. You can cancel at any time.",
+        "A few hundred forward passes, batched. You can cancel at any time.",
         start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
     )
     if result is None:
@@ -156,14 +157,14 @@ def _summary(result: AttributionFaithfulnessResult) -> str:
     low, high = np.percentile(random_drops, INTERVAL)
     index = int(np.nanargmax(np.where([unit.special for unit in best.units], np.nan, best.scores)))
     word, label = state.escape(shorten(best.units[index].display)), methods()[result.best].label
-    # With few words a random order is often the best possible one, except for the last digits.
+    # With few words, a random order often equals the best order up to rounding.
     is_better = drop > high and not np.isclose(drop, high)
     comparison = "more than in random order" if is_better else "not more than in random order"
-    doubt = "" if is_better else ": on this text none of the methods is better than chance"
+    doubt = "" if is_better else ". On this text no method is better than chance"
     effect = f"{drop:.3f} on average, {comparison} ({low:.3f} to {high:.3f})".replace("-", "−")
     return (
-        f"“{word}” has the largest score by {label}, the method that best predicts here the effect of "
-        f"deleting words: when its top words are removed, the number drops by {effect}{doubt}."
+        f"“{word}” has the largest score by {label}, the most faithful method on this text: removing the "
+        f"words with the highest scores lowers the output by {effect}{doubt}."
     )
 
 
@@ -171,11 +172,11 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("Faithfulness of the methods", anchor=False)
         st.space("stretch")
-        export(result, f"faithfulness-{result.question.task}", label="Export the check")
+        export(result, f"faithfulness-{result.question.task}", label="Export faithfulness")
     st.markdown(
-        ":gray[The words with the highest scores of a method, a tenth, a fifth and half of them, are "
-        "removed, and the model runs again: a larger drop of the number is better (comprehensiveness). Then "
-        "only these words are kept: a smaller drop is better (sufficiency; DeYoung et al. 2020).]"
+        ":gray[Comprehensiveness: the output drop when the 10%, 20% and 50% of words with the highest scores "
+        "are removed; larger is better. Sufficiency: the output drop when only these words are kept; smaller "
+        "is better (DeYoung et al. 2020).]"
     )
     table = result.table().iloc[:, :4]
     names = [*(methods()[name].label for name in result.explanations), "Random orders"]
@@ -206,7 +207,7 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
     if "attention" in result.explanations:
         attention, best = (result.effects[name][0] for name in ("attention", result.best))
         st.markdown(
-            f"**Attention as an explanation:** removing its top words lowers the number by {attention:.4f}; "
+            f"**Attention as an explanation:** removing its top words lowers the output by {attention:.4f}; "
             f"removing those of {methods()[result.best].label} by {best:.4f}, words in random order by "
             f"{result.random[:, 0].mean():.4f}."
         )
@@ -231,22 +232,22 @@ def _single_method(result: AttributionFaithfulnessResult) -> None:
 
 
 def _details(explanation: AttributionResult) -> str:
-    """Return what a method reports in addition to its scores."""
+    """Describe the special tokens, the baseline and the completeness error of a method."""
     details = explanation.said
     units = zip(explanation.units, explanation.scores, strict=True)
     specials = np.nansum([score for unit, score in units if unit.special])
-    parts = [f"Special tokens together: {specials:.4f}."] if specials else []
+    parts = [f"Sum over special tokens: {specials:.4f}."] if specials else []
     if "steps" in details:
         share = "" if details["gap_share"] is None else f", {details['gap_share']:.2%} of the difference"
         parts.append(
-            f"Baseline: every word replaced by {details['baseline']}, where the number is "
+            f"Baseline: every word replaced by {details['baseline']}, where the output is "
             f"{details['baseline_value']:.4f}; {details['steps']} steps; completeness error "
             f"{details['gap']:.1e}{share}."
         )
     if "biases" in details:
         parts.append(
-            f"The model's biases contribute {details['biases']:.4f}; scores and biases add up to the "
-            f"explained output, difference {details['off']:.1e}."
+            f"The model's biases contribute {details['biases']:.4f}. Scores and biases sum to the "
+            f"explained output (difference: {details['off']:.1e})."
         )
     return " ".join(parts)
 
@@ -280,15 +281,16 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
         label="Export importance",
     )
     blocks.caveat(
-        "The first heatmap is the effect of ablating each head. The second is an estimate from one backward "
-        f"pass (Michel et al. 2019). Their rank correlation is {result.agreement:.2f} here (Spearman). Heads "
-        "compensate for each other, so the effect of one head may show only when another is ablated too."
+        "The first heatmap shows the effect of ablating each head. The second is an estimate from one "
+        f"backward pass (Michel et al. 2019). Their rank correlation is {result.agreement:.2f} here "
+        "(Spearman). Heads compensate for each other, so the effect of one head may show only when another "
+        "is ablated too."
     )
     return result
 
 
 def _input_pairs(traces: Sequence[Trace]) -> None:
-    """Draw the similarity attributed to pairs of input words."""
+    """Draw the attribution of the similarity to pairs of input words."""
     st.subheader("Similarity attributed to pairs of input words", anchor=False)
     result: SimilarityAttributionResult | None = _answer(
         "similarity attribution",
@@ -296,17 +298,17 @@ def _input_pairs(traces: Sequence[Trace]) -> None:
         traces,
         "Attribute to input words",
         "steps",
-        "The pairs above are of last-layer vectors, each of which depends on its whole text. This attributes "
-        "the similarity to the input embeddings (integrated Jacobians, Moeller et al. 2023); it takes some "
-        "seconds for short sentences. You can cancel at any time.",
+        "The heatmap above compares last-layer vectors, each of which depends on its whole text. This "
+        "analysis attributes the similarity to the input embeddings (integrated Jacobians, Moeller et al. "
+        "2023). It takes a few seconds for short sentences. You can cancel at any time.",
         start=False,
     )
     if result is None:
         return
     heatmap(similarity_attribution_heatmap(result), key="similarity_attribution_picture")
     st.markdown(
-        f"**Check:** the cells add up to {result.contributions.sum():.4f}; the reference texts, which "
-        f"consist of {result.baseline} only, contribute {result.reference:.4f}, which belongs to no pair of "
-        f"words. The sum differs from the cosine {result.cosine:.4f} by {result.off:.1e}."
+        f"**Check:** the cells sum to {result.contributions.sum():.4f}. The reference texts, which consist "
+        f"of {result.baseline} only, contribute {result.reference:.4f}, which is not attributed to any pair "
+        f"of words. The total differs from the cosine {result.cosine:.4f} by {result.off:.1e}."
     )
     export(result, "similarity-attribution", label="Export pairs")

@@ -47,7 +47,7 @@ def heading(title: str, lead: str) -> None:
 
 
 def compact_heading(title: str, lead: str) -> DeltaGenerator:
-    """Draw a page's title with `lead` as its help text, and return the row, which takes widgets too."""
+    """Draw a page's title with `lead` as its help text; return the row, to which widgets can be added."""
     st.html(_COMPACT)
     row = st.container(horizontal=True, vertical_alignment="center", gap="small", key="compact_heading")
     row.title(title, anchor=False, help=lead, width="content")
@@ -58,19 +58,19 @@ def error_box(error: ProbeError, remedy: str = "") -> None:
     """Draw an error with a remedy in place of the result.
 
     Args:
-        remedy: what to change, on a page with its own input.
+        remedy: what the user can change, for an error about the page's own input.
     """
     if remedy:
-        title = "This cannot be read"
+        title = "This input cannot be read"
     elif isinstance(error, CheckpointError):
         title, remedy = "This model cannot be opened", "Choose another model under Model and length."
     elif isinstance(error, TextError):
         title, remedy = "This text cannot be read", "Change it under Your text, or choose an example there."
     else:
-        title, remedy = "This cannot be shown", "Your texts and settings are unchanged."
+        title, remedy = "This result cannot be shown", "Your texts and settings are unchanged."
     with st.container(border=True, key="refusal"):
         st.header(title, anchor=False)
-        # st.text does not interpret Markdown in the reader's own words.
+        # st.text does not interpret Markdown in the user's text.
         st.text(str(error))
         st.caption(remedy)
 
@@ -80,8 +80,8 @@ def truncation_notice(trace: Trace) -> None:
     dropped = trace.encoding.dropped
     if dropped:
         st.warning(
-            f"The last {dropped:,} tokens were cut off: this model reads at most "
-            f"{trace.encoding.max_tokens:,}. The results are about the part that is left.",
+            f"The text was truncated by {dropped:,} tokens, because this model reads at most "
+            f"{trace.encoding.max_tokens:,}. The results are for the truncated text.",
             icon=":material/content_cut:",
         )
 
@@ -94,8 +94,12 @@ def unique_names(tokens: Sequence[Token | Unit]) -> list[str]:
 def token_strip(
     trace: Trace, key: str, label: str, selected: int | None = None, row: bool = False
 ) -> int | None:
-    """Draw the tokens as pills; with ``selected`` the reader can choose one, ``row`` keeps them in one
-    row."""
+    """Draw the tokens as pills and return the position of the selected one, if any.
+
+    Args:
+        selected: position that is initially selected; None if tokens cannot be selected.
+        row: keep all tokens in one row that scrolls.
+    """
     tokens = trace.tokens
     pieces = [
         StripToken(
@@ -119,29 +123,29 @@ def _detail(token: Token) -> str:
 
 
 def not_run(submitted: Mapping[str, str], width: Literal["stretch", "content"] = "stretch") -> None:
-    """Draw the mark "Not run yet", which the browser shows while a field differs from what was last run.
+    """Draw the mark "Not run yet", which the browser shows while a field differs from its submitted value.
 
-    The server does not know what is typed into a form before it is submitted, so `server/static/index.js`
-    compares the fields.
+    The server receives the values of a form only when it is submitted, so `server/static/index.js` compares
+    the fields.
 
     Args:
-        submitted: by widget key, the value that the page shows: a text, the label of the selected option, or
-            "on" or "off".
+        submitted: widget key → submitted value: a text, the label of the selected option, "on" or "off".
     """
-    # The browser has one kind of line break in text fields.
+    # Browsers normalize line breaks in text fields to \n.
     values = {key: re.sub("\r\n?", "\n", value) for key, value in submitted.items()}
-    # In ASCII and without angle brackets: the sanitizer of st.html removes attributes that contain some tags.
+    # ASCII without angle brackets, because the sanitizer of st.html removes attributes that contain some
+    # tags.
     text = json.dumps(values).replace("<", r"\u003c").replace(">", r"\u003e")
     st.html(f'<p class="not-run" role="status" data-submitted="{html.escape(text)}"></p>', width=width)
 
 
 def not_run_on_page() -> None:
-    """Draw the mark of `not_run` above the content of the page."""
+    """Draw the mark "Not run yet" above the content of the page."""
     st.html('<p class="not-run not-run-page" role="status"></p>')
 
 
 def caveat(text: str) -> None:
-    """Draw a caption that says what a result does not mean."""
+    """Draw a caption about the limits of a result."""
     st.caption(text)
 
 
@@ -154,7 +158,7 @@ def table(
     column_config: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Draw a table that is as high as its rows, up to a limit above which it scrolls.
+    """Draw a table that is as high as its rows; it scrolls above a maximum height.
 
     Args:
         frame: data frame or styled data frame; missing values are drawn as a dash.
@@ -163,7 +167,7 @@ def table(
         options: see `st.dataframe`, for example ``key`` and ``on_select``.
 
     Returns:
-        What `st.dataframe` returns: the selection if ``on_select`` is set.
+        The value of `st.dataframe`: the selection if ``on_select`` is set.
     """
     rows = len(frame.index)
     return st.dataframe(
@@ -186,20 +190,20 @@ def chart(figure: Any, alt: str, **options: Any) -> Any:
 
 
 def is_dark() -> bool:
-    """Return whether the reader's theme is dark."""
+    """Return whether the user's theme is dark."""
     return st.context.theme.type == "dark"
 
 
 COLOURS = ("violet", "orange", "green", "blue", "red", "yellow")
-"""Colors of spans with different names; they repeat, as each span also bears its name."""
+"""Colors of spans with different names. They repeat, because each span also shows its name."""
 
 _MAX_PLAIN = 400
-"""Maximum length of text between two spans; from longer text the middle is cut out."""
+"""Maximum number of characters between two spans; the middle of longer text is omitted."""
 
 
 @dataclass(frozen=True)
 class HighlightSpan:
-    """A span of characters with a name that is drawn next to it and a color from `COLORINGS`."""
+    """A span of characters, the name that is drawn next to it, and its color from `COLOURS`."""
 
     start: int
     end: int
@@ -248,6 +252,6 @@ def _plain_text(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape text for Markdown, with a space at each end that has whitespace."""
+    """Escape text for Markdown; leading and trailing whitespace becomes a single space each."""
     before, after = (" " if end.isspace() else "" for end in (text[:1], text[-1:]))
     return f"{before}{escape(text, len(text))}{after}" if text.strip() else before

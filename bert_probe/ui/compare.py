@@ -1,4 +1,4 @@
-"""The page Compare: two sentences that differ in a few words, and what changes in the part they share."""
+"""The Compare page: how attention and vectors change between two sentences that differ in a few words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from bert_probe.views.strip import Mark, StripToken
 from bert_probe.views.text import shorten
 
 MAX_TOKENS_AT_ONCE = 32
-"""Maximum number of tokens for which patching starts without a click; it takes well below a second."""
+"""Maximum number of tokens for which patching starts without a click; it takes less than a second."""
 _PATCHES = {"tokens": "A token's vector", "heads": "A head's output"}
 
 
@@ -76,7 +76,7 @@ def render() -> None:
 
 
 def _comparison(pair: MinimalPairResult, a: Trace, b: Trace, corner: Any) -> None:
-    """Draw the comparison; its export menu goes into `corner`."""
+    """Draw the comparison, with the export menu in `corner`."""
     index = _choose_word(pair, f"{digest(a.tokens)} {digest(b.tokens)}")
     _finding(pair, index)
     st.header("Which heads changed?", anchor=False)
@@ -110,8 +110,8 @@ def _explain_second_sentence() -> None:
     with st.container(border=True, key="no_second"):
         st.header("A second sentence is needed", anchor=False)
         st.markdown(
-            "Write sentence B under Your text: the same as A except for a word or two. Then press Run. Or "
-            "start with an example in which one word decides what “it” refers to."
+            "Under Your text, write a sentence B that differs from A in a word or two, and press Run. Or "
+            "start with an example in which one word determines what “it” refers to."
         )
         example = EXAMPLES[0]
         request = replace(workbench.request(), a=example.a, b=example.b, relation=example.relation)
@@ -126,11 +126,11 @@ def _explain_pair() -> None:
             "To compare them, choose “Separate text” under sentence B."
         )
         request = replace(workbench.request(), relation="compare")
-        st.button("Read them separately", type="primary", on_click=workbench.submit, args=(request,))
+        st.button("Use separate texts", type="primary", on_click=workbench.submit, args=(request,))
 
 
 def _strip_tokens(side: Alignment, segment: int, selected: int | None = None) -> list[StripToken]:
-    """Return one of the texts as pills; tokens without a counterpart in the other text are marked."""
+    """Return the tokens of one text; tokens without a counterpart in the other text are marked."""
     counterparts, other = dict(side.pairs), "BA"[segment]
     tokens = []
     for index, unit in enumerate(side.units_a):
@@ -149,16 +149,16 @@ def _strip_tokens(side: Alignment, segment: int, selected: int | None = None) ->
 
 
 def _unaligned(side: Alignment) -> str:
-    """Return the first units of A without a counterpart."""
+    """Return the names of the first tokens or words of A without a counterpart in B."""
     names = [state.escape(shorten(side.units_a[index].display)) for index in side.changed_a]
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
 
 
 def _choose_word(pair: MinimalPairResult, text: str) -> int:
-    """Draw both texts; return the index of the selected aligned word, by default of the most changed one.
+    """Draw both texts; return the index of the selected aligned word (default: the most changed one).
 
     Args:
-        text: identifies the two texts; the selection is kept when tokens are merged into words.
+        text: key of the two texts. The selection is kept when tokens are merged into words.
     """
     side, unit = pair.alignment, "words" if pair.question.words else "tokens"
     positions = [unit.position for unit in side.units_a]
@@ -189,7 +189,7 @@ def _choose_word(pair: MinimalPairResult, text: str) -> int:
 
 
 def _finding(pair: MinimalPairResult, index: int) -> None:
-    """Draw the summary, with a button that selects the head it mentions."""
+    """Draw the summary and a button that selects the head in it."""
     with st.container(key="finding"):
         st.markdown(state.escape(pair.finding(index), 1000))
     if pair.same_input:
@@ -204,7 +204,7 @@ def _select_head(layer: int, head: int) -> None:
 
 
 def _heads(pair: MinimalPairResult) -> None:
-    """Draw the change of every head as a heatmap, in which a click selects a head, and as a ranking."""
+    """Draw the change of each head as a heatmap and as a table; a click on a cell selects a head."""
     measure = pair.question.by
     with st.container(key="judged_heads"):
         left, right = st.columns([1, 1], gap="large")
@@ -269,7 +269,7 @@ def _vectors(pair: MinimalPairResult) -> None:
         )
     blocks.caveat(
         "0: the same direction in both sentences. Layer 0 is the output of the embeddings, before any "
-        "attention: a change there means another position, or other subword tokens. "
+        "attention: a change there means that the position or the subword tokens differ. "
         + ("A word's vector is the mean of its tokens' vectors. " if pair.question.words else "")
         + "The spread of vectors differs between layers, so compare tokens within a layer, not layers with "
         "each other (Ethayarajh 2019)."
@@ -280,7 +280,7 @@ def _vectors(pair: MinimalPairResult) -> None:
 
 
 def _patching(a: Trace, b: Trace) -> None:
-    """Draw activation patching: parts of A's forward pass are put into B's."""
+    """Draw activation patching: activations of A's forward pass replace those of B's, one at a time."""
     st.header("Activation patching", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         patch = state.segmented_control("patch", "Copy from A's forward pass into B's", _PATCHES, "tokens")
@@ -292,9 +292,9 @@ def _patching(a: Trace, b: Trace) -> None:
             ActivationPatching(patch).of,
             a,
             b,
-            label="Patch each part into B, one at a time",
-            unit="parts",
-            note="One forward pass per part, batched. You can cancel at any time.",
+            label="Run activation patching",
+            unit="patches",
+            note="One forward pass per patch, batched. You can cancel at any time.",
             start=max(len(a.tokens), len(b.tokens)) <= MAX_TOKENS_AT_ONCE,
         )
     except ProbeError as error:
@@ -303,20 +303,20 @@ def _patching(a: Trace, b: Trace) -> None:
     if result is None:
         return
     with corner:
-        export(result, f"patching-{patch}", label="Export this part")
+        export(result, f"patching-{patch}", label="Export patching")
     st.markdown(_patching_summary(result))
     heatmap(patching_heatmap(result), key="patching_picture")
     blocks.caveat(
         "0: the answer for B does not change; 1: it becomes the answer for A; below 0: it moves away from "
         "A's. The answer is the most probable one of the model's output head for A; without an output head, "
         "the cosine of the sentence vector with A's. Unlike attention this is a causal effect, measured by "
-        "running the model with one part replaced (Vig et al. 2020, Meng et al. 2022). Parts interact, so "
-        "their shares need not add up, and the effect holds for this pair of sentences only."
+        "running the model with one activation replaced (Vig et al. 2020, Meng et al. 2022). Activations "
+        "interact, so shares need not sum to 100%, and effects hold for this pair of sentences only."
     )
 
 
 def _patching_summary(result: ActivationPatchingResult) -> str:
-    """Return the part with the largest effect, and the effect of all tokens together."""
+    """Return a summary: the patch with the largest effect, and the effect of patching all tokens together."""
     layer, index = np.unravel_index(int(result.recovered.argmax()), result.recovered.shape)
     share = result.recovered[layer, index]
     is_tokens = result.question.what == "tokens"
@@ -330,7 +330,7 @@ def _patching_summary(result: ActivationPatchingResult) -> str:
         else f"The cosine of the two sentences is {result.nothing:.4f}"
     )
     sentences = [
-        f"{answer}. {part} alone recovers **{share:.0%}** of the difference, more than any other part."
+        f"{answer}. {part} alone recovers **{share:.0%}** of the difference, more than any other patch."
     ]
     if is_tokens:
         together = result.recovered_together

@@ -1,7 +1,7 @@
-"""Models that a link, a view file or a store names are opened only after the reader has agreed.
+"""Consent of the user before a model that a link, a view file or a store names is opened.
 
 Anyone can write a link. Opening the model that it names reads a folder of this machine or contacts the hub.
-No question is asked for the built-in model, an open model, and a model that this session agreed to.
+The app does not ask for the built-in model, an open model, or a model that the user already agreed to.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from bert_probe.runtime import shared_cache, terminal
 from bert_probe.ui import state
 
 Model = tuple[str, str]
-"""Name and revision of a model; "" is the built-in model, and the newest revision."""
+"""Name and revision of a model; "" means the built-in model and the newest revision."""
 
-_AGREED: Final = "models agreed to"
-"""Session key of the models that the reader chose or agreed to."""
+_AGREED: Final = "approved models"
+"""Session key of the models that the user chose or agreed to."""
 _MAX_NAME: Final = 4_096
 """Maximum length of a displayed name; paths and hub ids are shorter."""
 
 
 def is_agreed(model: str, revision: str = "") -> bool:
-    """Return whether a model can be opened without asking the reader."""
+    """Return whether a model can be opened without asking the user."""
     return (
         model.strip() in ("", BUILT_IN)
         or shared_cache.is_in_memory(model)
@@ -35,14 +35,14 @@ def is_agreed(model: str, revision: str = "") -> bool:
 
 
 def agree(models: Iterable[Model]) -> None:
-    """Remember for the rest of the session that the reader chose these models."""
+    """Remember for the rest of the session that the user agreed to these models."""
     _agreed().update(models)
 
 
 def choose(new: Model, before: Model) -> None:
-    """Remember that the reader replaced a model in a form.
+    """Remember that the user replaced a model in a form.
 
-    Changing only the revision of a model that came from a link does not mean agreeing to the model.
+    Changing only the revision of a model from a link is not consent to open the model.
     """
     if new[0] != before[0] or (new != before and is_agreed(*before)):
         agree([new])
@@ -56,12 +56,12 @@ def ask(
     on_open: Callable[[], None] | None = None,
     cancel: tuple[str, Callable[[], None]] | None = None,
 ) -> None:
-    """Draw a question: the names of models and a button that opens them.
+    """Ask the user whether to open models: draw their names and a button that opens them.
 
     Args:
         key: prefix of the widget keys.
-        about: Markdown text about where the names come from.
-        on_open: called when the reader has agreed.
+        about: Markdown text that explains where the names come from.
+        on_open: called when the user has agreed.
         cancel: label and callback of a second button.
     """
     names = list(models)
@@ -77,11 +77,11 @@ def ask(
         if about:
             st.caption(about)
         st.caption(
-            "A folder is read from this machine; any other name is looked up on the Hugging Face hub and "
-            "downloaded. Nothing has been opened yet."
+            "A folder is read from this machine. Any other name is looked up on the Hugging Face Hub, and "
+            "the model is downloaded. Nothing has been opened yet."
         )
         with st.container(horizontal=True):
-            st.button("Open it", type="primary", on_click=on_click, key=f"{key}_agree")
+            st.button("Open", type="primary", on_click=on_click, key=f"{key}_agree")
             if cancel is not None:
                 st.button(cancel[0], on_click=cancel[1], key=f"{key}_leave")
 

@@ -1,6 +1,6 @@
-"""The page Context: a word in several sentences, and how similar its vectors are at every layer.
+"""The Context page: the similarity of a word's vectors in several sentences, at every layer.
 
-The sentences and their selected words are kept in the session and in the URL.
+The sentences and their selected words are stored in the session and in the URL.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class ContextRow:
     """A sentence and its selected word.
 
     Attributes:
-        key: unique, also among rows with the same text.
-        word: in the form that `find_word` accepts; "" if none is selected.
+        key: unique widget key, also among rows with the same text.
+        word: selected word in the form that `find_word` accepts; "" if none is selected.
     """
 
     key: str
@@ -79,7 +79,7 @@ def render() -> None:
 
 
 def current_rows() -> tuple[ContextRow, ...]:
-    """Return the sentences of the session, else of the URL, else the example."""
+    """Return the sentences from the session, from the URL, or from the example, in this order."""
     if _ROWS not in st.session_state:
         texts = lines(url_texts.recall("context") or "")[:MAX_SENTENCES]
         words = (url_texts.recall("context_words") or "").split("\n")
@@ -93,7 +93,7 @@ def current_rows() -> tuple[ContextRow, ...]:
 
 
 def use_example() -> None:
-    """Replace the sentences by the example."""
+    """Replace the sentences with the example."""
     _store([_row(text, word) for text, word in CONTEXT])
 
 
@@ -102,7 +102,7 @@ def _clear() -> None:
 
 
 def _add() -> None:
-    """Add the lines of the draft; lines beyond the maximum stay in the draft."""
+    """Add the lines of the draft as sentences; lines that exceed the maximum stay in the draft."""
     texts = lines(st.session_state[_DRAFT])
     room = MAX_SENTENCES - len(current_rows())
     _store([*current_rows(), *(_row(text) for text in texts[:room])])
@@ -119,7 +119,7 @@ def _select_word(selected: ContextRow, word: str) -> None:
 
 
 def _selected_unit(trace: Trace, row: ContextRow) -> Unit | None:
-    """Return the row's word; if none is selected, a word that is selected in another row."""
+    """Return the selected word of a row; if there is none, a word that is selected in another row."""
     words = [row.word] if row.word else dict.fromkeys(row.word for row in current_rows() if row.word)
     for word in words:
         try:
@@ -142,7 +142,7 @@ def _store(rows: Sequence[ContextRow]) -> None:
 
 
 def _trace(checkpoint: Checkpoint, row: ContextRow) -> Trace | None:
-    """Return the trace of a sentence; if it cannot be read, draw the error in its place."""
+    """Return the trace of a sentence, or draw an error and return None."""
     try:
         return shared_cache.traces(checkpoint, [(row.text, None)], workbench.request().truncate)[0]
     except ProbeError as error:
@@ -178,7 +178,7 @@ def _detail(trace: Trace, unit: Unit) -> str:
 
 
 def _sentences(checkpoint: Checkpoint) -> list[tuple[Trace, Unit]]:
-    """Draw the sentences with clickable words; return those in which a word is selected."""
+    """Draw the sentences with clickable words; return the trace and word of those with a selected word."""
     selected: list[tuple[Trace, Unit]] = []
     for number, row in enumerate(current_rows(), start=1):
         label, words, remove = st.columns([1, 24, 3], vertical_alignment="center")
@@ -202,8 +202,7 @@ def _sentences(checkpoint: Checkpoint) -> list[tuple[Trace, Unit]]:
 
 
 def _add_sentences() -> None:
-    """Draw the field for new sentences. Not a form, which would lose the draft when another page is
-    opened."""
+    """Draw the field for new sentences. A form would lose the draft when the user opens another page."""
     st.text_area(
         "Add sentences, one per line",
         key=_DRAFT,
@@ -216,14 +215,14 @@ def _add_sentences() -> None:
         st.button("Example", on_click=use_example)
         st.button("Clear all", on_click=_clear)
     if len(current_rows()) == MAX_SENTENCES:
-        st.caption(f"{MAX_SENTENCES} sentences, the maximum of this page. For more use Python.")
+        st.caption(f"This page accepts at most {MAX_SENTENCES} sentences. For more, use Python.")
 
 
 # ---------------------------------------------------------------- results
 
 
 def _choose_pairs(result: WordInContextResult) -> list[int]:
-    """Draw a choice of curves: all pairs, unless there are too many, or the pairs with one occurrence."""
+    """Draw a selector for the pairs that are drawn as curves; return their indices."""
     options = [str(number) for number in range(1, len(result.units) + 1)]
     if len(result.pairs) <= _MAX_CURVES:
         options.insert(0, "all")
@@ -241,14 +240,14 @@ def _choose_pairs(result: WordInContextResult) -> list[int]:
 
 
 def _results(result: WordInContextResult) -> None:
-    """Draw curves, matrix and table."""
+    """Draw the similarities as curves, as a heatmap and as a table."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=200):
             layer = state.select_layer(
                 "vector_layer",
                 0,
                 result.layers,
-                "0 is the output of the embeddings, before any attention. The matrix is of this layer.",
+                "0 is the output of the embeddings, before any attention. The heatmap is for this layer.",
             )
         scale = state.segmented_control("context_scale", "Scale", _SCALES, "raw")
         with st.container(width=150):
@@ -259,7 +258,7 @@ def _results(result: WordInContextResult) -> None:
             result,
             "context",
             [
-                ("Matrix, CSV", "context-matrix.csv", partial(table_bytes, matrix, "csv")),
+                ("Similarity matrix, CSV", "context-matrix.csv", partial(table_bytes, matrix, "csv")),
                 ("Baseline, CSV", "baseline.csv", partial(table_bytes, result.baseline, "csv")),
             ],
         )

@@ -1,4 +1,4 @@
-"""The draft of a report: views that the reader added, in the session and under a name in the URL."""
+"""The draft of a report: the views that the user added, stored in the session and named in the URL."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from bert_probe.reports.view_files import ViewFile
 from bert_probe.ui import state, url_texts
 
 MAX_BYTES: Final = 4_000_000
-"""Maximum size of all views together, which contain texts but no numbers."""
+"""Maximum size of a draft in bytes; its views contain texts but no results."""
 
-_MESSAGE: Final = "tray_said"
+_MESSAGE: Final = "draft message"
 """Session key of a message to show."""
 _KEY: Final = "tray"
 """Session key, and URL parameter."""
 
 
 def current() -> Draft:
-    """Return the draft of the session, else that of the URL."""
+    """Return the draft from the session or, if there is none, from the URL."""
     if _KEY not in st.session_state:
         text = url_texts.recall(_KEY)
         try:
@@ -41,12 +41,12 @@ def is_missing() -> bool:
 
 
 def set_message(sentence: str) -> None:
-    """Set a message for the next `show_message`: callbacks cannot draw."""
+    """Set the message that `show_message` shows next; callbacks cannot draw it themselves."""
     st.session_state[_MESSAGE] = sentence
 
 
 def show_message() -> None:
-    """Show the message of a callback, once."""
+    """Show the message of the last callback, once."""
     sentence = st.session_state.pop(_MESSAGE, None)
     if sentence is not None:
         st.toast(state.escape(sentence, 400))
@@ -81,10 +81,10 @@ def replace_draft(draft: Draft) -> None:
 
 
 def publish() -> None:
-    """Store the draft and write its name to the URL, also after going back."""
+    """Store the draft and write its name to the URL, also after the user navigated back."""
     draft = st.session_state.get(_KEY)
     if draft is not None:
-        # By name even if it is short: a link shows a view, not the reader's draft.
+        # Even a short draft is stored under a name, because a link should share a view and not the draft.
         text = None if draft == Draft() else draft.to_bytes().decode()
         url_texts.remember(_KEY, text, named=True)
 

@@ -1,5 +1,4 @@
-"""The page Embeddings: how an input embedding is computed, the token vectors of each layer, and the
-pooler."""
+"""The Embeddings page: the input embedding of a token, the token vectors of each layer, and the pooler."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from bert_probe.views.scale import Scale
 _PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "[CLS] and pooler"}
 
 Export = tuple[Result, str]
-"""The result of a part and the name of its files."""
+"""The result of a section and the name of its exported files."""
 
 
 def render() -> None:
@@ -43,7 +42,7 @@ def render() -> None:
 
 
 def _check(difference: float, comparison: str) -> None:
-    """Draw the largest difference from the model's own numbers."""
+    """Draw the largest difference from the model's own output."""
     verdict = "exactly equal" if difference == 0 else f"largest difference {difference:.1e}"
     st.markdown(f"**Check:** {comparison}: {verdict}.")
 
@@ -79,7 +78,7 @@ def _input_embedding(trace: Trace) -> Export:
             "embedding-norm",
             f"Input vector of token {position} after LayerNorm",
         )
-    _check(embedding.difference, f"all {len(trace.tokens)} tokens against the model's embedding module")
+    _check(embedding.difference, f"all {len(trace.tokens)} tokens compared with the model's embedding module")
     for sentence in embedding.absent:
         st.caption(state.escape(sentence))
     result = embedding.showing(token=position)
@@ -114,7 +113,7 @@ def _token_vectors(trace: Trace) -> Export:
 
 
 def _pooler(trace: Trace) -> Export:
-    """Draw the [CLS] vector and the pooler, computed again."""
+    """Draw the [CLS] vector and the recomputed pooler output."""
     if trace.cls is None:
         raise UnavailableError("This model's input does not begin with a [CLS] token.")
     result: Result
@@ -138,9 +137,9 @@ def _pooler(trace: Trace) -> Export:
             ["tanh(W · CLS + b)", "the model's pooler"],
             Scale.around_zero(pooler.model_output),
             "pooler",
-            "The pooler's output, computed again and by the model",
+            "The pooler's output, recomputed and by the model",
         )
-        _check(pooler.difference, "tanh(W · CLS + b) against the model's pooler output")
+        _check(pooler.difference, "tanh(W · CLS + b) compared with the model's pooler output")
         result = pooler
     numbers(result.frame())
     blocks.caveat(

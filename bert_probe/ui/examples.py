@@ -13,7 +13,7 @@ Relation = Literal["compare", "pair"]
 
 @dataclass(frozen=True)
 class Example:
-    """One example text, or two.
+    """An example with one or two texts.
 
     Attributes:
         a, b: the texts; ``b`` may be empty.
@@ -63,7 +63,7 @@ CONTEXT: tuple[tuple[str, str], ...] = (
     ("The snake swallowed its prey whole", "snake"),
     ("She learned programming at school", "programming"),
 )
-"""Sentences with a word each: Python the language, Python the snake, snake, programming."""
+"""Sentences and the word that is selected in each: Python (language), Python (snake), snake, programming."""
 
 SENTENCES = (
     "Global warming is happening",
@@ -77,7 +77,7 @@ SENTENCES = (
     "People say I am a bookworm, in fact, I do not want to waste my time on TV",
     "AI has transformed the way the world works",
 )
-"""Ten sentences on five subjects."""
+"""Ten sentences on five topics."""
 
 
 def report_draft() -> Draft:

@@ -1,4 +1,4 @@
-"""The export menu: the result as files, and the code that computes it again."""
+"""The export menu: the result as files, and the code that reproduces it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from bert_probe.ui import view_files
 from bert_probe.views import pictures
 
 ExtraDownload = tuple[str, str, Callable[[bool], bytes]]
-"""A further download: label, file name, and a function that returns the bytes when it is clicked. Its
-argument says whether text in CSV is escaped so that a spreadsheet does not run it as a formula."""
+"""An additional download: label, file name, and a function that returns the bytes when the user clicks.
+Its argument is whether to escape CSV text so that a spreadsheet does not run it as a formula."""
 
 _MIME = {
     "csv": "text/csv",
@@ -34,7 +34,7 @@ _MIME = {
 }
 
 _MAX_CODE = 5_000
-"""Maximum length of code that is printed on the page; longer code is offered as a file."""
+"""Maximum number of characters of code on the page; longer code is offered as a download."""
 
 
 def export(
@@ -47,19 +47,20 @@ def export(
     display: Mapping[str, str] | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Draw a menu with the table of a result in every format, and the code that computes it again.
+    """Draw a menu with the table of a result in every format and the code that reproduces the result.
 
     Args:
-        name: of the files, without their extension.
-        caption: one sentence about the contents of the files.
-        ready: returns whether the downloads in ``more`` are ready; it may draw a button that computes them.
-        label: of the menu; must be unique on a page.
-        display: how attention is displayed, if not by the result's own view; see `ViewFile`.
+        name: name of the files, without extension.
+        caption: a sentence that describes the contents of the files.
+        more: additional downloads.
+        ready: returns whether the downloads in ``more`` are ready; may draw a button that computes them.
+        label: label of the menu; must be unique on a page.
+        display: display options of an attention view, if it is not the result's default view; see `ViewFile`.
         data: sentences or files that the result does not contain; see `ViewFile.of`.
     """
     with st.popover(label, icon=":material/download:"):
         st.caption(caption)
-        # Two menus of a page may be for the same type of result, but their labels differ.
+        # Two menus of a page may export the same type of result, but their labels differ.
         kind = type(result.question).__name__
         csv_safe = st.checkbox(
             "CSV for spreadsheets", key=f"csv_safe_{kind}" + ("" if label == "Export" else f" {label}")
@@ -79,14 +80,14 @@ def export(
             _download(extra_label, file_name, partial(make, csv_safe))
         view_files.menu(result, name, display or {}, data)
         python, shell = result.snippets(csv_safe)
-        _code("The same in Python", python, "python", f"{name}.py")
-        _code("The same on the command line", shell, "bash", f"{name}.sh")
+        _code("Python code", python, "python", f"{name}.py")
+        _code("Command line", shell, "bash", f"{name}.sh")
         http = snippets.http(result.question, result.inputs, _origin())
-        _code("The same over HTTP", http, "bash", f"{name}-http.sh")
+        _code("HTTP request", http, "bash", f"{name}-http.sh")
 
 
 def _origin() -> str:
-    """Return scheme and host of this app as the reader's browser sees them."""
+    """Return the scheme and host under which the user's browser opened this app."""
     url = urlsplit(st.context.url or "")
     return f"{url.scheme}://{url.netloc}" if url.netloc else snippets.DEFAULT_URL
 
@@ -102,7 +103,7 @@ def table_zip(result: Result, name: str, csv_safe: bool) -> bytes:
 
 
 def _code(label: str, code: str, language: str, file_name: str) -> None:
-    """Print code, or offer it as a download if it is long."""
+    """Draw code on the page, or a download button if the code is long."""
     if len(code) > _MAX_CODE:
         _download(f"{label}, {len(code):,} characters", file_name, lambda: f"{code}\n".encode())
         return
@@ -111,7 +112,7 @@ def _code(label: str, code: str, language: str, file_name: str) -> None:
 
 
 def _download(label: str, file_name: str, make: Callable[[], bytes]) -> None:
-    # The bytes are computed on a click, so an open page costs nothing.
+    # The bytes are computed when the user clicks.
     st.download_button(
         label,
         make,

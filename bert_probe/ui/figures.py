@@ -1,4 +1,4 @@
-"""Plotly figures that pages share. Independent of Streamlit."""
+"""Plotly figures that several pages use. This module does not depend on Streamlit."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bert_probe.views.scale import Scale
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 
 MAP_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["autoScale2d"]}
-"""For figures in which points can be selected."""
+"""Plotly configuration of figures in which points can be selected."""
 
 MAX_NUMBERED = 40
-"""Maximum number of points that are numbered without overlap."""
+"""Maximum number of points that get numbers; more numbers would overlap."""
 
 ACCENT, SECOND, GRAY = "#635BE4", "#C2601A", "#8A8797"
-"""Readable in both themes."""
+"""Colors that are readable in both themes."""
 
 
 _LEGENDS: Final = {
@@ -47,8 +47,8 @@ def apply_layout(
     Args:
         height: in pixels.
         right: margin on the right, in pixels, for labels at the ends of bars.
-        legend: its position; None for no legend.
-        options: more properties of Plotly's ``layout``, which take precedence.
+        legend: position of the legend; None for no legend.
+        options: other properties of Plotly's ``layout``, which take precedence.
     """
     layout = {
         "height": height,
@@ -66,14 +66,16 @@ def ink(dark: bool) -> str:
 
 
 def largest_columns(values: Array, count: int, required: set[int]) -> list[int]:
-    """Return at most ``count`` columns in order: the ``required`` ones, then those with the largest
-    values."""
+    """Return the sorted indices of the ``required`` columns and those with the largest values.
+
+    The number of columns is at most ``count``, unless more are required.
+    """
     by_size = np.argsort(-values.max(axis=0), kind="stable").tolist()
     return sorted(list(dict.fromkeys([*sorted(required), *by_size]))[: max(count, len(required))])
 
 
 def token_bars(tokens: list[str], values: Array, name: str) -> Any:
-    """Return bars from 0, one per token in text order."""
+    """Return a bar chart with one bar per token, in text order."""
     positions = list(range(len(tokens)))
     labels = [as_text(token) for token in tokens]
     figure = go.Figure(
@@ -85,7 +87,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
             hovertemplate=f"%{{customdata}} (%{{x}}): %{{y:.4f}}<extra>{name}</extra>",
         )
     )
-    # So many labels fit even on a narrow page; the hover text names every token.
+    # 24 labels fit even on a narrow page. The hover text names every token.
     step = math.ceil(len(tokens) / 24)
     apply_layout(
         figure,
@@ -104,7 +106,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
 
 
 def signed_bars(tokens: list[str], values: Array, name: str) -> Any:
-    """Return `token_bars` for values of either sign; NaN is a gap."""
+    """Return `token_bars` for values of either sign, with a gap for NaN."""
     figure = token_bars(tokens, np.nan_to_num(values), name)
     ends = [float(np.nanmin(values, initial=0.0)), float(np.nanmax(values, initial=0.0))]
     room = 0.05 * (ends[1] - ends[0] or 1.0)
@@ -116,11 +118,11 @@ def signed_bars(tokens: list[str], values: Array, name: str) -> Any:
 def class_bars(
     names: Sequence[str], values: Array, logits: Array, name: str, maximum: float | None = 1.0
 ) -> Any:
-    """Return horizontal bars, the first at the top.
+    """Return a horizontal bar chart, with the first bar at the top.
 
     Args:
-        logits: shown in the hover text.
-        maximum: end of the axis; None for values of any size and sign.
+        logits: logits, which the hover text shows.
+        maximum: end of the value axis; None to fit the axis to the values.
     """
     labels = [as_text(name) for name in names]
     figure = go.Figure(
@@ -148,7 +150,7 @@ def class_bars(
 
 
 def named_rows(names: Sequence[str]) -> dict[str, Any]:
-    """Return a y axis for rows 0, 1, … with a name each, the first at the top."""
+    """Return a y axis that shows a name for each row 0, 1, …, with the first row at the top."""
     return {
         "tickvals": list(range(len(names))),
         "ticktext": [as_text(name) for name in names],
@@ -158,12 +160,12 @@ def named_rows(names: Sequence[str]) -> dict[str, Any]:
 
 
 def as_text(text: str) -> str:
-    """Escape text for a Plotly label, which interprets some HTML and templates."""
+    """Escape text for a Plotly label, because labels interpret some HTML and templates."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
 
 
 def sentence_map(plane: SentenceMapResult) -> Any:
-    """Return sentences as points, numbered if there are few, with the text on hover."""
+    """Return a scatter plot of sentences, numbered if there are few, with the text on hover."""
     sentences, layout = plane.sentences, plane.layout
     few = len(sentences) <= MAX_NUMBERED
     figure = go.Figure()

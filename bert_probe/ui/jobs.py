@@ -1,7 +1,7 @@
-"""Long-running work behind a page: a button that starts it, progress with a Cancel button, then the result.
+"""Jobs: long-running work with a start button, progress, and a Cancel button, which returns a result.
 
-A job belongs to one session and one cause: it ends when its inputs change or the session's browser
-disconnects.
+A job belongs to one session and has one cause, its inputs. It is cancelled when its inputs change or the
+session's browser disconnects.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from bert_probe.ui import state
 T = TypeVar("T")
 
 MAX_JOBS = 8
-"""Maximum number of jobs of a session, running or done; the least recently used one is dropped first."""
+"""Maximum number of jobs of a session, running or done. The least recently used job is dropped first."""
 PATIENCE = 0.3
-"""Seconds between checks of a running job. A job that is done within the first interval shows no progress."""
+"""Seconds between checks of a running job. A job that ends within the first interval shows no progress."""
 
 _JOBS = "jobs"
 _PERMANENT = (SelectionError, TextError, UnavailableError)
-"""Errors that occur again when the same work is repeated."""
+"""Errors that would occur again if the same work were repeated."""
 
 
 def run(
@@ -47,23 +47,23 @@ def run(
     patience: float | None = None,
     **limits: Any,
 ) -> T | None:
-    """Return the result of ``work`` for this ``cause``, or None while there is none.
+    """Return the result of ``work`` for this ``cause``, or None if there is no result yet.
 
-    Before the start, a button with ``label`` and ``note`` is drawn; while the work runs, its progress and a
-    Cancel button. The page runs again when the work is done.
+    Before the work starts, a button with ``label`` and ``note`` is drawn. While it runs, its progress and a
+    Cancel button are drawn. The page reruns when the work is done.
 
     Args:
         key: name of the job in its session; a page may have several.
-        cause: all inputs of the work. A job with another cause is cancelled.
-        work: runs in a thread that must not draw. It can be cancelled only when it reports progress.
-        unit: what is counted, as in "24 of 72 heads"; "B" for bytes, which are shown as MB.
-        start: start at once; the button is drawn only if starting again can help.
+        cause: all inputs of the work. A job with the same key and another cause is cancelled.
+        work: function that runs in a thread and must not draw. It can be cancelled when it reports progress.
+        unit: unit of the progress, as in "24 of 72 heads"; "B" for bytes, which are shown as MB.
+        start: start without a click; the button is drawn only if starting again can help.
         describe: returns a line to show above the progress.
-        patience: seconds for which the page waits before it shows progress.
+        patience: seconds before the page shows progress.
         limits: see `Job`.
 
     Raises:
-        ProbeError: the error of the work, on every run until it is started again or the cause changes.
+        ProbeError: the work failed. Raised in every run until the job is started again or the cause changes.
     """
     jobs = _session_jobs()
     job = jobs.pop(key, None)
@@ -81,7 +81,7 @@ def run(
         job = Job(cause, work, partial(sessions.is_connected, sessions.current()), **limits)
     if job is None:
         return None
-    jobs[key] = job  # most recently used last
+    jobs[key] = job  # moves it to the end: most recently used
     while len(jobs) > MAX_JOBS:
         jobs.pop(next(iter(jobs))).cancel()
     if not _wait(job, PATIENCE if patience is None else patience):
@@ -91,7 +91,7 @@ def run(
     if not is_offered and _can_restart(job, start):  # it ended during this run
         if is_clicked:
             st.rerun()  # the button is gone in this run
-        # No rerun here: the browser may not have received yet what the first run put into text fields.
+        # No rerun, because the browser may not have received the text field values of the first run yet.
         _start_button(container, key, label, _cancelled_note(job, unit))
     return None if job.state == "cancelled" else job.value()
 
@@ -107,13 +107,13 @@ def answer(
     patience: float | None = None,
     limits: tuple[Any, ...] = (),
 ) -> T | None:
-    """Return the result of a question, cached for all sessions; None while there is none.
+    """Return the result of a question, cached for all sessions, or None if there is no result yet.
 
     Args:
         key, label, unit, note, start, patience: see `run`.
-        of: method of the question, such as ``Relations().of``.
-        inputs: its inputs.
-        limits: further arguments that do not change the result.
+        of: method of a question, such as ``Relations().of``.
+        inputs: positional arguments of the method.
+        limits: additional arguments that do not change the result.
     """
     return run(
         key,
@@ -128,10 +128,10 @@ def answer(
 
 
 def _wait(job: Job[Any], seconds: float) -> bool:
-    """Wait for a job and return whether it is over; a newer run of the script interrupts the wait."""
+    """Wait for a job and return whether it has ended. A newer run of the script interrupts the wait."""
     placeholder, end = st.empty(), time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0 and not job.wait(min(left, PATIENCE)):
-        placeholder.empty()  # here Streamlit stops a script that was superseded
+        placeholder.empty()  # Streamlit stops a superseded script here
     return job.over
 
 
@@ -147,11 +147,11 @@ def _can_restart(job: Job[Any], start: bool) -> bool:
 
 
 def _cancelled_note(job: Job[Any], unit: str) -> str:
-    """Return the note for the button of a cancelled job; "" for a failed one."""
+    """Return the note below the start button of a cancelled job; "" for a failed job."""
     if job.state != "cancelled":
         return ""
     reached = "" if job.progress is None else f" after {_count(*job.progress, unit)}"
-    return f"Cancelled{reached}. Nothing was kept."
+    return f"Cancelled{reached}. No result was saved."
 
 
 def _count(done: int, total: int, unit: str) -> str:
@@ -161,7 +161,7 @@ def _count(done: int, total: int, unit: str) -> str:
 
 
 def _start_button(container: DeltaGenerator, key: str, label: str, note: str) -> bool:
-    """Draw the start button and return whether it was clicked, which removes it."""
+    """Draw the start button and return whether it was clicked. A click removes the button."""
     with container:
         button, below = st.empty(), st.empty()
     if button.button(label, type="primary", key=f"{key} start"):
@@ -174,12 +174,12 @@ def _start_button(container: DeltaGenerator, key: str, label: str, note: str) ->
 
 @st.fragment(run_every=PATIENCE)
 def _watch(job: Job[Any], key: str, unit: str, describe: Callable[[], str]) -> None:
-    """Draw the progress repeatedly until the job is over, then run the page again."""
+    """Draw the progress every `PATIENCE` seconds until the job ends, then rerun the page."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         done, total = job.progress or (0, 0)
         status = _count(done, total, unit) if total else "Working …"
         if job.state == "waiting":
-            status = "Waiting for other work on this machine …"
+            status = "Waiting for other jobs on this machine …"
         text = "  \n".join(filter(None, [describe(), status]))
         st.progress(min(done / total, 1.0) if total else 0.0, text)
         if st.button("Cancel", key=f"{key} cancel"):

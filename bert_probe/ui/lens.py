@@ -1,4 +1,4 @@
-"""The part of Answer about the logit lens and the tuned lens: the output head applied to every layer."""
+"""The lens section of the Answer page: logit lens and tuned lens apply the output head to every layer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shorten
 
 MAX_LINES = 5_000
-"""Maximum number of lines that train a tuned lens on the page."""
+"""Maximum number of training lines for a tuned lens on the page."""
 STEPS = TuneLens().steps
 
 _CURVES = {"probability": "Probability", "rank": "Rank", "entropy": "Entropy"}
@@ -38,7 +38,7 @@ _MAX_CURVES = 8
 _MAX_TOKENS = 60
 """Maximum number of rows in the grid of tokens."""
 _COLORSCALE = [[0, "rgba(99,91,228,0)"], [1, "rgba(99,91,228,0.7)"]]
-"""From transparent to the accent color, so that text in the theme's color is readable on all of it."""
+"""From transparent to the accent color, so that text in the theme's color is always readable."""
 _SOURCES = {"paste": "Paste", "file": "Upload a file"}
 _LENSES = {"plain": "Logit lens", "tuned": "Tuned lens"}
 
@@ -47,8 +47,8 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
     """Draw the lens section.
 
     Args:
-        word: the token that is masked, if any.
-        truncate: truncate long lines when a tuned lens is trained.
+        word: token that is masked, if any.
+        truncate: whether to truncate long lines when a tuned lens is trained.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.header("Logit lens: predictions by layer", anchor=False)
@@ -58,7 +58,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         st.container(horizontal=True, vertical_alignment="bottom", gap="medium"),
         st.container(),
     )
-    # Drawn below the pictures, but run first: it may train the lens that they use.
+    # Drawn below the figures, but run first, because it may train the lens that they use.
     trained = _tuned_lens(trace.checkpoint, truncate) if task == FILL_MASK else None
     with options:
         tuned = _choose_lens(trained)
@@ -68,8 +68,8 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         st.info(state.escape(str(error), 400))
         return
     with corner:
-        export(result, f"lens-{task}", label="Export this part")
-    by, has_ranks = "probability", not np.isnan(result.probabilities).all()  # a regression does not
+        export(result, f"lens-{task}", label="Export predictions by layer")
+    by, has_ranks = "probability", not np.isnan(result.probabilities).all()  # regression outputs have none
     if task != TOKEN_CLASSIFICATION and has_ranks:
         with options:
             by = state.segmented_control("lens_by", "Curves", _CURVES, "probability")
@@ -93,8 +93,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
 
 
 def _masks(trace: Trace, result: LensResult, by: str) -> None:
-    """Draw each mask; if the mask belongs to the question and not to the text, also all tokens of the
-    text."""
+    """Draw the predictions for each mask, and for all tokens if the mask is not part of the text."""
     for number in range(len(result.places)):
         _mask(result, _top_words(trace, result, number), number, by)
     question = result.question
@@ -107,7 +106,7 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
 
 
 def _top_words(trace: Trace, result: LensResult, number: int) -> LensResult:
-    """Return the result for the top words of the last layer, at every layer."""
+    """Return the values of the last layer's top words at every layer."""
     question = result.question
     words = result.names[-1][number]
     top: LensResult = shared_cache.answers.of(
@@ -135,7 +134,7 @@ def _tokens(result: LensResult, unit: str) -> None:
     """Draw the top word or label of every token at every layer."""
     layers, tokens = result.ids.shape[0], result.places[:_MAX_TOKENS]
     if len(tokens) < len(result.places):
-        st.caption(f"The first {_MAX_TOKENS} of {len(result.places):,} tokens; the export has all.")
+        st.caption(f"The first {_MAX_TOKENS} of {len(result.places):,} tokens. The export contains all.")
     _grid(
         [[shorten(result.names[layer][index][0]) for layer in range(layers)] for index in range(len(tokens))],
         result.probabilities[:, : len(tokens), 0].T,
@@ -147,7 +146,7 @@ def _tokens(result: LensResult, unit: str) -> None:
 
 
 def _settled(result: LensResult, number: int) -> str:
-    """Return from which layer on the model's answer ranks first."""
+    """Return a sentence that names the layer from which on the model's answer ranks first."""
     name, layer = state.escape(shorten(result.names[-1][number][0])), int(result.settled[number])
     last = len(result.ids) - 1
     if layer == last:
@@ -156,8 +155,10 @@ def _settled(result: LensResult, number: int) -> str:
 
 
 def _curves(result: LensResult, number: int, by: str) -> None:
-    """Draw probability or rank (or the number itself, for a regression) of the last layer's top words by
-    layer, or the entropy of each layer."""
+    """Draw curves by layer: probability or rank of the last layer's top words, or the entropy.
+
+    For a regression, draw the predicted value.
+    """
     figure = go.Figure()
     values, axis, title = result.probabilities, "probability", "Probability by layer"
     if np.isnan(values).all():
@@ -175,7 +176,7 @@ def _curves(result: LensResult, number: int, by: str) -> None:
             ]
             name = figures.as_text(shorten(result.names[-1][number][index]))
             _add_line(figure, by_layer, name, HEADS[index % len(HEADS)])
-    # Rank 1 is the best, and most changes are among the first ranks.
+    # Reversed, because rank 1 is the best; logarithmic, because most changes are among the first ranks.
     scale = {"type": "log", "autorange": "reversed"} if by == "rank" else {"rangemode": "tozero"}
     figures.apply_layout(
         figure,
@@ -207,7 +208,7 @@ def _grid(
     axes: tuple[str, str],
     title: str,
 ) -> None:
-    """Draw names in cells [row, column]; the more probable, the darker the cell."""
+    """Draw a grid of names [row, column] with the color intensity of `shares`, their probabilities."""
     indices = np.indices(shares.shape)
     full = [figures.as_text(name) for row in names for name in row]
     short = [figures.as_text(truncate_text(name, 14)) for row in names for name in row]
@@ -222,7 +223,7 @@ def _grid(
         showscale=False,
         hoverinfo="skip",
     )
-    # The text is a trace of its own in the theme's color: a heatmap's text would be colored for a white page.
+    # A separate trace in the theme's color, because Plotly colors the text of a heatmap for a white page.
     figure.add_scatter(
         x=indices[1].ravel(),
         y=indices[0].ravel(),
@@ -254,14 +255,14 @@ def _grid(
 
 
 def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensResult] | None:
-    """Draw the training of a tuned lens; return the newest lens of this model and its file, if any."""
+    """Draw the training of a tuned lens; return the file and result of this model's newest lens, if any."""
     with st.expander("Train a tuned lens"):
         st.markdown(
             ":gray[The logit lens reads every layer as if it were the last. A tuned lens (Belrose et al. "
             "2023) first maps a layer's vectors to the last layer's basis by an affine map. The maps are "
             "trained on your lines: some words are masked, and each layer learns to predict the model's own "
-            "output. A fifth of the lines is held out for evaluation. Some hundred lines similar to the "
-            "texts that you look at are a good start.]"
+            "output. A fifth of the lines is held out for evaluation. A few hundred lines that are similar "
+            "to your texts are a good start.]"
         )
         source = state.segmented_control("tune_from", "Source of the lines", _SOURCES, "paste")
         try:
@@ -293,7 +294,7 @@ def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> No
         f"Train on {len(texts):,} {'line' if len(texts) == 1 else 'lines'}",
         lambda progress: save_lens(question.of(checkpoint, texts, truncate, progress), checkpoint),
         "parts",
-        "A minute or two for a small model. You can cancel at any time. The lens is saved in "
+        "Takes a minute or two for a small model. You can cancel at any time. The lens is saved in "
         f"{state.escape(str(lens_folder(checkpoint)), 400)}.",
     )
     if path is not None:
@@ -304,7 +305,7 @@ def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> No
 
 
 def _choose_lens(trained: tuple[Path, TuneLensResult] | None) -> str | None:
-    """Draw the choice of the lens; return the file of the tuned lens, or None for the logit lens."""
+    """Draw a selector for the lens; return the file of the tuned lens, or None for the logit lens."""
     if trained is None:
         return None
     help_text = "The tuned lens first maps each layer to the last layer's basis by a trained affine map."
@@ -317,8 +318,8 @@ def _losses(lens: TuneLensResult, file: Path) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("Held-out loss by layer", anchor=False)
         st.space("stretch")
-        more = [("The lens, safetensors", file.name, lambda _: file.read_bytes())]
-        export(lens, "tuned-lens", more, label="Export the lens")
+        more = [("Tuned lens, safetensors", file.name, lambda _: file.read_bytes())]
+        export(lens, "tuned-lens", more, label="Export tuned lens")
     st.markdown(
         f"{lens.verdict} It was trained on {lens.learned:,} masked words of "
         f"{lens.inputs.sentences['sentences']:,} lines."

@@ -1,4 +1,4 @@
-"""The script that Streamlit runs on every interaction: navigation, workbench and the current page."""
+"""The Streamlit script, which runs on every interaction and draws navigation, workbench and current page."""
 
 from __future__ import annotations
 

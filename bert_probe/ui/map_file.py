@@ -1,4 +1,4 @@
-"""The file of texts for the page Map, with an optional column of labels."""
+"""The file upload of the Map page: texts with an optional column of labels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bert_probe.text.sentence_files import column_names, parse_sentences
 from bert_probe.ui import blocks, sentence_input, state
 
 MAX_TEXTS = 5_000
-"""Maximum number of texts of a file."""
+"""Maximum number of texts in a file."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """An uploaded file; its rows if it has a column of labels, or the error if it cannot be read."""
+    """An uploaded file, with its rows if it has labels, or the error if it cannot be read."""
 
     name: str
     content: bytes
@@ -35,14 +35,14 @@ def choose_file() -> tuple[str, ...] | LabeledTexts | None:
         f"UTF-8, at most {size}. The file stays in memory on this machine."
     )
     types = ["txt", "csv", "tsv", "jsonl"]
-    file = sentence_input.upload_file("map", "A file of texts", types, help_text, _read)
+    file = sentence_input.upload_file("map", "Text file", types, help_text, _read)
     if file is None:
         return None
     if isinstance(file.rows, ProbeError):
         raise file.rows
     if file.rows is not None:
         sentence_input.check_count(file.rows.rows, MAX_TEXTS)
-        labels = f"{len(file.rows.labels):,} labels" if file.rows.labels else "numbers"
+        labels = f"{len(file.rows.labels):,} labels" if file.rows.labels else "numeric labels"
         blocks.caveat(f"{len(file.rows.rows):,} texts from {state.escape(file.name)}, with {labels}.")
         return file.rows
     texts = parse_sentences(file.content, file.name, _column(file))

@@ -1,5 +1,4 @@
-"""The page Overview: the most unusual observations about a text, each with a picture and a link to its
-page."""
+"""The Overview page: the most unusual observations about a text, each with a thumbnail and a link."""
 
 from __future__ import annotations
 
@@ -31,15 +30,15 @@ _OWN: Final = {
     "similarity": frozenset(("vector_layer", "similarity_show", "similarity_specials")),
     "answer": frozenset(("task", "of")),
 }
-"""Parameters that a link to each page sets; all other parameters stay as they are."""
+"""Page → URL parameters that a link to it sets or removes; all other parameters are kept."""
 
 
 def render() -> None:
     """Draw the page."""
     blocks.heading(
         "Overview",
-        "The most unusual observations about your text, each with a picture and a link to the page with the "
-        "details.",
+        "The most unusual observations about your text, each with a thumbnail and a link to the page with "
+        "the details.",
     )
     traced = workbench.trace_request()
     blocks.truncation_notice(traced.a)
@@ -49,7 +48,7 @@ def render() -> None:
 
 
 def _draw(traced: TracedRequest) -> None:
-    """Draw the cards: quick ones first, in fixed order; ranked once the reference numbers are known."""
+    """Draw the observations: at first those that are quick to compute, later all, ranked by unusualness."""
     pair_forms = reference_forms(traced.a, traced.b)
     is_measured = all(
         shared_cache.answers.has(measure_references, traced.checkpoint, form) for form in pair_forms
@@ -61,7 +60,7 @@ def _draw(traced: TracedRequest) -> None:
         result = result.ranked(_reference_numbers(traced, pair_forms))
     with st.container(key="findings", gap="small"):
         if not result.findings:
-            st.info("Nothing stands out in this text. Write one or two sentences.")
+            st.info("No unusual observation in this text. Write one or two sentences.")
         for number, finding in enumerate(result.findings):
             _card(finding, number)
     if is_measured:
@@ -73,7 +72,7 @@ def _draw(traced: TracedRequest) -> None:
 def _reference_numbers(
     traced: TracedRequest, text_forms: Sequence[ReferenceForm], progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Return the numbers of the reference sentences, measured once per model."""
+    """Return the measurements on the reference sentences, which are made once per model."""
     parts = [
         shared_cache.answers.of(
             measure_references,
@@ -87,7 +86,7 @@ def _reference_numbers(
 
 
 def _measure_reference(traced: TracedRequest, text_forms: Sequence[ReferenceForm]) -> None:
-    """Measure the reference sentences in a job, and run the page again."""
+    """Measure the reference sentences in a job, then rerun the page."""
     done = jobs.run(
         "usual",
         (traced.checkpoint.cache_key, *text_forms),
@@ -122,8 +121,7 @@ def _card(finding: Highlight, number: int) -> None:
 
 
 def _url_parameters(finding: Highlight) -> dict[str, str]:
-    """Return all parameters of the linked page; one that it added itself would be another step in the
-    history."""
+    """Return all URL parameters of the linked page, so that the page adds none, and no history entry."""
     own = _OWN[finding.page]
     other = {name: value for name, value in state.url_parameters().items() if name not in own}
     return {**other, **finding.choices}
@@ -147,8 +145,8 @@ def _footer(result: HighlightsResult) -> None:
     assert result.tokens is not None  # it is ranked
     export(result, "overview")
     blocks.caveat(
-        "The most unusual observation comes first. Each number is compared with the same number of short "
-        f"English reference sentences of {result.tokens[0]} to {result.tokens[1]} tokens, read by the same "
-        "model. A text of another kind or length may differ for that reason alone. Attention says where a "
-        "head reads from, not what the model's output depends on (Jain and Wallace 2019)."
+        "The most unusual observation comes first. Each value is compared with its values for short English "
+        f"reference sentences of {result.tokens[0]} to {result.tokens[1]} tokens and the same model. A text "
+        "of another kind or length may differ for that reason alone. Attention shows where a head reads "
+        "from, not what the model's output depends on (Jain and Wallace 2019)."
     )

@@ -1,5 +1,4 @@
-"""The page Parameters: all parameters of the model as a treemap and as tables, and those that training
-updates."""
+"""The Parameters page: all parameters of the model as a treemap and as tables."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ PART_COLOURS = {
     "feed-forward": "#B3652B",
     "pooler": "#5F6B7A",
 }
-"""Colors of the parts of a layer. White text on the large ones has a contrast of at least 4:1."""
+"""Colors of the modules of a layer. White text on large areas has a contrast of at least 4:1."""
 
 
 def render() -> None:
@@ -55,7 +54,7 @@ def render() -> None:
     dark = blocks.is_dark()
     blocks.chart(
         treemap(inventory, dark) if trainable is None else trainable_treemap(trainable, dark),
-        "Area by number of parameters: embeddings, each layer with its parts, pooler"
+        "Treemap of the parameters: embeddings, layers with their modules, pooler"
         + ("" if trainable is None else "; parameters that training updates are colored"),
     )
     if trainable is not None:
@@ -66,9 +65,9 @@ def render() -> None:
             "better model."
         )
     blocks.caveat(
-        "Area is the number of parameters, which says nothing about importance. Parts of a layer: "
-        "feed-forward, attention (queries, keys and values) and, palest, attention output. Click a block to "
-        "zoom in, its title to zoom out."
+        "Area is the number of parameters, which says nothing about importance. Each layer "
+        "consists of feed-forward, attention (queries, keys and values) and attention output (lightest "
+        "color). Click a block to zoom in, or its title to zoom out."
     )
     table = result.table()
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
@@ -109,23 +108,20 @@ def _totals(inventory: Inventory, checkpoint: Checkpoint) -> None:
     with st.container(horizontal=True, gap="large"):
         st.metric("Parameters", f"{inventory.total:,}", help="Weights of the model; tied weights count once.")
         st.metric("Tensors", f"{len(inventory.rows):,}", help="Named arrays of parameters.")
-        st.metric(
-            "Memory", f"{inventory.megabytes:,.1f} MB", help=f"The weights in {model.dtype}, nothing else."
-        )
+        st.metric("Memory", f"{inventory.megabytes:,.1f} MB", help=f"Memory of the weights in {model.dtype}.")
         st.metric("Layers × heads", f"{model.layers} × {model.heads}", help="Attention heads of each layer.")
         st.metric("Vocabulary", f"{model.vocabulary_size:,}", help="Number of tokens in the vocabulary.")
     if inventory.tied:
-        st.caption(f"{inventory.tied} tensors are tied to another tensor and counted there.")
+        st.caption(f"{inventory.tied} tensors are tied to another tensor and not counted again.")
 
 
 def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
-    """Draw the choice of a training method; return the parameters that it updates, if they are to be
-    marked."""
+    """Draw a selector for what to train; return the updated parameters, or None if the toggle is off."""
     if not state.toggle(
         "training",
         "Mark trainable parameters",
         False,
-        "Show which parameters a training on the page Train would update, in the model with an output head.",
+        "Show which parameters training on the Train page would update, in the model with an output head.",
     ):
         return None
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -151,10 +147,11 @@ class TreemapArea:
     """An area of a treemap.
 
     Attributes:
-        id, label, within: its id, its text, and the id of the area that contains it.
-        count: number of parameters in it.
-        part: the part of a layer or model that it belongs to.
-        contains: returns whether a parameter belongs to it.
+        id, label: unique id and displayed text.
+        within: id of the enclosing area; "" for the model.
+        count: number of parameters in the area.
+        part: group or module type, which determines the color.
+        contains: returns whether a parameter belongs to the area.
     """
 
     id: str
@@ -166,7 +163,7 @@ class TreemapArea:
 
 
 def areas(inventory: Inventory) -> list[TreemapArea]:
-    """Return the areas of the model, its groups, their parts, and their tensors."""
+    """Return the areas of the model, its groups (such as layers), their modules, and their tensors."""
     result = [TreemapArea("model", "model", "", inventory.total, "", lambda _: True)]
     groups = inventory.by_group()
     for (group, part), count in inventory.by_part().items():
@@ -191,7 +188,7 @@ def _in(group: str, part: str | None = None) -> Callable[[Parameter], bool]:
 
 
 def treemap(inventory: Inventory, dark: bool) -> Any:
-    """Return areas by number of parameters: group, then part, then tensor."""
+    """Return a treemap of the number of parameters by group, module and tensor."""
     background, text = _neutral_colours(dark)
     text_colours = {_TRANSPARENT: text, background: text, PART_COLOURS["attention output"]: "#1C1B22"}
     model_areas = areas(inventory)
@@ -212,14 +209,13 @@ def treemap(inventory: Inventory, dark: bool) -> Any:
 
 
 def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
-    """Return the same areas and those of a head; trainable areas are colored, partly trainable ones
-    hatched."""
+    """Return a treemap with an output head: trainable areas are colored, partly trainable ones hatched."""
     background, text = _neutral_colours(dark)
     model_areas = areas(trainable.inventory)
     updates = [trainable.count(area.contains) for area in model_areas]
     tensors = {row.name for row in trainable.inventory.rows}
     is_full = [count == area.count for area, count in zip(model_areas, updates, strict=True)]
-    # Only parts are hatched: of a layer its parts are visible, of a part its tensors are not.
+    # Only modules are hatched: a layer shows its modules, but a module does not show its tensors.
     is_partial = [
         0 < count < area.count and area.part in PART_COLOURS and area.id not in tensors
         for area, count in zip(model_areas, updates, strict=True)
@@ -252,8 +248,7 @@ def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
 
 
 def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
-    """Return the same areas colored by relative change ‖B − A‖ ÷ ‖A‖, gray for tensors without a
-    counterpart."""
+    """Return a treemap colored by relative change ‖B − A‖ ÷ ‖A‖; tensors without a counterpart are gray."""
     background, text = _neutral_colours(dark)
     model_areas = areas(change.inventory)
     changes = np.array([change.relative(area.contains) for area in model_areas])
@@ -275,7 +270,7 @@ def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
         marker={"colors": [_TRANSPARENT, *colours[1:]], "line": {"width": 1, "color": background}},
         textfont={"color": [text, *map(_text_colour, colours[1:])]},
     )
-    # A treemap with explicit colors has no color bar, so an invisible point carries it.
+    # A treemap with explicit colors has no color bar, so an invisible scatter point provides it.
     figure.add_scatter(
         x=[None],
         y=[None],
@@ -294,12 +289,12 @@ def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
 
 
 def _neutral_colours(dark: bool) -> tuple[str, str]:
-    """Return the colors of areas without a color of their own, and of text on them."""
+    """Return the color of areas that are not colored by module, and the color of text on them."""
     return "#2D2C38" if dark else "#E6E1D6", ink(dark)
 
 
 def _text_colour(colour: str) -> str:
-    """Return a text color that is readable on a color."""
+    """Return dark or light text, whichever is readable on a background color."""
     red, green, blue = (int(colour[index : index + 2], 16) for index in (1, 3, 5))
     return "#1C1B22" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
 

@@ -1,4 +1,4 @@
-"""The page Positions: learned position embeddings, sinusoids, rotary embeddings, and biases by distance."""
+"""The Positions page: learned position embeddings, sinusoids, rotary embeddings, and biases by distance."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _CAVEATS = {
     "be near their random initialization.",
     kinds.DISTANCE: "The mean over all pairs of positions at that distance. For rotary models: the cosine of "
     "a vector with itself rotated by that many positions, if all its pairs of dimensions had the same norm; "
-    "in a text the queries and keys decide.",
+    "in a text it depends on the queries and keys.",
     kinds.SPECTRUM: "Cumulative shares of the squared singular values of the centered table. Few directions "
     "mean that positions lie on a curve with few degrees of freedom. A sinusoid with a wavelength much "
     "longer than the table hardly varies in it and contributes little.",
-    kinds.TABLE: "One row per position, one column per dimension; each picture has its own color range. The "
+    kinds.TABLE: "One row per position, one column per dimension; each heatmap has its own color range. The "
     "order of learned dimensions has no meaning. Sinusoids are sorted from short wavelengths on the left to "
     "long ones on the right.",
     kinds.FREQUENCIES: "Pairs of dimensions with a short wavelength distinguish adjacent positions, those "
@@ -54,13 +54,13 @@ _CAVEATS = {
     kinds.BIAS: "At positive distances the key comes after the query. The bias is the same in all layers; "
     "large distances share a value. It is added to the score before the softmax and does not depend on the "
     "words.",
-    kinds.RELATIVE: "One row per distance, or per bucket of large distances; − means before the query. What "
-    "a distance adds to a score depends on the words too, so there is no bias by distance alone.",
+    kinds.RELATIVE: "One row per distance, or per bucket of large distances; − means before the query. The "
+    "contribution of a distance to a score also depends on the words, so there is no bias by distance alone.",
 }
 _COLOURS = (ACCENT, SECOND, GRAY)
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _TOLERANCE = 1e-6
-"""A table within this distance of the sinusoids contains them, rounded to float32."""
+"""Maximum difference at which learned embeddings count as sinusoids rounded to float32."""
 
 
 def render() -> None:
@@ -96,7 +96,7 @@ def _draw(result: PositionsResult) -> None:
         figure = wavelength_curves(result.rotary, result.positions)
         alt = "Wavelength of each pair of dimensions"
     elif view == kinds.BIAS and result.bias is not None:
-        figure, alt = bias_curves(result.bias), "What each head adds to a score, by distance"
+        figure, alt = bias_curves(result.bias), "Bias that each head adds to a score, by distance"
     else:
         heatmaps = position_heatmaps(result)
         columns = st.columns(len(heatmaps), gap="large")
@@ -109,7 +109,7 @@ def _draw(result: PositionsResult) -> None:
 
 
 def _summary(result: PositionsResult) -> str:
-    """Return how the model encodes positions."""
+    """Return sentences on how the model encodes positions, as Markdown."""
     sentences = []
     if result.learned is not None:
         count, size = result.learned.vectors.shape
@@ -153,7 +153,7 @@ def _distance_summary(result: PositionsResult) -> str:
 
 
 def _spectrum_summary(result: PositionsResult) -> str:
-    """Return the number of directions that contain most of the variance."""
+    """Return a sentence on the number of directions that contain 90% of the variance."""
     learned, sinusoids = (count_directions(spectrum) for spectrum in result.spectra)
     size = result.position_table.vectors.shape[1]
     return (
@@ -163,7 +163,7 @@ def _spectrum_summary(result: PositionsResult) -> str:
 
 
 def distance_curves(result: PositionsResult) -> Any:
-    """Return the mean cosine by distance."""
+    """Return curves of the mean cosine by distance."""
     return _curves(
         {name: (np.arange(len(values)), values) for name, values in result.by_distance.items()},
         {"title": "distance of two positions"},
@@ -173,7 +173,7 @@ def distance_curves(result: PositionsResult) -> Any:
 
 
 def spectrum_curves(result: PositionsResult) -> Any:
-    """Return the cumulative share of the variance by direction."""
+    """Return curves of the cumulative share of the variance by direction."""
     learned, sinusoids = result.spectra
     return _curves(
         {
@@ -187,7 +187,7 @@ def spectrum_curves(result: PositionsResult) -> Any:
 
 
 def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
-    """Return the wavelength of each pair of dimensions, with the maximum text length."""
+    """Return curves of the wavelength of each pair of dimensions, with a line at the maximum text length."""
     pairs = max(len(kind.frequencies) for kind in rotary)
     figure = _curves(
         {kind.name: (np.arange(len(kind.wavelengths)), kind.wavelengths) for kind in rotary},
@@ -208,7 +208,7 @@ def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
 
 
 def bias_curves(bias: DistanceBias) -> Any:
-    """Return what each head adds to a score, by distance."""
+    """Return curves of the bias that each head adds to a score, by distance."""
     figure = go.Figure()
     for head, values in enumerate(bias.values):
         figure.add_scatter(

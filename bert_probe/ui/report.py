@@ -1,4 +1,4 @@
-"""The page Report: the draft with its views and notes, and the report as a page and as files."""
+"""The Report page: edit the views and notes of the draft, and create the report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bert_probe.ui import blocks, consent, drafts, jobs, state
 from bert_probe.ui.examples import report_draft
 
 MAX_PAGE_BYTES: Final = 20_000_000
-"""Maximum size of a report that is kept for a session; the command line writes larger ones."""
+"""Maximum size of a report in bytes that the session stores; the command line can write larger reports."""
 _PREVIEW_HEIGHT: Final = 720
 _TITLE: Final = "report_title"
 _PREVIEW: Final = "report_preview"
@@ -120,7 +120,7 @@ def _entry(index: int, entry: DraftEntry, count: int) -> None:
 
 def _note(index: int, entry: DraftEntry) -> None:
     key = f"report_note_{index}"
-    # Set in every run, so that a note moves with its view.
+    # Set in every run, so that a note moves together with its view.
     st.session_state[key] = entry.note
     st.text_area(
         f"Note on view {index + 1}",
@@ -135,7 +135,7 @@ def _note(index: int, entry: DraftEntry) -> None:
     if unchecked:
         numbers = state.escape(", ".join(unchecked))
         st.caption(
-            f"Typed by hand, so they cannot be verified: {numbers}. {state.escape(notes.REFERENCE_HELP)}"
+            f"Numbers typed by hand cannot be verified: {numbers}. {state.escape(notes.REFERENCE_HELP)}"
         )
 
 
@@ -154,14 +154,16 @@ def _try(change: Callable[[], None]) -> None:
 
 
 def _report(draft: Draft) -> None:
-    """Draw the button that creates the report, its files and a preview."""
+    """Draw the button that creates the report; then draw its downloads and a preview."""
     models = [model for entry in draft.entries for model in entry.view.models]
     unknown = [
         (model.name, model.revision) for model in models if not consent.is_agreed(model.name, model.revision)
     ]
     if unknown:
         title = "Open the models of this report?"
-        consent.ask(unknown, "report", title, "Its views name models that this session has not opened.")
+        consent.ask(
+            unknown, "report", title, "The views of this report name models that this session has not opened."
+        )
         return
     names = ", ".join(dict.fromkeys(model.shown for model in models))
     created = jobs.run(
@@ -180,7 +182,7 @@ def _report(draft: Draft) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         for label, content, suffix, mime in (
             ("Page, HTML", page, "html", "text/html"),
-            ("Everything, ZIP", archive, "zip", "application/zip"),
+            ("All files, ZIP", archive, "zip", "application/zip"),
         ):
             st.download_button(
                 f"{label} · {len(content) / 1e6:.1f} MB",
@@ -203,14 +205,14 @@ def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
     page = report.html().encode()
     if len(page) > MAX_PAGE_BYTES:
         raise ReportError(
-            f"The report has {len(page) / 1e6:,.0f} MB, but the app keeps at most {MAX_PAGE_BYTES / 1e6:.0f} "
-            "MB. Save these views, and create it with bert-probe report."
+            f"The report has {len(page) / 1e6:,.0f} MB, but the app allows at most "
+            f"{MAX_PAGE_BYTES / 1e6:.0f} MB. Save these views, and create the report with bert-probe report."
         )
     return page, report.zip()
 
 
 def _open_model(model: ModelReference) -> Checkpoint:
-    """Return a model of the report: the shared one for float32, which the app uses, else a new one."""
+    """Return a model of the report: the app's shared model for float32, otherwise a newly loaded one."""
     if model.dtype == "float32":
         return shared_cache.open_checkpoint(model.name, model.revision)
     from bert_probe.model.loading import load

@@ -1,7 +1,6 @@
-"""Sentence input: a text field or an uploaded file, kept while other pages are open.
+"""Sentence input: a text field or an uploaded file, whose content is kept while other pages are open.
 
-Also the limits on the number of sentences and the size of files. They hold for pages only, not for the
-library.
+The module also limits the number of sentences and the size of files on pages. The library has no such limits.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from bert_probe.ui.examples import SENTENCES
 T = TypeVar("T")
 
 MAX_BYTES = 5_000_000
-"""Maximum size of a file; the same as `server.maxUploadSize` in Streamlit's settings."""
+"""Maximum size of a file in bytes, equal to Streamlit's setting `server.maxUploadSize`."""
 
 _DRAFT, _TYPED, _UPLOAD, _FILE = "sentences_draft", "sentences_typed", "sentences_upload", "sentences_file"
-_SOURCES = {"typed": "Typed or pasted", "file": "A file"}
+_SOURCES = {"typed": "Text", "file": "File"}
 
 
 def choose_sentences() -> tuple[str, ...] | None:
-    """Draw the input and return the sentences; None while a file is missing.
+    """Draw the input and return the sentences, or None if no file is uploaded yet.
 
     Raises:
         TextError, SelectionError: the file cannot be read; see `parse_sentences`.
@@ -45,11 +44,11 @@ def check_size(name: str, content: bytes | str) -> None:
 def upload_file(
     key: str, label: str, types: Sequence[str], help_text: str, read: Callable[[str, bytes], T]
 ) -> T | None:
-    """Draw a file uploader and return what `read` made of the file; it is kept while other pages are open.
+    """Draw a file uploader and return the result of `read`, which is kept while other pages are open.
 
     Args:
         key: prefix of the session keys of the widget and of the file.
-        read: called once per file with its name and content.
+        read: function that is called once per file with its name and content.
     """
     upload, kept = f"{key}_upload", f"{key}_file"
 
@@ -67,15 +66,15 @@ def upload_file(
 
 
 def is_deleted(file: object) -> bool:
-    """Return whether an uploader returned a file that the server has deleted to free memory.
+    """Return whether an uploader returned a file that the server deleted to free memory.
 
-    Only the content is gone: what was read from the file is kept.
+    Only the uploaded content is lost; data that was read from the file is kept.
     """
     return isinstance(file, DeletedFile)
 
 
 def store_file(key: str, value: object) -> None:
-    """Keep a value under `key` as if it had been uploaded with `upload_file`."""
+    """Store a value under `key` as if it had been read by `upload_file`."""
     st.session_state[f"{key}_file"] = value
     state.preserve(f"{key}_file")
 
@@ -102,7 +101,7 @@ def paste_text(
 
 
 def upload_sentences(key: str, label: str) -> tuple[str, ...]:
-    """Draw an uploader for a text file and return its sentences; empty without a file.
+    """Draw an uploader for a text file and return its sentences, or () without a file.
 
     Raises:
         TextError: the file is larger than `MAX_BYTES` or cannot be read; see `parse_sentences`.
@@ -117,7 +116,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
     name, content = st.session_state[kept]
     check_size(name, content)
     if upload is None:
-        blocks.caveat(f"{state.escape(name)}, uploaded before.")
+        blocks.caveat(f"{state.escape(name)}, uploaded earlier.")
     return parse_sentences(content, name)
 
 
@@ -138,7 +137,7 @@ def _typed_sentences() -> tuple[str, ...]:
             _set_typed(url_texts.recall("sentences") or "\n".join(SENTENCES))
     if _DRAFT not in st.session_state:
         st.session_state[_DRAFT] = st.session_state[_TYPED]
-    # Not a form, which would lose the draft when another page is opened.
+    # Not a form, because it would lose the draft when the user opens another page.
     st.text_area(
         "Sentences, one per line",
         key=_DRAFT,
@@ -192,7 +191,7 @@ def _sentences_from_file() -> tuple[str, ...] | None:
 
 
 def _keep_file() -> None:
-    """Keep the uploaded file: the widget itself forgets it when another page is opened."""
+    """Store the uploaded file, which the widget loses when the user opens another page."""
     file = st.session_state[_UPLOAD]
     if file is None:
         st.session_state.pop(_FILE, None)

@@ -1,4 +1,4 @@
-"""The page Sentences: sentence embeddings, their cosine similarity, nearest pairs and a map."""
+"""The Sentences page: sentence embeddings, their cosine similarities, nearest pairs and a map."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bert_probe.ui.export import export, table_bytes
 from bert_probe.views.heatmaps import sentences_heatmap
 
 MAX_SENTENCES = 2_000
-"""Maximum number of sentences: more cannot be read in one matrix."""
+"""Maximum number of sentences; a larger similarity matrix would not be readable."""
 _PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "map": "Map"}
 _ORDERS = {"tree": "Clustered", "given": "Input order"}
 _POOLINGS = {
-    "model": "The model's own",
+    "model": "Model default",
     "mean": "Mean",
     "cls": "[CLS]",
     "pooler": "Pooler",
@@ -34,7 +34,9 @@ _POOLINGS = {
 }
 _METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _UNITS = {"pca": "", "tsne": "", "umap": "rounds"}
-_UMAP_NOTE = "Takes some seconds; the first time half a minute more, to compile its code."
+_UMAP_NOTE = (
+    "Takes a few seconds. The first run takes about half a minute longer, because UMAP compiles its code."
+)
 _CAVEATS = {
     "pca": "The two directions with the largest variance. Points that are far apart are different; points "
     "that are close may still differ in a direction that is not shown.",
@@ -68,21 +70,21 @@ def render() -> None:
 def _segmented_control(
     key: str, label: str, options: dict[str, str], default: str, help_text: str | None = None
 ) -> str:
-    """Draw a segmented control whose value is always in the URL: its default depends on the page."""
+    """Draw a segmented control whose value is always in the URL, because its default depends on the page."""
     value = state.segmented_control(key, label, options, default, help_text)
     state.remember(key, value)
     return value
 
 
 def _choose_pooling(checkpoint: Checkpoint) -> str:
-    """Draw the choice of pooling, with its description."""
+    """Draw a selector for the pooling, with its description."""
     available = available_poolings(checkpoint)
     pooling = _segmented_control(
         "pooling",
         "Pooling",
         {name: _POOLINGS[name] for name in available},
         available[0],
-        "How the vectors of a sentence's tokens become one vector.",
+        "How token vectors are combined into one sentence vector.",
     )
     own = (
         f" Here: {state.escape(str(resolve_pooling(checkpoint, pooling)), 1000)}."
@@ -110,14 +112,14 @@ def _comparison(question: Sentences, checkpoint: Checkpoint, texts: tuple[str, .
 def _embed(
     question: Sentences, checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool
 ) -> SentencesResult | None:
-    """Return the sentence embeddings from a job; None while there are none."""
+    """Return the sentence embeddings from a job, or None if it has not finished."""
     result = jobs.answer(
         "sentence vectors",
         question.of,
         checkpoint,
         texts,
         truncate,
-        label="Compute the vectors",
+        label="Compute embeddings",
         unit="sentences",
         start=True,
     )
@@ -133,21 +135,21 @@ def _embed(
 
 
 def _exports(part: Result, name: str, result: SentencesResult) -> None:
-    """Draw the export menu of a section, with the sentences and their vectors."""
+    """Draw the export menu of a section, including the sentences and their vectors."""
     vectors = result.showing(show="vectors")
     lines = "\n".join(result.sentences).encode()
     export(
         part,
         name,
         [
-            (f"{SENTENCES_FILE}, which the code below reads", SENTENCES_FILE, lambda _: lines),
+            (f"{SENTENCES_FILE}, input of the code below", SENTENCES_FILE, lambda _: lines),
             ("Vectors, CSV", "sentence-vectors.csv", partial(table_bytes, vectors, "csv")),
         ],
     )
 
 
 def _similarity(result: SentencesResult, part: str) -> None:
-    """Draw the similarity matrix as a heatmap or as a table."""
+    """Draw the similarity matrix as a heatmap or a table."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         ordered = result.showing(order=_segmented_control("sentences_order", "Order", _ORDERS, "tree"))
         cosines, labels = (
@@ -195,7 +197,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
 
 
 def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> SentenceMapResult | None:
-    """Return the map from a job; None while there is none."""
+    """Return the map from a job, or None if it has not finished."""
     methods = {method: _METHODS[method] for method in layouts.available_methods()}
     method = state.segmented_control("sentences_map", "Map", methods, "pca")
     question = SentenceMap(method, result.question.pooling)
@@ -211,7 +213,7 @@ def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool
 
 
 def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> None:
-    """Draw the sentences on a plane."""
+    """Draw the sentences as points on a two-dimensional map."""
     plane = _compute_map(result, checkpoint, truncate)
     if plane is None:
         return
@@ -232,9 +234,9 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> Non
     selected = sorted({point for point in event.selection.point_indices if point < len(table)})
     blocks.table(
         table.iloc[selected] if selected else table,
-        "The selected sentences, or all",
+        "Table of the selected sentences, or of all",
         max_height=300,
         column_config={"sentence": st.column_config.TextColumn("sentence", width="large")},
     )
-    hint = "All sentences. Click a point, or use the lasso, to list some."
+    hint = "All sentences are listed. To filter them, click a point or use the lasso."
     st.caption(f"{len(selected):,} selected." if selected else hint)

@@ -1,4 +1,4 @@
-"""The page Similarity: cosine similarity of every two tokens, at any layer."""
+"""The Similarity page: cosine similarity of each pair of tokens, at any layer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def render() -> None:
     """Draw the page."""
     blocks.heading(
         "Similarity",
-        "The cosine similarity of every two tokens' vectors at a layer: 1 for the same direction, 0 for "
+        "The cosine similarity of each pair of token vectors at a layer: 1 for the same direction, 0 for "
         "orthogonal, −1 for opposite vectors. The baseline shows which values are high.",
     )
     traced = workbench.trace_request()
@@ -51,7 +51,7 @@ def render() -> None:
         else:
             pinned = heatmap(data, key="similarity_matrix")
         if traced.b is None and traced.a.encoding.pair is None:
-            blocks.caveat("One text compared with itself. Write sentence B to compare two.")
+            blocks.caveat("The text is compared with itself. Write sentence B to compare two texts.")
     with right:
         _baseline(result, shared_cache.answers.of(SimilarityBaseline().of, traced.checkpoint), pinned)
 

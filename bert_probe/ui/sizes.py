@@ -1,4 +1,4 @@
-"""The page Sizes: the sizes of several models, computed from their configs without weights."""
+"""The Sizes page: the sizes of several models, computed from their configs without weights."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from bert_probe.ui.figures import GRAY, named_rows
 from bert_probe.ui.parameters import PART_COLOURS
 
 OPEN = "this"
-"""URL value of the model of the workbench."""
+"""URL value that stands for the model of the workbench."""
 _KEY = "sizes"
 """URL parameter and widget key of the list of models."""
 _HUB_CONFIGS = "configs of the hub"
 """Session key of the configs that were fetched from the hub."""
 _MAX_LETTERS = 28
-"""Maximum length of a name next to its bar."""
+"""Maximum number of characters of a model name next to its bar."""
 _FIRST_COLUMNS = ("name", "layers", "heads", "hidden_size", "parameters")
 
 
@@ -34,7 +34,7 @@ def render() -> None:
     blocks.heading(
         "Sizes",
         "Compare the number of parameters, the layers and the memory of models. Only their configs are read, "
-        "so a model need not be downloaded.",
+        "so models are not downloaded.",
     )
     models = choose_models(workbench.checkpoint())
     if not models:
@@ -44,12 +44,12 @@ def render() -> None:
     with st.container(key="finding"):
         st.markdown(state.escape(result.finding, 1000))
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
-        scales = {"numbers": "Numbers", "shares": "Shares of each"}
+        scales = {"numbers": "Numbers", "shares": "Shares"}
         scale = state.segmented_control("bars", "Bars", scales, "numbers")
         export(result, "sizes")
-    blocks.chart(bars(result, scale == "shares"), "A bar for each model: its parameters by part")
+    blocks.chart(bars(result, scale == "shares"), "Stacked bar chart: parameters of each model by module")
     blocks.caveat(
-        "The encoder with its pooler, without an output head; tied weights count once. Parts of a layer: "
+        "The encoder with its pooler, without an output head; tied weights count once. A layer has "
         "attention (queries, keys and values), attention output and feed-forward, with biases and norms. The "
         "number of parameters does not say how good a model is."
     )
@@ -63,7 +63,7 @@ def render() -> None:
     }
     blocks.table(
         result.table(),
-        "A row for each model: layers, heads, dimensions, parameters by part, memory of the weights",
+        "Layers, heads, dimensions, parameters by module and memory of each model",
         column_order=list(dict.fromkeys([*_FIRST_COLUMNS, *memory, *counts])),
         column_config={
             **counts,
@@ -81,11 +81,11 @@ def render() -> None:
 
 
 def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
-    """Draw the list of models and return their configs; a config that cannot be read is a warning."""
+    """Draw the selector for models and return their configs; draw a warning for each unreadable config."""
     names = state.multiselect(
         _KEY,
         "Models",
-        {**{name: name for name in PUBLISHED}, OPEN: f"{checkpoint.description.name} · open here"},
+        {**{name: name for name in PUBLISHED}, OPEN: f"{checkpoint.description.name} · current model"},
         [*PUBLISHED, OPEN],
         "Choose, or type a config.json, a folder or a hub id",
         "You can also type the path of a config.json or of a folder on this machine, or a hub id. From the "
@@ -100,7 +100,7 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
             "sizes",
             "Read the sizes of these models?" if len(unknown) > 1 else "Read the sizes of this model?",
             "The URL of this page names them. From the hub only config.json is downloaded.",
-            cancel=("Leave out", partial(_leave_out, unknown)),
+            cancel=("Skip", partial(_leave_out, unknown)),
         )
     models: list[ModelConfig | Checkpoint] = []
     for name in names:
@@ -114,7 +114,7 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
 
 
 def _on_change() -> None:
-    """Record consent to the model names that the user added; those in the URL may come from a link."""
+    """Record consent to the models that the user added. Models in the URL may come from a link."""
     before = state.url_parameters().get(_KEY, "").split(",")
     consent.agree((name, "") for name in st.session_state[_KEY] if name not in before)
 
@@ -124,7 +124,7 @@ def _leave_out(names: list[str]) -> None:
 
 
 def _config(name: str) -> ModelConfig:
-    """Return a config; one from the hub is fetched once per session.
+    """Return the config of a model; a config from the hub is fetched once per session.
 
     Raises:
         ProbeError: the config cannot be read.
@@ -143,7 +143,7 @@ def bars(result: ModelSizesResult, is_shares: bool) -> Any:
     """Return a stacked bar for each model, the first at the top.
 
     Args:
-        is_shares: draw parts as shares of the model, so that all bars have the same length.
+        is_shares: whether to draw shares of the model's parameters, so that all bars have equal length.
     """
     figure, rows = go.Figure(), list(range(len(result.sizes)))
     for part in result.part_names:
@@ -180,7 +180,7 @@ def bars(result: ModelSizesResult, is_shares: bool) -> Any:
 
 
 def _sources(result: ModelSizesResult) -> str:
-    """Return where the configs come from, as Markdown."""
+    """Return the sources of the configs as Markdown."""
     models: dict[str, list[str]] = {}
     for config in result.inputs.configs:
         source = config["source"] if config["origin"] == "published" else config["origin"]

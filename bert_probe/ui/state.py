@@ -1,8 +1,8 @@
-"""View state: session state that survives page changes, mirrored in the URL so that a link opens the same
-view.
+"""View state: session state that survives page changes and is mirrored in the URL, so that a link opens the
+same view.
 
-Every value that comes from the URL is checked here. An invalid value is reported on the page and replaced by
-the default.
+This module checks every value from the URL. An invalid value is reported on the page and replaced by the
+default.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ _URL_PARAMETERS = "address"
 _PAGE, _WIDGET_PAGES = "page shown", "drawn by page"
 """Session keys of the current page, and of the page that last drew each widget."""
 _NAVIGATION = "went"
-"""URL parameter that the browser sets on back and forward; also the session key of its last value."""
-_PUBLISHED = "shown in the browser"
+"""URL parameter that the browser sets on back and forward, and the session key of its last value."""
+_PUBLISHED = "published parameters"
 """Session key of the parameters that were last written to the browser's URL."""
 _TEXT_PARAMETERS = ("a", "b", "relation", "model", "revision", "truncate")
-"""Parameters of the texts and the model. A text that is too long for the URL has another name, see
+"""URL parameters of the texts and the model. Texts that are too long for the URL have another parameter, see
 `url_texts`."""
-_PRESERVED = "held over"
-"""Session key of the names of the session keys that `reset` keeps."""
+_PRESERVED = "preserved keys"
+"""Session key of the set of session keys that `reset` preserves."""
 
 
 def enter(page: str) -> None:
-    """Start a run of `page`: follow back, forward and links."""
+    """Start a run of `page`: apply the URL after back, forward or a link."""
     for name in _repeated_parameters():
         last = escape(st.query_params[name])
-        st.caption(f":orange[The URL gives {escape(name)} more than once; showing the last, {last}.]")
+        st.caption(
+            f":orange[The URL contains {escape(name)} more than once. The last value is used: {last}.]"
+        )
     navigation = st.query_params.get(_NAVIGATION)
     if navigation is not None and navigation != st.session_state.get(_NAVIGATION):
         reset(_query_parameters())
@@ -48,7 +50,7 @@ def enter(page: str) -> None:
 
 
 def _repeated_parameters() -> list[str]:
-    """Return the parameters that the browser's URL gives more than once."""
+    """Return the parameters that the browser's URL contains more than once."""
     return [name for name in st.query_params if len(st.query_params.get_all(name)) > 1]
 
 
@@ -57,7 +59,7 @@ def _query_parameters() -> dict[str, str]:
 
 
 def current_page() -> str:
-    """Return the name of the page that is drawn; "" before the first."""
+    """Return the name of the current page; "" before the first page is drawn."""
     page: str = st.session_state.get(_PAGE, "")
     return page
 
@@ -71,7 +73,7 @@ def reset(parameters: dict[str, str]) -> None:
 
 
 def _follow_link(parameters: dict[str, str]) -> None:
-    """Apply the parameters of a link; for the same texts, text that was typed but not run is kept."""
+    """Apply the parameters of a link. If the texts are the same, text that was typed but not run is kept."""
     if text_parameters(parameters) != text_parameters(url_parameters()):
         reset(parameters)
         return
@@ -89,7 +91,7 @@ def text_parameters(parameters: dict[str, str]) -> dict[str, str]:
 
 
 def preserve(*keys: str) -> None:
-    """Keep session keys, such as uploaded files and results of jobs, when the reader goes back."""
+    """Preserve session keys, such as uploaded files and job results, when the user navigates back."""
     st.session_state.setdefault(_PRESERVED, set()).update(keys)
 
 
@@ -102,7 +104,7 @@ def url_parameters() -> dict[str, str]:
 
 
 def remember(key: str, value: str | None) -> None:
-    """Set a URL parameter; None removes it, as for a default."""
+    """Set a URL parameter, or remove it if the value is None."""
     if value is None:
         url_parameters().pop(key, None)
     else:
@@ -115,7 +117,7 @@ def publish(without: Collection[str] = ()) -> None:
     """Write the parameters to the browser's URL.
 
     Args:
-        without: parameters that the page does not use.
+        without: parameters to omit because the page does not use them.
     """
     parameters = {name: value for name, value in url_parameters().items() if name not in without}
     if dict(st.query_params) != parameters or _repeated_parameters():
@@ -126,15 +128,15 @@ def publish(without: Collection[str] = ()) -> None:
 def prepare(
     key: str, options: Sequence[T], default: T, write: Callable[[T], str] = str, keep_default: bool = False
 ) -> None:
-    """Set a widget's value before it is drawn: from the session, else from the URL, else the default.
+    """Set a widget's value before it is drawn: from the session, from the URL, or the default, in this order.
 
     Args:
         key: widget key, which is also the name of the URL parameter.
         options: all allowed values.
-        default: one of them.
-        write: converts a value to its form in the URL.
-        keep_default: leave a parameter that equals the default in the URL. For a page on which a missing
-            parameter has another meaning.
+        default: the default value.
+        write: converts a value to text for the URL.
+        keep_default: keep a URL parameter that equals the default, for pages on which a missing parameter
+            has another meaning.
     """
     current: Any = st.session_state.get(key)
     requested = write(current) if current is not None else url_parameters().get(key)
@@ -153,7 +155,7 @@ def prepare(
 def _set_widget(key: str, value: object) -> None:
     """Set a widget's value if it differs, or if another page drew the widget last.
 
-    Streamlit treats a widget of another page with the same key as a new one, which starts with its default.
+    Streamlit treats a widget with the same key on another page as new and resets it to its default.
     """
     pages: dict[str, str] = st.session_state.setdefault(_WIDGET_PAGES, {})
     page = st.session_state.get(_PAGE, "")
@@ -162,10 +164,8 @@ def _set_widget(key: str, value: object) -> None:
     pages[key] = page
 
 
-# Streamlit makes links, icons and arrows of these after Markdown is parsed, so a backslash does not help.
-
-
-# What Streamlit makes links, icons and arrows of when Markdown has been read, so that no backslash helps.
+# Streamlit turns these into links, icons and arrows after Markdown is parsed, so backslashes do not escape
+# them.
 _STREAMLIT_MARKUP = re.compile(
     r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=[\w-])"
     r"|(?<=:)(?=material[/_]|streamlit:)|(?<=-)(?=[->])|(?<=<)(?=[-=])|(?<=[>~!])(?==)",
@@ -175,17 +175,17 @@ _WORD_JOINER = "\u2060"
 
 
 def escape(text: str, limit: int = 200) -> str:
-    """Escape text for Markdown, on one line and cut to `limit` characters."""
+    """Escape text for Markdown, on one line and truncated to `limit` characters."""
     joined = _STREAMLIT_MARKUP.sub(_WORD_JOINER, text[:limit])
     escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+-.!|~$:&=" else c for c in joined)
     return " ".join(escaped.split())
 
 
 def select_layer(key: str, first: int, last: int, help_text: str, label: str = "Layer") -> int:
-    """Draw a slider over layers, counted from 1; layer 0 is the output of the embeddings."""
+    """Draw a slider from the first to the last layer; layer 0 is the output of the embeddings."""
     prepare(key, range(first, last + 1), last, keep_default=key == "layer")
     if first == last:
-        st.caption(f"{label} {last}, the only one")
+        st.caption(f"{label} {last} (the only layer)")
         return last
     layer: int = st.slider(label, first, last, key=key, help=help_text, persist_state="session")
     return layer
@@ -212,7 +212,7 @@ def select_head(key: str, count: int) -> int | str:
 def select_single_head(key: str, count: int) -> int:
     """Draw pills for each head, counted from 1, with the value of `select_head`.
 
-    While the mean is selected there, this shows the first head and leaves that choice as it is.
+    If the mean is selected there, this shows the first head and does not change that selection.
     """
     prepare(key, ["mean", *range(1, count + 1)], "mean")
     single_key = f"single_{key}"
@@ -234,9 +234,9 @@ def select_single_head(key: str, count: int) -> int:
 
 
 def token_position(key: str, tokens: Sequence[str], default: int) -> int:
-    """Return the token position of a URL parameter, from 0, else the default.
+    """Return the token position in a URL parameter, from 0, or the default.
 
-    The parameter counts only for the text of the first visit. Pass later choices to `remember`.
+    The parameter applies only to the text of the first visit. Pass later selections to `remember`.
     """
     first_visit = f"first_{key}"
     if first_visit not in st.session_state:
@@ -252,7 +252,7 @@ def token_position(key: str, tokens: Sequence[str], default: int) -> int:
 
 
 def toggle(key: str, label: str, default: bool, help_text: str, disabled: bool = False) -> bool:
-    """Draw a toggle; the URL has "1" or "0"."""
+    """Draw a toggle, whose URL parameter is "1" or "0"."""
     prepare(key, [False, True], default, lambda value: "1" if value else "0")
     return st.toggle(label, key=key, help=help_text, disabled=disabled, persist_state="session")
 
@@ -284,7 +284,7 @@ def selectbox(key: str, label: str, options: dict[str, str], default: str, show_
     """Draw a select box; ``options`` maps each URL value to its label.
 
     Args:
-        show_label: draw the label above the box.
+        show_label: whether to draw the label above the box.
     """
     prepare(key, list(options), default)
     value = st.selectbox(
@@ -302,7 +302,7 @@ def text_input(key: str, label: str, placeholder: str, on_change: Callable[[], N
     """Draw a text field whose text is a URL parameter.
 
     Args:
-        on_change: called when the reader, and not a link, changed it.
+        on_change: called when the user, and not a link, changed the text.
     """
     if key not in st.session_state:
         st.session_state[key] = url_parameters().get(key, "")
@@ -323,11 +323,11 @@ def multiselect(
     accept_new_options: bool = False,
     on_change: Callable[[], None] | None = None,
 ) -> list[str]:
-    """Draw a multiselect; the URL has the values with commas, ``options`` maps them to labels.
+    """Draw a multiselect; ``options`` maps each value to its label. The URL contains the values with commas.
 
     Args:
-        accept_new_options: also accept other values, which the caller checks.
-        on_change: called when the reader, and not a link, changed the selection.
+        accept_new_options: whether other values are accepted, which the caller must check.
+        on_change: called when the user, and not a link, changed the selection.
     """
     values: list[str] | None = st.session_state.get(key)
     if values is None:
@@ -337,7 +337,7 @@ def multiselect(
     if accept_new_options:
         options = options | {value: value for value in unknown}
     elif unknown:
-        st.caption(f":orange[There is no {escape(', '.join(unknown))} here; left out.]")
+        st.caption(f":orange[There is no {escape(', '.join(unknown))} here; it is ignored.]")
     _set_widget(key, list(dict.fromkeys(value for value in values if value in options)))
     selected = st.multiselect(
         label,

@@ -1,4 +1,4 @@
-"""The page Steps: how one attention weight is computed, from query and key vectors to the head's output."""
+"""The Steps page: the computation of one attention weight, from query and key to the head's output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bert_probe.views.steps import step_heatmaps
 
 
 def _choose_head(trace: Trace) -> tuple[int, int]:
-    """Draw the choice of layer and head, counted from 1."""
+    """Draw the selectors for layer and head; return both, from 1."""
     left, right = st.columns([1, 3], gap="medium")
     with left:
         layer = state.select_layer(
@@ -38,7 +38,7 @@ def _choose_head(trace: Trace) -> tuple[int, int]:
 
 
 def _choose_token(trace: Trace, key: str, label: str, default: int) -> int:
-    """Draw the tokens and return the position of the selected one; it is a URL parameter."""
+    """Draw the tokens and return the position of the selected one, which is stored in the URL."""
     st.markdown(f"**{label}**")
     first = state.token_position(key, trace.tokens, default)
     clicked = blocks.token_strip(trace, f"steps_{key}_{len(trace.tokens)}", label, first)
@@ -53,12 +53,12 @@ def _name(token: Token) -> str:
 
 
 def _number(value: float) -> str:
-    """Return four decimals, or a sign for the infinite score of a masked key."""
+    """Format a value with four decimals, or as ±∞ for the score of a masked key."""
     return f"{value:.4f}".replace("inf", "∞").replace("-", "−")
 
 
 def _step(title: str, sentences: Sequence[str], label: str, value: str, calculation: str) -> DeltaGenerator:
-    """Draw a step in words and as a number; return the container for its heatmap."""
+    """Draw the title, description and value of a step; return a container for its heatmap."""
     st.header(title, anchor=False)
     words, picture = st.columns([2, 5], gap="large")
     with words:
@@ -111,7 +111,7 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
         "3 · Scale",
         [
             "Each dot product is multiplied by the same factor, so that large vectors do not saturate the "
-            "softmax. The picture shows this for every key of the text."
+            "softmax. The heatmap shows this for every key of the text."
         ],
         "q · k × scaling",
         _number(steps.scaled[key]),
@@ -129,12 +129,12 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
 
 
 def _mask_note(steps: AttentionStepsResult) -> str:
-    """Return what is added to the scores of this query."""
+    """Describe the mask and the bias that are added to the scores of this query."""
     sentences = ["This layer attends only to a window around the query."] if steps.local else []
     if steps.forbidden:
         sentences.append(
             f"{steps.forbidden} of {len(steps.tokens)} keys are masked: −∞ is added to their scores, so that "
-            "their weights become exactly 0. They are hatched in the picture."
+            "their weights become exactly 0. They are hatched in the heatmap."
         )
     else:
         sentences.append(f"No key is masked: this query may attend to all {len(steps.tokens)}.")
@@ -159,7 +159,10 @@ def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str,
         heatmap(heatmaps["weights"], key="steps-weights")
     with _step(
         "6 · Weighted value",
-        [f"{key_name} also has a value vector v, made by a third matrix. It is multiplied by the weight."],
+        [
+            f"{key_name} also has a value vector v, a third learned projection. It is multiplied by the "
+            "weight."
+        ],
         "Norm of weight × v",
         _number(steps.weighted_lengths[key]),
         f"{_number(steps.weights[key])} × {_number(steps.value_lengths[key])}, the norm of v",
@@ -174,7 +177,7 @@ def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> No
         "7 · Sum",
         [
             f"The weighted values of all keys are summed: this is the head's output for {query_name}. In the "
-            "picture the keys are sorted by weight."
+            "heatmap, keys are sorted by weight."
         ],
         "Norm of the output",
         _number(steps.output_length),
@@ -184,7 +187,7 @@ def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> No
 
 
 def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]) -> None:
-    """Compare the output with the one that the model itself computed."""
+    """Compare the computed output with the model's own output."""
     with (
         st.container(border=True, key="check"),
         _step(
@@ -202,7 +205,7 @@ def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]
 
 
 def _exports(steps: AttentionStepsResult, key: int) -> None:
-    """Export the table of all keys, and the vectors of the selected key."""
+    """Draw the export menu: the table of all keys, and the vectors of the selected key."""
     question = steps.question
     stem = f"steps-layer{question.layer + 1}-head{question.head + 1}-query{steps.query}"
     vectors = steps.showing(key=key).table()
@@ -262,7 +265,7 @@ def render() -> None:
     numbers(steps.frame(), "Numbers: all keys")
     numbers(steps.vectors(key), "Numbers: the vectors")
     blocks.caveat(
-        "Each picture of vectors has its own color range, stated below it, which does not change with the "
+        "Each heatmap of vectors has its own color range, shown below it, which does not depend on the "
         "key. Single dimensions of q, k and v rarely have a meaning. A weight says where a head reads from, "
         "not how much the model's output depends on it: the outputs of all heads still pass through the "
         "layer's output projection."

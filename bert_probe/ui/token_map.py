@@ -1,4 +1,4 @@
-"""The page Map: token vectors of every layer on one plane, for the texts of the workbench or for a file."""
+"""The Map page: token vectors of all layers on one plane, for the texts of the workbench or a file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from bert_probe.views.layer_map import CAVEAT, COLORINGS, MODES, MapSelection, M
 from bert_probe.views.text import shorten
 
 _MAX_CHARACTERS = 1_000
-"""Maximum length of a text that is shown below the map."""
+"""Maximum number of characters of a text below the map."""
 
-_SOURCES = {"text": "Your text", "file": "A file"}
+_SOURCES = {"text": "Your text", "file": "File"}
 _BASES = {"shared": "Shared plane", "centred": "Shared plane, layers centered", "own": "One plane per layer"}
 _URL_KEYS = {"mode": "map_view", "layer": "map_layer", "by": "map_colour"}
 _START = "map start"
-"""Session key of the initial view and the digest of its map: it does not change for the same map."""
+"""Session key of the digest of a map and its initial view, which does not change for the same map."""
 
 
 def render() -> None:
@@ -70,12 +70,15 @@ def render() -> None:
 
 
 def _choose_options() -> tuple[str, dict[str, Any], DeltaGenerator]:
-    """Draw the widgets; return the source of the texts, the options of the question, and a free container."""
+    """Draw the widgets; return the source of the texts, the question's options, and an empty container."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         source = state.segmented_control("map_from", "Source of the texts", _SOURCES, "text")
         basis = state.segmented_control("map_basis", "Projection", _BASES, "shared")
         words = state.toggle(
-            "map_words", "Words", False, "Merge subword tokens: a word's vector is the mean of its tokens'."
+            "map_words",
+            "Words",
+            False,
+            "Merge subword tokens: a word's vector is the mean of its tokens' vectors.",
         )
         specials = state.toggle(
             "map_specials",
@@ -105,10 +108,10 @@ def _draw(
     more = []
     if is_file and not result.part_names:
         lines = partial(_as_lines, result)
-        more.append((f"{SENTENCES_FILE}, which the code below reads", SENTENCES_FILE, lines))
+        more.append((f"{SENTENCES_FILE}, input of the code below", SENTENCES_FILE, lines))
     if selected:
         make = partial(_as_csv, result, selected)
-        more.append((f"The {len(selected):,} selected, CSV", "map-selected.csv", make))
+        more.append((f"Selected rows ({len(selected):,}), CSV", "map-selected.csv", make))
     with corner:
         export(result, "map", more, data={"rows": texts} if is_file else None)
     blocks.caveat(CAVEAT)
@@ -143,7 +146,7 @@ def _use_text(text: tuple[str, str | None]) -> None:
 
 
 def _table(result: TokenMapResult, selection: MapSelection, layer: int) -> None:
-    """Draw the coordinates of the selected tokens, else of all tokens."""
+    """Draw the coordinates of the selected tokens, or of all tokens if none is selected."""
     selected = selection["selected"]
     unit = "words" if result.question.words else "tokens"
     frame = result.some(selected or range(len(result.marks)), layer)
@@ -156,7 +159,9 @@ def _table(result: TokenMapResult, selection: MapSelection, layer: int) -> None:
     if selected:
         st.caption(f"{len(selected):,} {unit} selected, at layer {layer}.")
     else:
-        st.caption(f"All {unit} at layer {layer}. To list some, use the lasso or press Enter in the search.")
+        st.caption(
+            f"All {unit} at layer {layer}. To filter them, use the lasso or press Enter in the search field."
+        )
 
 
 def _as_lines(result: TokenMapResult, _csv_safe: bool) -> bytes:
@@ -171,7 +176,7 @@ def _as_csv(result: TokenMapResult, selected: list[int], csv_safe: bool) -> byte
 
 
 def draw_map(result: TokenMapResult) -> tuple[MapSelection, MapView]:
-    """Draw the map; return the reader's selection and the current view, which is kept in the URL."""
+    """Draw the map; return the user's selection and the current view, which is stored in the URL."""
     key, requested = digest(result), _view_of_url(result)
     if st.session_state.get(_START, ("",))[0] != key:
         st.session_state[_START] = (key, requested)

@@ -1,4 +1,4 @@
-"""The page Tokens: how the tokenizer splits the text, and several texts padded to one batch."""
+"""The Tokens page: how the tokenizer splits the text, and the padding of several texts in a batch."""
 
 from __future__ import annotations
 
@@ -124,10 +124,10 @@ def _every_token(trace: Trace) -> None:
 
 _BATCH = "batch"
 _EXAMPLE_TEXTS = "A short one.\nOne word\nAnd this one is longer than those."
-"""Texts that are padded together with the reader's text by default."""
+"""Default texts that are batched with the user's text."""
 _MAX_TEXTS = 20
 _SHADE = "background-color: rgba(138,135,151,0.28); color: rgba(138,135,151,1)"
-"""Style of padding, for both themes."""
+"""CSS style of padding cells, readable in both themes."""
 _CELLS = {
     "token": "Tokens",
     "input_ids": "Ids",
@@ -137,11 +137,11 @@ _CELLS = {
 
 
 def _in_one_batch(traced: workbench.TracedRequest) -> None:
-    """Draw the text padded to a batch with other texts, and check that padding changes nothing."""
+    """Draw a padded batch of the text and other texts, and the effect of padding on the vectors."""
     st.header("Padding in a batch", anchor=False)
     st.markdown(
-        ":gray[The texts of a batch must have the same length, so shorter texts are filled up with padding, "
-        "which the attention mask hides from the model.]"
+        ":gray[The texts of a batch must have the same length, so shorter texts are padded with a special "
+        "token that the attention mask hides from the model.]"
     )
     if not state.toggle(
         "padding", "Batch my text with others", False, "Three forward passes on all texts of the batch."
@@ -169,7 +169,7 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
         cells = {name: label for name, label in _CELLS.items() if name == "token" or name in result.arrays}
         cell = state.segmented_control("padding_cells", "Cells", cells, "token")
         st.space("stretch")
-        with st.container(horizontal=True, width="content", gap="small"):  # keeps the two menus in one row
+        with st.container(horizontal=True, width="content", gap="small"):  # keeps both menus in one row
             export(result.showing(show="differences"), "padding-differences", label="Export differences")
             export(result, "padding-inputs", label="Export batch")
     blocks.table(
@@ -182,7 +182,7 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
 
 
 def _pad(traced: workbench.TracedRequest, more: Sequence[str]) -> PaddingEffectResult:
-    """Return the effect of padding for the reader's texts and more texts in one batch."""
+    """Return the effect of padding for a batch of the user's texts and additional texts."""
     own: list[Trace] = [trace for trace in (traced.a, traced.b) if trace is not None]
     texts: list[shared_cache.Text] = [(text, None) for text in more[:_MAX_TEXTS]]
     further = shared_cache.traces(traced.checkpoint, texts, traced.request.truncate)
@@ -212,7 +212,7 @@ def _batch_table(result: PaddingEffectResult, cell: str) -> Any:
 
 
 def _check_padding(result: PaddingEffectResult) -> None:
-    """Draw whether padding changed any vector, and the effect of leaving out the mask."""
+    """Draw whether padding changed any vector, and the effect of omitting the attention mask."""
     if result.is_unaffected:
         verdict = (
             f"padding changes nothing: largest difference {result.difference:.1e}, within the rounding error "
@@ -221,16 +221,15 @@ def _check_padding(result: PaddingEffectResult) -> None:
     else:
         verdict = (
             f"padding changes this model's vectors by up to {result.difference:.1e}, more than the rounding "
-            f"error of {result.allowed:.0e}; so the app does not batch texts of different lengths for it"
+            f"error of {result.allowed:.0e}. For this model the app does not batch texts of different lengths"
         )
     st.markdown(
-        f"**Check:** vectors of all layers in the batch against each text on its own: {verdict}. Without the "
-        f"attention mask, they would differ by up to **{result.without_mask:.2g}**."
+        f"**Check:** vectors of all layers in the batch, compared with each text on its own: {verdict}. "
+        f"Without the attention mask, they would differ by up to **{result.without_mask:.2g}**."
     )
     blocks.caveat(
         f"{result.padding_share:.0%} of the {result.length * len(result.encodings):,} positions are padding "
-        f"({state.escape(result.padding_token)}). The mask adds −∞ to the scores of keys that are "
-        f"padding, so "
-        "nothing attends to them; the vectors of padding itself are discarded. Names in files: "
+        f"({state.escape(result.padding_token)}). The mask adds −∞ to the scores of padding keys, so no "
+        "token attends to them. The vectors of padding tokens are discarded. Column names in exported files: "
         f"{', '.join(COLUMNS.values())}."
     )

@@ -1,7 +1,7 @@
-"""Texts in the URL; a text that is too long for it is stored here, and the URL has its name.
+"""Texts in the URL. A text that is too long is stored on the server, and the URL contains its name.
 
-Mail and chat programs cut long links. A view that does not fit is shared as a view file (`ui/view_files`). A
-Chinese character takes nine characters of a URL.
+Mail and chat programs truncate long links. A view that does not fit into a URL is shared as a view file
+(`ui/view_files`). A Chinese character takes nine characters of a URL.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ MAX_LINK: Final = 2_000
 """Maximum length of a link in characters."""
 
 MAX_URL: Final = 1_500
-"""Maximum length of the parameters of a URL with their texts; the remainder of a link is for the host name
-and later choices."""
+"""Maximum length of the URL parameters including texts, in characters. The rest of `MAX_LINK` is for the host
+name and later selections."""
 
 TEXTS: Final = (
     "a",
@@ -34,7 +34,7 @@ TEXTS: Final = (
     "tray",
     "view",
 )
-"""Parameters that may be stored under a name."""
+"""URL parameters whose text may be stored under a name."""
 
 
 def remember(key: str, text: str | None, *, named: bool = False) -> None:
@@ -49,7 +49,7 @@ def remember(key: str, text: str | None, *, named: bool = False) -> None:
 
 
 def recall(key: str) -> str | None:
-    """Return the text that the URL contains or names; None if there is none or it is no longer stored."""
+    """Return the text that the URL contains or names, or None if there is none or it is no longer stored."""
     parameters = state.url_parameters()
     name = parameters.get(parameter_name(key))
     if key in parameters or name is None:
@@ -58,26 +58,25 @@ def recall(key: str) -> str | None:
 
 
 def missing(*keys: str) -> dict[str, str]:
-    """Return the URL parameters that name a text which is no longer stored, with their values."""
+    """Return the URL parameters, with values, that name texts which are no longer stored."""
     names = {parameter_name(key): key for key in keys if recall(key) is None}
     return {name: value for name, value in state.url_parameters().items() if name in names}
 
 
 def check(*keys: str) -> None:
-    """Raise TextError if the URL names a text that is no longer stored, so that no other text is shown for
-    it."""
+    """Raise TextError if the URL names a text that is no longer stored."""
     if missing(*keys):
         raise TextError(_MISSING)
 
 
 _MISSING: Final = (
-    "The text of this URL is too long for a URL and is no longer stored: the app was restarted, or many "
-    "long texts came after it. Paste it again, or open its view file."
+    "The text of this URL is no longer stored: the app was restarted, or newer texts replaced it. Paste the "
+    "text again, or open its view file."
 )
 
 
 def fits(key: str, text: str) -> bool:
-    """Return whether the URL can contain a text and is short enough with it."""
+    """Return whether the URL can contain a text without exceeding `MAX_URL`."""
     if len(text) > MAX_URL or any("\ud800" <= character <= "\udfff" for character in text):
         return False
     other = {
@@ -94,12 +93,12 @@ def length(parameters: Mapping[str, str]) -> int:
 
 
 def has_stored(parameters: Mapping[str, str], except_for: Sequence[str] = ()) -> bool:
-    """Return whether the parameters name a stored text, other than those of some keys."""
+    """Return whether the parameters name a stored text, except for the texts of some keys."""
     return any(name in parameters for name, key in _KEYS.items() if key not in except_for)
 
 
 def expand(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters with all stored texts in full, as in a view file.
+    """Return the parameters with names replaced by the stored texts, as in a view file.
 
     Raises:
         TextError: a text is no longer stored.
@@ -114,4 +113,4 @@ def expand(parameters: Mapping[str, str]) -> dict[str, str]:
 
 
 _KEYS: Final = {parameter_name(key): key for key in TEXTS}
-"""Names of parameters that name a stored text, and the key of the text."""
+"""URL parameter with the name of a stored text → key of the text."""

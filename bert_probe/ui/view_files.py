@@ -1,7 +1,7 @@
-"""View files in the app: downloaded from any page and opened on any page.
+"""View files in the app: files that can be downloaded from and opened on any page.
 
-A file may come from a stranger. Before a model that is neither built in nor in use is opened, the page names
-the model and asks the reader.
+A file may come from an untrusted source. Before the app opens a model that is neither built in nor in use, it
+shows the name of the model and asks the user.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from bert_probe.core.result import Result
 
 _PENDING, _ERROR, _TARGET = "view_coming", "view_refused", "view_leads"
-"""Session keys: a file that waits to be opened, why a file cannot be opened, the page that an opened file
-leads to."""
+"""Session keys: a file that waits to be opened, the error of a file, and the page of an opened file."""
 _MODELS, _COUNT = "view_wanted", "view_count"
-"""Session keys: the models that a view was made with, and the number of files dropped so far."""
+"""Session keys: the models that a view was created with, and the number of uploaded files so far."""
 
 _PARAMETER: Final = "view"
 _LEFT_OUT: Final = ("tray", "view")
@@ -47,8 +46,8 @@ def menu(
     """Draw the entries of an export menu that add the view to the report or downloads it as a file.
 
     Args:
-        display: how attention is displayed, see `ViewFile`.
-        data: sentences or files that the result does not contain.
+        display: display options of an attention view, see `ViewFile`.
+        data: sentences or files that the result does not contain, see `ViewFile.of`.
     """
     try:
         view, reason = replace(_view_of(result, data), drawn=dict(display)), ""
@@ -61,7 +60,7 @@ def menu(
             "Add to report",
             key=f"add {name}",
             disabled=bool(reason),
-            help=reason or "Adds this view to the draft on the page Report.",
+            help=reason or "Adds this view to the draft on the Report page.",
             on_click=_add,
             args=(view,),
         )
@@ -72,7 +71,8 @@ def menu(
             mime="application/json",
             key=f"view {name}",
             on_click="ignore",
-            help="Opens this view in any BERT Probe: under Open a view, or with bert-probe app --view.",
+            help="A file that opens this view in any BERT Probe: under Open a view, or with bert-probe app "
+            "--view.",
         )
     if reason:
         st.caption(f"Cannot be added to a report: {state.escape(reason, 400)}")
@@ -80,7 +80,7 @@ def menu(
 
 
 def _view_of(result: Result, data: Mapping[str, Any] | None) -> ViewFile:
-    """Return the view file of a result, made once per result: files are written and read again for it."""
+    """Return the view file of a result. It is cached, because creating it writes and reads files."""
     if result not in _VIEWS:
         _VIEWS[result] = ViewFile.of(result, data)
     return _VIEWS[result]
@@ -104,7 +104,7 @@ def _file(view: ViewFile, page: str, parameters: Mapping[str, str]) -> bytes:
 
 
 def _expanded(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return URL parameters as a view file stores them: with full texts, without the draft."""
+    """Return URL parameters as stored in a view file: with full texts and without the draft."""
     left_out = {*_LEFT_OUT, *map(text_store.parameter_name, _LEFT_OUT)}
     return url_texts.expand({name: value for name, value in parameters.items() if name not in left_out})
 
@@ -115,7 +115,7 @@ def _link_note(parameters: Mapping[str, str]) -> str:
         return "The browser's URL is a link to this view."
     return (
         f"This view is too long for a link of {url_texts.MAX_LINK:,} characters. Its URL works as long as "
-        "this app runs; the view file works everywhere."
+        "this app runs. The view file works everywhere."
     )
 
 
@@ -125,7 +125,7 @@ def _link_note(parameters: Mapping[str, str]) -> str:
 def uploader() -> None:
     """Draw the uploader for view files."""
     with st.expander("Open a view"):
-        # A new key after each file: Streamlit would return the same file again after a reset of the session.
+        # A new key after each file, because Streamlit would return the same file again after a session reset.
         key = f"view_upload_{st.session_state.get(_COUNT, 0)}"
         st.file_uploader(
             "A view file, or the views of a report",
@@ -133,7 +133,7 @@ def uploader() -> None:
             key=key,
             on_change=_on_upload,
             args=(key,),
-            help="A file from View file in the export menu of a page. It stays on this machine.",
+            help="A file from View file in the export menu of any page. It stays on this machine.",
         )
 
 
@@ -177,7 +177,7 @@ def parse(content: bytes, name: str) -> ViewFile | Draft:
 
 
 def open_pending() -> None:
-    """Open a file that was dropped, or ask first; called before the page is drawn."""
+    """Open an uploaded file, or ask the user first. Call this before the page is drawn."""
     if _TARGET in st.session_state:
         _switch_page()
     _take_from_url()
@@ -196,7 +196,7 @@ def open_pending() -> None:
 
 
 def _take_from_url() -> None:
-    """Take the view file that the app was started with."""
+    """Read the view file that the app was started with from the URL."""
     text, missing = url_texts.recall(_PARAMETER), url_texts.missing(_PARAMETER)
     url_texts.remember(_PARAMETER, None)
     if text is not None:
@@ -206,7 +206,7 @@ def _take_from_url() -> None:
 
 
 def _models_to_confirm(view: ViewFile) -> set[consent.Model]:
-    """Return the models that a view opens and that the reader has not agreed to."""
+    """Return the models of a view that the user has not agreed to open."""
     parameters = view.address
     models = {
         (parameters.get("model", ""), parameters.get("revision", "")),
@@ -217,7 +217,7 @@ def _models_to_confirm(view: ViewFile) -> set[consent.Model]:
 
 
 def _confirm(view: ViewFile, unknown: set[consent.Model]) -> None:
-    """Draw the models that a view names and ask the reader whether to open them."""
+    """Draw the models that a view names and ask the user whether to open them."""
     subject = describe_inputs(view)
     consent.ask(
         unknown,
@@ -235,7 +235,7 @@ def _clear() -> None:
 
 
 def _open() -> None:
-    """Make the pending file the view of the session; `_switch_page` goes to its page."""
+    """Restore the pending file in the session; `_switch_page` then goes to its page."""
     pending: ViewFile | Draft = st.session_state.pop(_PENDING)
     try:
         page = _restore(pending)
@@ -246,7 +246,7 @@ def _open() -> None:
 
 
 def _restore(pending: ViewFile | Draft) -> str:
-    """Restore the session of a view file and return its page."""
+    """Restore the session state of a view file or draft and return its page."""
     if isinstance(pending, Draft):
         drafts.replace_draft(pending)
         return "report"
@@ -265,7 +265,7 @@ def _restore(pending: ViewFile | Draft) -> str:
 
 
 def _restore_files(view: ViewFile) -> None:
-    """Store the files of a view as if the reader had uploaded them on its page."""
+    """Store the files of a view as if the user had uploaded them on its page."""
     lines = "".join(f"{sentence}\n" for sentence in view.sentences).encode("utf-8", "surrogatepass")
     files = {
         name: (file.file, file.content.encode("utf-8", "surrogatepass")) for name, file in view.files.items()
@@ -287,15 +287,15 @@ def _switch_page() -> None:
 
 
 def warn_other_weights() -> None:
-    """Warn if the opened view was made with other weights than those of the current model."""
+    """Warn if the opened view was created with other weights than those of the current model."""
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
     for model in st.session_state.get(_MODELS, ()):
         current = ModelReference(now.model, now.revision).shown
         if checkpoint is not None and model.shown == current and not model.fits(checkpoint):
             st.warning(
-                "The view was made with other weights than this model has, so its numbers will differ. "
-                f"SHA-256 of the view: {model.weights_sha256[:12]}…, of this model: "
+                "The view was created with different weights than those of this model, so the results will "
+                f"differ. SHA-256 of the view: {model.weights_sha256[:12]}…, of this model: "
                 f"{checkpoint.description.weights_sha256[:12]}…."
             )
             return

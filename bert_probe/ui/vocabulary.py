@@ -1,5 +1,4 @@
-"""The page Vocabulary: its tokens, their nearest neighbors, their types and scripts, and how it splits a
-text."""
+"""The Vocabulary page: tokens, their nearest neighbors, types and scripts, and subword tokens of a text."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ from bert_probe.ui.vectors import numbers
 _PARTS = {"pieces": "Tokens", "kinds": "Types and scripts", "text": "Your text"}
 _TOKEN = "near"
 _MAX_ROWS = 40_000
-"""Maximum number of rows of the table; a larger one takes seconds to send, at every click."""
+"""Maximum number of rows of the table. Larger tables would take seconds to send after every click."""
 _MAX_SCRIPTS = 16
-"""Maximum number of scripts in the bar chart; the table has all."""
+"""Maximum number of scripts in the bar chart; the table contains all."""
 _BINS = 60
 _MATCHES = dict(zip(MATCHES, ("Contains", "Starts with", "Equals", "Regular expression"), strict=True))
 _MARKERS = {
@@ -41,7 +40,7 @@ _MARKERS = {
     "▁": "▁ is the space before a word; a token without it continues a word. Text without spaces, such as "
     "Chinese, consists of such tokens only.",
 }
-"""Explanations of the markers of word boundaries."""
+"""Explanations of the tokenizers' word boundary markers."""
 
 
 def render() -> None:
@@ -73,7 +72,7 @@ def render() -> None:
 
 
 def _tokens(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
-    """Draw the tokens, and the nearest neighbors of one of them."""
+    """Draw the tokens, and the nearest neighbors of the selected one."""
     with st.container(key="vocabulary_browser"):
         left, right = st.columns([3, 2], gap="large")
     with left:
@@ -112,7 +111,7 @@ def _script(name: str) -> str:
 
 
 def _table(result: VocabularyResult) -> None:
-    """Draw the tokens, of which one can be selected.
+    """Draw the table of tokens, in which a row can be selected.
 
     Raises:
         SelectionError: the regular expression takes too long.
@@ -126,7 +125,9 @@ def _table(result: VocabularyResult) -> None:
         export(result, "vocabulary", label="Export tokens")
     first = _choose_first_row(result)
     ids = result.found[first : first + _MAX_ROWS]
-    key = f"vocabulary_table {result.question!r} {first}"  # other rows start without a selection
+    key = (
+        f"vocabulary_table {result.question!r} {first}"  # a new key resets the selection when the rows change
+    )
     blocks.table(
         result.listed(ids),
         "Matching tokens with type, script and norm",
@@ -147,8 +148,7 @@ def _table(result: VocabularyResult) -> None:
 
 
 def _choose_first_row(result: VocabularyResult) -> int:
-    """Draw the choice of a range of rows if there are too many for one table; return the first row, from
-    0."""
+    """Draw a selector for a range of rows if there are too many; return its first row, from 0."""
     count = len(result.found)
     if count <= _MAX_ROWS:
         return 0
@@ -158,7 +158,7 @@ def _choose_first_row(result: VocabularyResult) -> int:
 
 
 def _select_token(key: str, tokens: VocabularyTokens, ids: Sequence[int]) -> None:
-    """Use the token of the row that was selected in a table."""
+    """Show the token of the selected table row."""
     rows = st.session_state[key]["selection"]["rows"]
     if rows and rows[0] < len(ids):
         name = token_reference(tokens, ids[rows[0]])
@@ -179,8 +179,8 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
     st.header(state.escape(result.name), anchor=False)
     st.markdown(
         f"id {id_:,} · {tokens.kinds[id_]} · {_script(tokens.scripts[id_])}  \n"
-        f"Its input embedding has a norm of **{result.norm:.4f}**, larger than {result.norm_rank:.0%} of all "
-        "tokens."
+        f"Its input embedding has a norm of **{result.norm:.4f}**, larger than that of "
+        f"{result.norm_rank:.0%} of all tokens."
     )
     key = f"neighbors_table {id_}"
     blocks.table(
@@ -214,7 +214,7 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
 
 
 def _default_token(checkpoint: Checkpoint, tokens: VocabularyTokens) -> str:
-    """Return the longest word of the text that is a single token; else the longest word of the vocabulary."""
+    """Return the longest single-token word of the text, or of the vocabulary if the text has none."""
     try:
         ids = checkpoint.encode(workbench.request().a, truncate=True).ids
     except TextError:
@@ -279,7 +279,7 @@ def _types(vocabulary: VocabularyResult) -> None:
         st.markdown("  \n".join(f"**{kind}**: {KINDS[kind]}" for kind in counts))
     numbers(vocabulary.showing(show="kinds").frame(), "Types as a table")
     blocks.caveat(
-        "Each token has one type, which follows from its spelling in the vocabulary (docs/methods.md, "
+        "Each token has one type, which is determined by its spelling in the vocabulary (docs/methods.md, "
         "Vocabulary)."
     )
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
@@ -306,7 +306,7 @@ def _types(vocabulary: VocabularyResult) -> None:
 
 
 def count_bars(counts: Mapping[str, int], total: int) -> Any:
-    """Return a bar for each name, with its count and its share of the total."""
+    """Return a horizontal bar chart of counts, labeled with their shares of the total."""
     shares = [count / max(1, total) for count in counts.values()]
     figure = go.Figure(
         go.Bar(
@@ -342,7 +342,7 @@ def _percent(share: float) -> str:
 
 
 def _your_text(checkpoint: Checkpoint) -> None:
-    """Show how the tokenizer splits the text and, if there is a second model, how its tokenizer does."""
+    """Show how the tokenizer, and optionally a second model's tokenizer, splits the text."""
     now = workbench.request()
     traces = workbench.trace_texts(checkpoint, now.texts, now.truncate)
     traced = workbench.TracedRequest(now, checkpoint, traces[0], traces[1] if len(traces) > 1 else None)

@@ -1,5 +1,4 @@
-"""The workbench in the sidebar: the texts and the model that every page reads, and the traces of these
-texts."""
+"""The workbench in the sidebar: the texts and the model that all pages use, and the traces of the texts."""
 
 from __future__ import annotations
 
@@ -27,24 +26,24 @@ SUGGESTED = (
     "answerdotai/ModernBERT-base",
 )
 PATIENCE = 4.0
-"""Seconds for which a page waits for a model before it shows progress. Then the page runs again: by that time
-the browser has drawn what was typed and will not lose it."""
-_SEEN, _REPLACED = "opened from", "opened anew"
-"""Session keys: the files that each model was opened from, and the models whose files were replaced since."""
+"""Seconds for which a page waits for a model before it shows progress and reruns. By then the browser has
+drawn the typed text and does not lose it."""
+_SEEN, _REPLACED = "model files", "replaced models"
+"""Session keys: the file stamps of each opened model, and the models whose files were replaced."""
 _SILENCE = 300.0
-"""Seconds without any progress after which opening a model is given up."""
+"""Seconds without progress after which opening a model is aborted."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
 
 
 @dataclass(frozen=True)
 class OwnInput:
-    """What a page reads in place of the texts of the form.
+    """The input of a page that does not read the texts of the form.
 
     Attributes:
-        description: completes "This page reads …".
-        parameter: URL parameter of the parts of the page; "" if no part reads the texts.
-        parts: the parts without the texts; "" is the part that is shown without the parameter.
-        has_model: whether the page reads the model of the form.
+        description: text that completes "This page reads …".
+        parameter: URL parameter of the page's sections; "" if no section reads the texts.
+        parts: sections that do not read the texts; "" is the section that is shown without the parameter.
+        has_model: whether the page uses the model of the form.
     """
 
     description: str
@@ -70,18 +69,18 @@ _OWN_INPUTS = {
         "labeled data, which you choose on the page", "probes_part", ("", "layers", "relations")
     ),
 }
-"""What a page reads, by page. Pages that are not listed read the texts."""
+"""Page → its own input. Pages that are not listed read the texts of the form."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a reader requested. Fields are named as in the URL.
+    """The texts, model and options of the form. The fields have the names of the URL parameters.
 
     Attributes:
         a, b: the texts; ``b`` is empty if there is only one.
         relation: whether B is a separate text or the second segment of A's input.
-        model, revision: the model to open; "" is the built-in model, and the hub's default revision.
-        truncate: truncate texts that are too long.
+        model, revision: the model to open; "" means the built-in model and the hub's default revision.
+        truncate: whether to truncate texts that are too long.
     """
 
     a: str
@@ -93,7 +92,7 @@ class Request:
 
     @property
     def texts(self) -> list[shared_cache.Text]:
-        """Inputs of the model: one text or pair, or two texts to compare."""
+        """The inputs of the model: one text or pair, or two separate texts."""
         if not self.b.strip():
             return [(self.a, None)]
         return [(self.a, self.b)] if self.relation == "pair" else [(self.a, None), (self.b, None)]
@@ -121,11 +120,11 @@ _DEFAULT_REQUEST = Request(EXAMPLES[0].a, EXAMPLES[0].b, EXAMPLES[0].relation)
 
 
 def request() -> Request:
-    """Return the current request: the last one submitted, else that of the URL, else an example."""
+    """Return the current request: the last submitted one, the one in the URL, or an example."""
     if "request" not in st.session_state:
         missing = url_texts.missing(*_TEXT_FIELDS)
         submit(_request_from_url())
-        for name, value in missing.items():  # until another request is submitted
+        for name, value in missing.items():  # kept until another request is submitted
             state.remember(name, value)
     return cast(Request, st.session_state["request"])
 
@@ -140,10 +139,10 @@ def _request_from_url() -> Request:
 
 
 def submit(new: Request) -> None:
-    """Make this the current request: in the session, in the form and in the URL."""
+    """Set the current request in the session, in the form and in the URL."""
     st.session_state["request"] = new
     empty, drafts = Request(""), {}
-    for name in _TEXT_FIELDS:  # frees the URL of the old texts before the new ones are measured
+    for name in _TEXT_FIELDS:  # removes the old texts, so that the new ones may fit into the URL
         url_texts.remember(name, None)
     for field in fields(Request):
         value = getattr(new, field.name)
@@ -154,7 +153,7 @@ def submit(new: Request) -> None:
 
 
 def _set_drafts(drafts: Mapping[str, Any]) -> None:
-    """Set values of the form by widget key; see `_restore_drafts`."""
+    """Set form values by widget key and record them as unconfirmed; see `_restore_drafts`."""
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
     changes = {} if unconfirmed is None else unconfirmed.changes
     for key, value in drafts.items():
@@ -168,13 +167,13 @@ def _set_drafts(drafts: Mapping[str, Any]) -> None:
 
 @dataclass
 class Unconfirmed:
-    """Values of the form that the server set and that no request of the browser has contained yet.
+    """Form values that the server set and that the browser has not confirmed in a request yet.
 
     Attributes:
-        changes: by widget key, the value before and the value that was set.
-        is_new: whether no script has run since.
-        is_received: whether the request of this run was sent after the browser could receive the values.
-        is_sent: whether a run that drew the values ended, so that its messages were not dropped.
+        changes: widget key → (old value, new value).
+        is_new: whether the script has not run since the values were set.
+        is_received: whether the current request was sent after the browser could receive the values.
+        is_sent: whether a run that drew the values was completed, so that its messages were sent.
     """
 
     changes: dict[str, tuple[Any, Any]]
@@ -187,10 +186,11 @@ _UNCONFIRMED = "unconfirmed drafts"
 
 
 def _restore_drafts() -> None:
-    """Undo what a request did that the browser sent before it received the values that the server had set.
+    """Restore form values that an outdated request has overwritten.
 
-    Each request contains the values of all widgets. Those of a form change only when it is submitted, so an
-    old value in another request is outdated.
+    Each request contains the values of all widgets. A request that the browser sent before it received the
+    values set by the server still contains the old ones. Form values change only when the form is submitted,
+    so old values in any other request are outdated.
     """
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
     if unconfirmed is None:
@@ -200,15 +200,15 @@ def _restore_drafts() -> None:
     unconfirmed.is_sent = unconfirmed.is_sent and not is_outdated
     for key, (before, value) in unconfirmed.changes.items():
         if drafts[key] == before or (drafts[key] == value and not unconfirmed.is_sent):
-            # Sent again, as the messages of an interrupted run are dropped; but not once the browser has the
-            # value, because it would replace what was typed since.
+            # Send the value again, because the messages of an interrupted run are dropped. Stop when the
+            # browser has the value, because sending it would overwrite text that was typed since.
             st.session_state[key] = value
     unconfirmed.is_received = not (unconfirmed.is_new or is_outdated)
     unconfirmed.is_new = False
 
 
 def confirm_drafts() -> None:
-    """Stop restoring the form; called at the end of a run that was not interrupted."""
+    """Stop restoring form values. Call this at the end of a run that was not interrupted."""
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
     if unconfirmed is None:
         return
@@ -235,7 +235,7 @@ def _run_example() -> None:
 
 
 def _own_input() -> OwnInput | None:
-    """Return what the current page reads in place of the texts; None if it reads the texts."""
+    """Return the own input of the current page, or None if it reads the texts of the form."""
     own = _OWN_INPUTS.get(state.current_page())
     if own is None or not own.parameter:
         return own
@@ -245,10 +245,10 @@ def _own_input() -> OwnInput | None:
 
 
 def _draw_inputs() -> None:
-    """Draw what the page reads in place of the texts.
+    """Draw a note about the page's own input, if any, and mark which fields the page reads.
 
-    The style sheet hides the fields that the page does not read. They stay in the browser, because a form
-    keeps text that was typed but not run only there.
+    The style sheet hides the other fields. They remain in the browser, because only the browser keeps text
+    that was typed but not submitted.
     """
     own = _own_input()
     inputs = "texts model" if own is None else "model" if own.has_model else ""
@@ -257,7 +257,7 @@ def _draw_inputs() -> None:
 
 
 def _submitted_values() -> dict[str, str]:
-    """Return the values of the fields that the page reads, as the browser shows them after a run."""
+    """Return the submitted values of the fields that the page reads, as displayed by the browser."""
     now, own = request(), _own_input()
     texts = {"draft_a": now.a, "draft_b": now.b, "draft_relation": _RELATIONS[now.relation]}
     model = {
@@ -328,7 +328,7 @@ def draw_sidebar() -> None:
 
 
 def draw_model_line() -> None:
-    """Draw the size of the model below the form; called last, when the page has opened the model."""
+    """Draw the size of the model below the form. Call this last, when the page has opened the model."""
     now, own = request(), _own_input()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
     if checkpoint is None or (own is not None and not own.has_model):
@@ -342,24 +342,24 @@ def draw_model_line() -> None:
         for note in model.notes:
             st.caption(state.escape(note))
         if (now.model, now.revision) in st.session_state.get(_REPLACED, ()):
-            st.caption("The model's files were replaced since this page was opened. The new ones are shown.")
+            st.caption("The model's files were replaced since this page was opened. The new files are used.")
 
 
 def checkpoint() -> Checkpoint:
-    """Return the requested checkpoint; if it is not open yet, open it and show progress.
+    """Return the requested checkpoint; if it is not open yet, open it in a job with progress.
 
     Raises:
         CheckpointError: see `bert_probe.load`.
     """
     now = request()
-    origin = "The URL of this page names it."
+    origin = "The URL of this page names this model."
     return open_model(
         now.model, now.revision, origin=origin, cancel=("Use the built-in model", _use_built_in)
     )
 
 
 def _use_built_in() -> None:
-    """Replace the model of the request; the drafts of the texts stay."""
+    """Use the built-in model and keep the drafts of the texts."""
     st.session_state["request"] = replace(request(), model="", revision="")
     for name in ("model", "revision"):
         url_texts.remember(name, None)
@@ -373,12 +373,12 @@ def open_model(
     origin: str = "",
     cancel: tuple[str, Callable[[], None]] | None = None,
 ) -> Checkpoint:
-    """Return a checkpoint; if it is not open yet, open it in a job and show progress.
+    """Return a checkpoint; if it is not open yet, open it in a job with progress.
 
-    If the reader has not agreed to this model, the page shows a question and stops; see `consent`.
+    If the user has not agreed to open this model, the page asks the user and stops; see `consent`.
 
     Args:
-        key: of the job; a page that opens a second model has two.
+        key: key of the job; a page that opens a second model has two jobs.
         origin: where the name of the model comes from, for the question.
         cancel: label and callback of a second button of the question.
 
@@ -421,7 +421,7 @@ def open_model(
 
 
 def _notice_replaced(model: str, revision: str) -> None:
-    """Show a message if the model's folder contains other files than this session saw before."""
+    """Show a message if the files of the model have changed since this session opened it."""
     seen: dict[tuple[str, str], Any] = st.session_state.setdefault(_SEEN, {})
     state.preserve(_SEEN, _REPLACED)
     files = shared_cache.loaded_stamp(model, revision)
@@ -444,7 +444,7 @@ def trace_request() -> TracedRequest:
 
 
 def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: bool) -> list[Trace]:
-    """Return the traces of texts of the request, for a page that combines them in its own way.
+    """Return the traces of texts of the request, for a page that combines the texts in its own way.
 
     Raises:
         ProbeError: the model cannot read a text.
@@ -456,7 +456,7 @@ def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate
 
 
 def choose_trace(traced: TracedRequest) -> Trace:
-    """Return the trace to show on a page for one text; if there are two, draw a choice between A and B."""
+    """Return the trace for a page that shows one text; if there are two, draw a selector for A or B."""
     if traced.b is None:
         return traced.a
     text = state.segmented_control("of", "Text", {"a": "Sentence A", "b": "Sentence B"}, "a")

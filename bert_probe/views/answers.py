@@ -22,7 +22,7 @@ from bert_probe.views.text import labels, positions, shorten
 
 
 def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
-    """Return the recovered share of A's output, by token and layer or by head."""
+    """Return a heatmap of the recovered share of A's output, by token and layer or by head."""
     scale = Scale("diverging", -1, 1, "sqrt")
     if result.question.what == "heads":
         title = "Share of A's output recovered by patching each head"
@@ -47,7 +47,7 @@ def patched_name(result: ActivationPatchingResult, place: int) -> str:
 
 
 def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
-    """Return the contribution of each pair of tokens to the cosine of two sentences."""
+    """Return a heatmap of the contribution of each token pair to the cosine of two sentences."""
     return token_pair_heatmap(
         result.percent,
         result.a.tokens,
@@ -61,7 +61,7 @@ def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
 
 
 def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
-    """Return the contribution of each pair of input tokens to the cosine of two sentences."""
+    """Return a heatmap of the contribution of each pair of input tokens to the cosine of two sentences."""
     return token_pair_heatmap(
         result.percent,
         result.tokens_a,
@@ -75,7 +75,7 @@ def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatm
 
 
 def attribution_heatmap(results: Sequence[AttributionResult]) -> Heatmap:
-    """Return attributions, a row per method and a column per word, as shares on one common scale."""
+    """Return a heatmap of attributions as shares, one row per method and one column per word or token."""
     first = results[0]
     indices = [index for index, unit in enumerate(first.units) if not unit.special]
     units = [first.units[index] for index in indices]
@@ -95,15 +95,15 @@ def attribution_heatmap(results: Sequence[AttributionResult]) -> Heatmap:
 
 
 def faithfulness_heatmap(result: AttributionFaithfulnessResult) -> Heatmap:
-    """Return the attributions of all methods whose faithfulness was measured."""
+    """Return a heatmap of the attributions of all methods whose faithfulness was measured."""
     return attribution_heatmap(list(result.explanations.values()))
 
 
 def head_attribution_heatmaps(result: HeadAttributionResult) -> list[Heatmap]:
-    """Return the change of the output without each head, and the gradient-based importance of each head."""
+    """Return heatmaps of the output change when each head is ablated, and of gradient-based importance."""
     end = Scale.from_zero(np.abs(result.changes), 0.0).high
     number = shorten(result.number)
-    # A cell has room for two decimals only, and the changes of a cosine are small.
+    # Cells show two decimals, too few for the small changes of a cosine.
     factor, unit = (100, ", hundredths") if end < 0.5 else (1, "")
     changes = head_grid(
         factor * result.changes,
@@ -123,7 +123,7 @@ def head_attribution_heatmaps(result: HeadAttributionResult) -> list[Heatmap]:
 
 
 def confusion_heatmap(result: EvaluateResult) -> Heatmap:
-    """Return the confusion matrix of a classifier or tagger."""
+    """Return the confusion matrix of a text or token classifier as a heatmap."""
     names = [shorten(label) for label in result.labels]
     return Heatmap(
         result.confusion,

@@ -1,4 +1,4 @@
-"""The browser components that `js/build.js` builds: an ES module and a style sheet each."""
+"""Browser components built by `js/build.js`. Each consists of an ES module and a style sheet."""
 
 import hashlib
 from functools import cache

@@ -32,7 +32,7 @@ _EM: Final = 1000
 
 
 def svg(component: str, payloads: Sequence[bytes], paints: ThemeColors) -> str:
-    """Return the SVG that the browser would save, with the payloads below each other.
+    """Return the same SVG that the browser would save, with one view per payload, stacked vertically.
 
     Raises:
         ExportError: The picture is too large for an SVG.
@@ -80,7 +80,7 @@ def _render(
 def _width(text: str, size: float, weight: float = 400) -> float:
     """Return the width of a text in CSS pixels."""
     font = _font(weight > 500)
-    # The font lacks wide characters such as Chinese ones, which are as wide as high in every font.
+    # The font lacks East Asian wide characters, which are as wide as they are high in every font.
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
     narrow = "".join(letter for letter in text if unicodedata.east_asian_width(letter) not in "WF")
     return size * (font.getlength(narrow) / _EM + wide)

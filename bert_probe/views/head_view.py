@@ -1,7 +1,7 @@
 """The head view: attention as lines between tokens, for any number of heads and any text length.
 
-The browser receives the queries and keys of a layer, or its weights if those are fewer numbers. It computes a
-row of attention when the user hovers over a token, so this needs no request and is exact.
+The browser receives the queries and keys of a layer, or its attention weights if they are smaller. It
+computes a row of attention when the user hovers over a token, which is exact and needs no request.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from bert_probe.views.selection import selection_to_json as view_described
 from bert_probe.views.text import shorten as shorten
 
 MAX_LABELED_TOKENS: Final = 1024
-"""Maximum number of tokens for which heads are labeled; measuring all heads takes as long as the model."""
+"""Maximum number of tokens of a text whose heads are labeled; the labels take as long as a forward pass."""
 
 TOLERANCE: Final = 2.5e-5
-"""Maximum error of a number in a page with rounded vectors: a quarter of the last visible decimal."""
+"""Maximum error of an attention weight in a page with rounded vectors: a quarter of the last decimal."""
 
 AnswerFn: TypeAlias = Callable[[Callable[[Trace], AttentionResult], Trace], AttentionResult]
-"""Applies a question's ``of`` to a trace, possibly with a cache."""
+"""Calls a question's ``of`` with a trace, optionally through a cache."""
 
 
 @dataclass(frozen=True)
 class HeadReason:
-    """Why the app selected a head itself."""
+    """Why the app selected a head by default."""
 
     layer: int  # from 1
     head: int  # from 0
@@ -68,8 +68,9 @@ class HeadViewData:
     Attributes:
         trace: The text and its attention.
         measure: Name of the measure; `words` and `residual` are its options, see `Attention`.
-        labels: A one-word description of each head or "", [layer][head]; empty if they arrive later or never.
-        caption: Text and model, for saved pictures.
+        labels: Label of each head, [layer][head], or ""; empty if the browser requests them or there are
+            none.
+        caption: Model and text, for saved files.
         numbers: Layer numbers, from 1; empty if the trace has all layers of the model in order.
     """
 
@@ -127,13 +128,13 @@ def payload(
         data: The data.
         layer: Index of the layer.
         key: Key of the component.
-        announced: Initial state as returned by `announced`; None to send only the numbers.
-        ask: Computes measures of a whole layer; rollout depends on all layers below, so a cache is useful.
+        announced: Initial state as returned by `announced`; None to send only the layer.
+        ask: Function that computes measures per layer. Rollout depends on all layers below, so use a cache.
         exact: Whether to send queries and keys exactly. Otherwise they are rounded so that no attention
             weight is off by more than `TOLERANCE`, which reduces the compressed size by a third.
         multiplied: Whether to send weights instead of queries and keys, for static files.
-        both: Whether to send tokens and words. The numbers are then those of tokens, and the browser merges
-            them.
+        both: Whether to send tokens and words. The attention is then between tokens, and the browser merges
+            it into words.
 
     Raises:
         SelectionError: See `Attention.of`.
@@ -201,14 +202,14 @@ def announced(
     source: str = "",
     reason: HeadReason | None = None,
 ) -> dict[str, Any]:
-    """Return the initial state of a head view as JSON, without its numbers.
+    """Return the initial state of a head view as JSON, without attention.
 
     Args:
         trace: The text and its attention.
         versioned: The initial selection.
-        offer: Options of the toolbar; by default those that need only the payloads of the layers with `both`.
-        source: URL prefix of the layers.
-        reason: Why the app selected a head.
+        offer: Options of the toolbar; by default those that work without a server.
+        source: URL prefix from which the browser requests layers.
+        reason: Why the app selected a head by default.
     """
     has_pieces = len(units_of(trace, words=True)) < len(trace.tokens)
     options = offer or ToolbarOptions.of(
@@ -223,7 +224,7 @@ def announced(
 
 
 def _maps(data: HeadViewData, layer: int, ask: AnswerFn) -> Array:
-    """Return the weights, [head, query, key], with a single "head" for a measure of whole layers."""
+    """Return attention [head, query, key]; a measure that is defined per layer has a single "head"."""
     if data.what.of_heads is None:
         return ask(data.question(layer, "mean").of, data.trace).weights[None]
     heads = range(data.trace.heads)
@@ -231,12 +232,12 @@ def _maps(data: HeadViewData, layer: int, ask: AnswerFn) -> Array:
 
 
 def _full(data: HeadViewData, sent: HeadViewData, maps: Array | None) -> float:
-    """Return the number for a fully opaque line: 1 for shares, otherwise the maximum.
+    """Return the attention that is drawn as a fully opaque line: 1 for shares, otherwise the maximum.
 
     Args:
         data: The data of the view.
         sent: The data that is sent, which may have tokens instead of words.
-        maps: The numbers of `sent`, needed unless they are shares.
+        maps: The attention of `sent`; may be None for shares.
     """
     if maps is None or data.what.sums_to_one(data.trace):
         return 1.0
@@ -247,7 +248,7 @@ def _full(data: HeadViewData, sent: HeadViewData, maps: Array | None) -> float:
 def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
     """Return what the browser computes the weights from: queries, keys, mask bits, and value norms.
 
-    Returns None if the weights are fewer numbers, or cannot be computed from queries and keys.
+    Returns None if the weights are smaller, or cannot be computed from queries and keys.
     """
     trace, measure = data.trace, data.what
     if measure.of_heads is None or (measure.lengths is None and measure.name != "weights"):
@@ -256,7 +257,7 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
         return None
     query, key, mask = trace.queries[layer], trace.keys[layer], trace.masks[layer]
     has_fewer_weights = len(data.units) ** 2 <= 2 * len(trace.tokens) * query.shape[-1]
-    # Only a boolean mask that all heads share fits into one bit per query and key.
+    # A mask is sent as one bit per query and key, so it must be boolean and the same for all heads.
     if has_fewer_weights or (mask is not None and not (mask.dtype == np.bool_ and mask.ndim == 2)):
         return None
     arrays = {"queries": _floats(query), "keys": _floats(key)}
@@ -268,7 +269,7 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
 
 
 def _rounded(data: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
-    """Return queries and keys rounded to the coarsest power of two that keeps weights within `TOLERANCE`."""
+    """Return queries and keys, rounded as coarsely as `TOLERANCE` allows; empty if it allows no rounding."""
     trace = data.trace
     lens = word_lens(trace) if both or data.words else None
 
@@ -332,12 +333,12 @@ class MeasureOption(NamedTuple):
 
 @dataclass(frozen=True)
 class ToolbarOptions:
-    """The choices that the toolbar offers."""
+    """The options that the toolbar offers."""
 
     layers: int  # number of layers
     heads: int  # number of heads per layer
     several: bool  # whether several heads can be visible at once
-    rolled: bool  # whether the measure is of whole layers, without single heads
+    rolled: bool  # whether the measure is defined per layer and not per head
     specials: bool  # whether there are special tokens that can be hidden
     pair: bool  # whether the text has a second segment
     measures: tuple[MeasureOption, ...]  # empty if the measure cannot be changed
@@ -358,7 +359,7 @@ class ToolbarOptions:
         specials: bool = True,
         words: bool = False,
     ) -> ToolbarOptions:
-        """Return the choices for a view of a trace."""
+        """Return the toolbar options for a view of a trace."""
         measure = measure_named(selection.measure)
         pair = any(token.segment for token in trace.tokens)
         residual = ("residual",) if measure.rolled and measures else ()
@@ -384,9 +385,9 @@ def toolbar_data(
 
     Args:
         versioned: The current selection.
-        offer: The choices.
+        offer: The options of the toolbar.
         key: Key of the component.
-        source: URL prefix of the layers, from which the browser requests the labels of the heads.
+        source: URL prefix from which the browser requests the labels of the heads.
     """
     return {"key": key, "selection": view_described(versioned), "offer": asdict(offer), "source": source}
 

@@ -50,9 +50,9 @@ def attention_title(result: AttentionResult) -> str:
 
 
 def attention_heatmap(result: AttentionResult, root: bool = True) -> Heatmap:
-    """Return the attention of a head, queries × keys.
+    """Return a heatmap of the attention of a head, queries × keys.
 
-    The scale ends at 1 for shares, and at the next round number for other measures.
+    The color scale ends at 1 for shares, and at the next round number for other measures.
 
     Args:
         result: The attention.
@@ -77,7 +77,7 @@ def attention_heatmap(result: AttentionResult, root: bool = True) -> Heatmap:
 
 
 def token_rollout_heatmap(result: TokenRolloutResult) -> Heatmap:
-    """Return the rollout of a token, a row per layer."""
+    """Return a heatmap of the rollout of a token, one row per layer."""
     unit = result.units[result.chosen]
     name = f"{shorten(unit.display)} ({unit.position})"
     # Rounding can make a share slightly larger than 1.
@@ -107,7 +107,7 @@ def token_rollout_heatmap(result: TokenRolloutResult) -> Heatmap:
 
 
 def head_grid(values: Array, name: str, caption: str, scale: Scale, file_name: str) -> Heatmap:
-    """Return a heatmap of a number for each head, [layer, head]."""
+    """Return a heatmap of `values`, one for each head, [layer, head]."""
     layers, heads = values.shape
     drawing = HeatmapSpec(
         scale=scale,
@@ -121,25 +121,25 @@ def head_grid(values: Array, name: str, caption: str, scale: Scale, file_name: s
 
 
 def find_heads_heatmap(result: FindHeadsResult) -> Heatmap:
-    """Return the attention between words, by head."""
+    """Return a heatmap of the attention between words, by head."""
     name = "weight" if len(result.words) == 1 else "mean weight"
     arrows = ", ".join(f"{query} → {key}" for query, key in result.words)
     return head_grid(result.weights, name, f"Attention from {arrows}, by head", SHARES, "find_heads")
 
 
 def ablation_sweep_heatmap(result: HeadAblationSweepResult) -> Heatmap:
-    """Return the mean change of the token vectors when each head is ablated."""
+    """Return a heatmap of the mean change of the token vectors when each head is ablated."""
     values = result.mean_token_change
     title = "Mean change of the tokens, by ablated head"
     return head_grid(values, "change", title, Scale.from_zero(values, 0.0), "each_head_off")
 
 
 def ablation_heatmaps(result: HeadAblationResult) -> dict[str, Heatmap]:
-    """Return the cosines of the tokens before and after an ablation, and their difference."""
+    """Return heatmaps of the token cosines before and after an ablation, and of their difference."""
     change = result.similarity()
     pictures = {
-        "before": ("With the heads", change.before, "cosine", COSINES),
-        "after": ("Without them", change.after, "cosine", COSINES),
+        "before": ("Before ablation", change.before, "cosine", COSINES),
+        "after": ("After ablation", change.after, "cosine", COSINES),
         "difference": ("Difference", change.difference, "difference", Scale.around_zero(change.difference)),
     }
     return {
@@ -168,7 +168,7 @@ def head_measure_heatmaps(result: HeadsResult) -> list[Heatmap]:
 
 
 def similarity_heatmap(result: SimilarityResult) -> Heatmap:
-    """Return the cosines of every two tokens."""
+    """Return a heatmap of the cosine of each pair of tokens."""
     title = f"Cosine similarity of token vectors after {_after(result.question.layer)}"
     return token_pair_heatmap(
         result.cosines,
@@ -190,24 +190,24 @@ def similarity_axes(result: SimilarityResult) -> tuple[str, str]:
 
 
 def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
-    """Return the cosines of the selected words at a layer."""
+    """Return a heatmap of the cosine of each pair of selected words at a layer."""
     return cosine_heatmap(
         result.cosine(layer),
         [shorten(name) for name in result.names],
         "word",
-        f"Cosine of the words' vectors after {_after(layer)}",
+        f"Cosine of each pair of word vectors after {_after(layer)}",
         "context",
     )
 
 
 def sentences_heatmap(result: SentencesResult) -> Heatmap:
-    """Return the cosines of every two sentences, in the order of `SentencesResult.order`."""
+    """Return a heatmap of the cosine of each pair of sentences, in the order of `SentencesResult.order`."""
     names = [f"{index + 1} {shorten(result.sentences[index])}" for index in result.order]
-    return cosine_heatmap(result.cosines, names, "sentence", "Cosine of every two sentences", "sentences")
+    return cosine_heatmap(result.cosines, names, "sentence", "Cosine of each pair of sentences", "sentences")
 
 
 def hidden_states_heatmap(result: HiddenStatesResult) -> Heatmap:
-    """Return token vectors, a row per token."""
+    """Return a heatmap of token vectors, one row per token."""
     caption = f"Token vectors after {_after(result.question.layer)}"
     scale = Scale.around_zero(result.values)
     return strips(result.values, [shorten(name) for name in result.names], scale, "vectors", caption, "token")
@@ -217,14 +217,14 @@ def hidden_states_heatmap(result: HiddenStatesResult) -> Heatmap:
 
 
 def minimal_pair_heads_heatmap(pair: MinimalPairResult) -> Heatmap:
-    """Return how much the attention of each head differs between two texts."""
+    """Return a heatmap of how much the attention of each head differs between two texts."""
     name = CHANGES[pair.question.by].name.lower()
     title = "Change of each head's attention between A and B"
     return head_grid(pair.change, name, title, SHARES, "compare-heads")
 
 
 def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
-    """Return the cosine distance of each aligned vector, by layer."""
+    """Return a heatmap of the cosine distance of each pair of aligned vectors, by layer."""
     units = pair.alignment.aligned
     return Heatmap(
         pair.moved.T,
@@ -243,7 +243,7 @@ def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
 
 
 def minimal_pair_row_heatmaps(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
-    """Return the attention of a word in both texts, and the difference."""
+    """Return a heatmap of the attention of a word in both texts, and one of the difference."""
     layer, head = row.question.layer, row.question.head
     place = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
     query, keys = shorten(row.query.display), [*labels(row.keys), REST]
@@ -281,7 +281,7 @@ def token_pair_heatmap(
     caption: str,
     file_name: str,
 ) -> Heatmap:
-    """Return a heatmap of a number for each pair of tokens."""
+    """Return a heatmap of `values`, one for each pair of tokens."""
     drawing = HeatmapSpec(
         scale=scale,
         row_axis=axes[0],
@@ -298,7 +298,7 @@ def token_pair_heatmap(
 def cosine_heatmap(
     values: Array, names: Sequence[str], axis: str, caption: str, file_name: str, show_all: bool = False
 ) -> Heatmap:
-    """Return a heatmap of the cosines of every two named items.
+    """Return a heatmap of the cosine of each pair of items.
 
     Args:
         values: Cosines, [item, item].
@@ -306,7 +306,7 @@ def cosine_heatmap(
         axis: Title of both axes.
         caption: Title of the heatmap.
         file_name: Name of saved files, without extension.
-        show_all: Whether all cells are visible at first, however small.
+        show_all: Whether all cells are initially visible, however small.
     """
     drawing = HeatmapSpec(
         scale=COSINES,
@@ -329,14 +329,14 @@ def _numbers(count: int) -> list[str]:
 
 
 def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
-    """Return the heatmaps of the position embeddings and of sinusoids to compare with.
+    """Return heatmaps of the position embeddings and, for comparison, of sinusoids.
 
-    The list is empty if the view of the question is a line chart.
+    The list is empty if the question asks for a line chart.
     """
     if result.question.show == BY_COSINE:
         return [
-            _cosines(result.cosines, "Cosine of every two learned positions", "positions-learned"),
-            _cosines(result.sinusoid_cosines, "Cosine of every two sinusoids", "positions-sinusoids"),
+            _cosines(result.cosines, "Cosine of each pair of learned positions", "positions-learned"),
+            _cosines(result.sinusoid_cosines, "Cosine of each pair of sinusoids", "positions-sinusoids"),
         ]
     if result.question.show == TABLE:
         learned = result.position_table.vectors
@@ -345,7 +345,7 @@ def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
             _table(result.sinusoids, "Sinusoids of the same size", "positions-sinusoids-table"),
         ]
     if result.question.show == RELATIVE and result.relative is not None:
-        caption, names = "Cosine of the vectors of every two distances", format_distances(result.relative)
+        caption, names = "Cosine of each pair of distance embeddings", format_distances(result.relative)
         values = result.relative_cosines
         return [cosine_heatmap(values, names, "distance", caption, "positions-relative", show_all=True)]
     return []
@@ -365,7 +365,7 @@ def _row_numbers(rows: Array) -> list[str]:
 
 
 def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
-    """Return the accuracy of each head for each relation in the test file."""
+    """Return a heatmap of the accuracy of each head for each relation in the held-out file."""
     _, _, layers, heads = result.accuracies.shape
     return Heatmap(
         result.in_direction(direction),
@@ -376,7 +376,7 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
             row_axis="relation",
             column_axis="head",
             value_name="accuracy",
-            caption=f"Accuracy of the most attended other word, from {DIRECTIONS[direction]}",
+            caption=f"Accuracy of predicting the most attended other word, from {DIRECTIONS[direction]}",
             square=False,
             file_name="relations",
         ),
@@ -384,14 +384,14 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
 
 
 def head_change_heatmap(result: HeadChangeResult) -> Heatmap:
-    """Return how much the attention of each head differs between A and B."""
+    """Return a heatmap of how much the attention of each head differs between A and B."""
     values, scale, unit = _readable(result.total_variation)
     title = "Change of each head's attention from A to B"
     return head_grid(values, f"total variation{unit}", title, scale, "diff-heads")
 
 
 def vector_change_heatmap(result: VectorChangeResult) -> Heatmap:
-    """Return the cosine distance between the vectors of A and B, by token and layer."""
+    """Return a heatmap of the cosine distance between the vectors of A and B, by token and layer."""
     values, scale, unit = _readable(result.moved)
     drawing = HeatmapSpec(
         scale=scale,
@@ -406,7 +406,7 @@ def vector_change_heatmap(result: VectorChangeResult) -> Heatmap:
 
 
 def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
-    """Return the CKA similarity of each layer of A with each layer of B."""
+    """Return a heatmap of the CKA similarity of each layer of A with each layer of B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="layer of A",
@@ -420,7 +420,7 @@ def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
 
 
 def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
-    """Return the similarity of each head of A with each head of B."""
+    """Return a heatmap of the similarity of each head of A with each head of B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="head of A",
@@ -438,9 +438,9 @@ def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
 def matched_head_heatmaps(
     result: HeadMatchesResult, a: Trace, b: Trace, row: int, column: int
 ) -> tuple[Heatmap, Heatmap]:
-    """Return the attention of a head of A and of a head of B on the spans that both tokenizers share.
+    """Return heatmaps of the attention of a head of A and a head of B, on spans that both tokenizers share.
 
-    Both heatmaps have the same scale.
+    Both have the same color scale.
     """
     spans, queries = result.spans.spans, result.spans.queries
     keys = [shorten(span.text) for span in spans]
@@ -468,7 +468,7 @@ def matched_head_heatmaps(
 def _readable(values: Array) -> tuple[Array, Scale, str]:
     """Return values that are readable with two decimals, their scale, and the suffix of their unit.
 
-    Small values, as after a short training, are multiplied by 100.
+    Small values, for example after a short training, are multiplied by 100.
     """
     is_small = np.nan_to_num(values).max(initial=0.0) < 0.2
     scaled = 100 * values if is_small else values

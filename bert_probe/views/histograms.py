@@ -1,6 +1,6 @@
 """Histograms of a measure over many sentences, one for each head, on common scales.
 
-They are drawn as thumbnails of the model view, which can sort, label, enlarge and save them.
+The model view draws them as thumbnails and can sort, label, enlarge and save them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FITTING: Final = 0.9
 
 
 def span(counts: NDArray[Any], from_zero: bool) -> slice:
-    """Return the range of bins that are not empty for all heads.
+    """Return the range from the first to the last bin that contains a sentence for any head.
 
     Args:
         counts: Number of sentences, [layer, head, bin].
-        from_zero: Whether to start at the first bin in any case.
+        from_zero: Whether to start at the first bin even if it is empty.
     """
     filled = np.flatnonzero(counts.any(axis=(0, 1)))
     return slice(
@@ -37,7 +37,10 @@ def span(counts: NDArray[Any], from_zero: bool) -> slice:
 
 
 def top(shares: NDArray[Any]) -> float:
-    """Return the share at full height: a round number above the highest bars of most heads."""
+    """Return the share of sentences that a bar of full height stands for.
+
+    It is a round number that is not exceeded by the highest bars of most heads.
+    """
     highest = np.sort(shares.max(axis=-1).ravel())
     target = highest[int(np.ceil(_FITTING * len(highest))) - 1]
     return next(share for share in _TOPS if share >= target - 1e-9)
@@ -60,7 +63,7 @@ def payload(
     Args:
         counts: Number of sentences in each bin, [layer, head, bin].
         edges: Edges of the bins, [bin + 1].
-        numbers: Sort keys of the heads, name -> [layer, head]; the first one is the label of each head.
+        numbers: Sort keys of the heads, name -> [layer, head]; the first key labels the heads.
         key: Key of the component.
         caption: Title.
         source: Name of the corpus, for saved files.
@@ -113,7 +116,7 @@ def _pictures(shares: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
     bar_width = -(-SIDE // bins)
     side = bar_width * bins
     colors = color_indices(shares.astype(np.float32), scale)
-    heights = np.ceil(np.clip(shares / scale.high, 0, 1) * side).astype(int)  # rounded up: no bar vanishes
+    heights = np.ceil(np.clip(shares / scale.high, 0, 1) * side).astype(int)  # no bar vanishes
     is_filled = np.arange(side, 0, -1)[:, None] <= heights[..., None, :]
     images = np.where(is_filled, colors[..., None, :], 0).astype(np.uint8)
     return np.ascontiguousarray(np.repeat(images, bar_width, axis=-1))

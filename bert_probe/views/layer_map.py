@@ -17,7 +17,7 @@ from bert_probe.views.payload import pack
 from bert_probe.views.text import shorten
 
 MAX_TOKENS: Final = 50_000
-"""Maximum number of tokens; up to 20,000 move smoothly from layer to layer."""
+"""Maximum number of tokens of a map. Animations between layers are smooth for up to 20,000 tokens."""
 
 CAVEAT: Final = (
     "Two principal components show only part of the variance: points that are close here may be far apart in "
@@ -32,9 +32,9 @@ COLORINGS: Final = ("word", "layer", "part")
 class MapView(TypedDict):
     """The state of a token map."""
 
-    mode: Literal["layer", "all", "each"]  # a single layer, all in one plot, or each in a plot of its own
+    mode: Literal["layer", "all", "each"]  # one layer, all layers in one plot, or one plot per layer
     layer: int
-    by: Literal["word", "layer", "part"]  # what colors stand for
+    by: Literal["word", "layer", "part"]  # what the colors represent
 
 
 def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, began: int = 0) -> bytes:
@@ -92,7 +92,7 @@ def default_view(result: TokenMapResult) -> MapView:
 
 
 def digest(result: TokenMapResult) -> str:
-    """Return a hash of the map, by which a selection in another map is recognized as stale."""
+    """Return a hash that identifies a map; a selection with another hash is stale."""
     sha = hashlib.sha256(result.planes.points.tobytes())
     sha.update(repr((result.question, result.texts)).encode("utf-8", "surrogatepass"))
     return sha.hexdigest()[:16]
@@ -123,7 +123,7 @@ def variance(result: TokenMapResult) -> str:
 
 
 def page(result: TokenMapResult, title: str) -> Page:
-    """Return the map as a self-contained web page; static files show each layer in a plot of its own."""
+    """Return the map as a self-contained web page. Static files show one plot per layer."""
     each: MapView = {**default_view(result), "mode": "each"}
     still = payload(result, key="page", start=each)
     return Page("layer_map", [payload(result, key="page")], title, CAVEAT, still=lambda: [still])

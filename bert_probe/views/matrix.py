@@ -1,6 +1,6 @@
 """Heatmaps, exact at any size.
 
-The browser receives the numbers as float32 and formats them, so that hovering needs no request.
+The browser receives the values as float32 and formats them, so that hovering needs no request.
 """
 
 import hashlib
@@ -28,21 +28,21 @@ class Cell(NamedTuple):
 class HeatmapSpec(TypedDict):
     """Titles and drawing options of a heatmap."""
 
-    scale: Scale  # values beyond its ends get the color of the end, and the legend says so
+    scale: Scale  # values outside its range get the color of the nearest end, as the legend states
     row_axis: str
     column_axis: str
     value_name: str
     caption: str
-    decimals: NotRequired[int]  # of the value in the tooltip; default 4
+    decimals: NotRequired[int]  # decimals of the value in the tooltip; default 4
     square: NotRequired[bool]  # square cells (default), or cells that fit the width
-    whole: NotRequired[bool]  # show all cells at first, however small; default False: readable cells
-    row_positions: NotRequired[Sequence[int | None] | None]  # distinguish repeated tokens
+    whole: NotRequired[bool]  # whether all cells are initially visible, however small; default False
+    row_positions: NotRequired[Sequence[int | None] | None]  # distinguish tokens with equal labels
     column_positions: NotRequired[Sequence[int | None] | None]
-    file_name: NotRequired[str]  # of saved pictures, without extension
+    file_name: NotRequired[str]  # name of saved files, without extension
 
 
 class Heatmap(NamedTuple):
-    """The numbers of a heatmap, their labels, and drawing options."""
+    """The values of a heatmap, their labels, and drawing options."""
 
     values: NDArray[Any]  # [row, column]
     rows: Sequence[str]
@@ -51,7 +51,7 @@ class Heatmap(NamedTuple):
 
 
 def page(heatmaps: Sequence[Heatmap], title: str, caveat: str = "") -> Page:
-    """Return a self-contained web page with heatmaps below each other."""
+    """Return a self-contained web page with one or more heatmaps, stacked vertically."""
     payloads = [
         payload(heatmap.values, heatmap.rows, heatmap.columns, key=f"page-{number}", **heatmap.drawing)
         for number, heatmap in enumerate(heatmaps)
@@ -72,7 +72,7 @@ def payload(
     """Return the payload of a heatmap.
 
     Args:
-        values: Numbers, [row, column]; NaN means "no value" and is drawn hatched.
+        values: Values [row, column]; NaN means "no value" and is hatched.
         rows: Labels of the rows.
         columns: Labels of the columns.
         key: Key of the component.
@@ -110,7 +110,7 @@ def payload(
 
 
 def digest(rows: Sequence[str], columns: Sequence[str]) -> str:
-    """Return a hash of the labels, by which a pin in another heatmap is recognized as stale."""
+    """Return a hash of the labels; a pinned cell with another hash is stale."""
     return hashlib.sha256(json.dumps([list(rows), list(columns)]).encode()).hexdigest()[:16]
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HeadMeasure:
-    """The texts for a head measure."""
+    """Group, name and description of a head measure."""
 
     group: str
-    name: str  # short, for a table column
-    meaning: str  # a sentence
+    name: str  # column heading
+    meaning: str  # description in one sentence
 
     @property
     def title(self) -> str:
@@ -22,7 +22,7 @@ class HeadMeasure:
 MEASURES = {
     "previous": HeadMeasure("Position", "previous token", "Share of attention on the previous token."),
     "next": HeadMeasure("Position", "next token", "Share of attention on the next token."),
-    "self": HeadMeasure("Position", "same token", "Share of attention of a token on itself."),
+    "self": HeadMeasure("Position", "same token", "Share of attention that a token pays to itself."),
     "mean_distance": HeadMeasure(
         "Position", "distance", "Mean distance of the attended tokens: Σ weight × |query − key|."
     ),
@@ -83,4 +83,4 @@ CHANGES = {
         "averaged over the aligned tokens: 0 for equal rows, 1 for disjoint rows.",
     ),
 }
-"""The measures of how much a head differs between two texts."""
+"""Measures of the difference of a head's attention between two texts."""

@@ -1,4 +1,4 @@
-"""The model view: a thumbnail of the attention of each head, with a row per layer, sortable.
+"""The model view: sortable thumbnails of the attention of all heads, one row per layer.
 
 The browser receives one byte per cell, an index into the color table, and the measures as float64. Sorting
 and hovering need no request.
@@ -48,12 +48,12 @@ def payload(
 
     Args:
         thumbs: The thumbnails.
-        labels: A one-word description of each head or "", [layer][head].
-        measures: Sort keys, name -> [layer, head], sorted from large to small.
+        labels: Label of each head, [layer][head]; "" for a head without a label.
+        measures: Sort keys, name -> [layer, head]; heads are sorted in descending order.
         key: Key of the component.
         caption: Title.
         source: Text and model, for saved files.
-        value_name: Name of the numbers.
+        value_name: Name of the values.
         scale: A sequential scale.
         file_name: Name of saved files, without extension.
         chosen: The selected layer, from 1, and its selected heads, from 0.
@@ -130,7 +130,7 @@ def page(trace: Trace, profiles: HeadsResult, *, words: bool = False, measure: s
 
 
 def color_indices(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uint8]:
-    """Return an index into the color table, 0 to 255, for each number, clipped to the scale.
+    """Return the index of each weight in the color table, 0 to 255; weights are clipped to the scale.
 
     Raises:
         ValueError: The scale is diverging.

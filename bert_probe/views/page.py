@@ -25,7 +25,7 @@ CAVEAT: Final = (
 
 
 def caption_of(trace: Trace) -> str:
-    """Return the model and the text, shortened to 300 characters, for saved pictures."""
+    """Return the model and the text, shortened to 300 characters, for saved files."""
     texts = [trace.encoding.text, trace.encoding.pair]
     quoted = " + ".join(f"“{text}”" for text in texts if text)
     return f"{trace.provenance['model']} · {quoted if len(quoted) <= 300 else quoted[:299] + '…'}"
@@ -37,12 +37,12 @@ class Page:
 
     Attributes:
         component: One of `built.COMPONENTS`.
-        payloads: The data of the component; one payload per layer for a view of single layers.
-        title: Text and model.
-        caveat: Text below the view.
+        payloads: The data of the component; for the head view, one payload per layer.
+        title: Model and text.
+        caveat: Note below the view.
         start: Number of the initial payload, from 1.
         theme: Color theme; "system" follows the browser.
-        key: Key for the exchange of messages with a notebook; "" for none.
+        key: Key for messages between the page and a notebook; "" for no messages.
         still: Returns the payloads for static files (SVG, PNG); None to use `payloads`.
     """
 
@@ -65,7 +65,7 @@ class Page:
             "caveat": html.escape(self.caveat),
             "style": theme_style(self.theme) + built.style(self.component),
             "script": built.script(f"{self.component}_page"),
-            # Needs no escaping: `encode_text` uses no character that is special in HTML or JSON.
+            # `encode_text` uses no characters that are special in HTML or JSON, so no escaping is needed.
             "payload": json.dumps({"start": self.start, "payloads": encoded, "key": self.key}),
         }
         document = _TEMPLATE.read_text(encoding="utf-8")
@@ -132,7 +132,7 @@ EXTENSIONS: Final = (".html", ".htm", ".svg", ".png")
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 CSS_CLASSES: Final = {"head_view": "head-view", "model_view": "matrix model-view", "layer_map": "layer-map"}
-"""CSS classes of a component's element, where they differ from the component's name."""
+"""CSS classes of the component elements whose class differs from the component name."""
 
 
 _FONT = "system-ui, sans-serif"

@@ -1,8 +1,8 @@
-"""All colors of BERT Probe. Those that stand for numbers are computed.
+"""All colors of BERT Probe. Color scales are computed, other colors are constants.
 
 The color scales are built in OKLCH (Björn Ottosson 2020), a perceptually uniform color space: lightness is
-linear in the value, chroma grows with it, and hue changes by a few degrees only. So two cells can be compared
-by eye, in print and with any kind of color vision.
+linear in the value, chroma grows with it, and hue changes by a few degrees only. Cells can therefore be
+compared by eye, in print and with any kind of color vision.
 """
 
 import math
@@ -25,7 +25,7 @@ ACCENT_DARK: Final[str] = CONSTANTS["accent"]["dark"]
 
 # Selected by farthest-point search: each color has a contrast of at least 3:1 on both backgrounds and is as
 # different as possible from those before it, in normal vision and in simulated protanopia and deuteranopia.
-# So the first few heads differ most; with many heads, labels are needed to tell them apart.
+# The first colors differ most. With many heads, labels are needed to tell their colors apart.
 HEADS: Final[tuple[str, ...]] = tuple(CONSTANTS["heads"])
 
 ScaleKind = Literal["sequential", "diverging"]
@@ -57,11 +57,11 @@ class _ColorRamp(NamedTuple):
     """A path through OKLCH from the background of a page, value 0, to a strong color, value 1."""
 
     paper: str
-    lightness: float  # of the strong end
+    lightness: float  # lightness at value 1
     pull: float  # control point of the chroma curve: how colorful the middle is
-    chroma: float  # of the strong end, before it is fitted into sRGB
-    hue_near: float  # in degrees, close to value 0
-    hue_far: float  # in degrees, at value 1
+    chroma: float  # chroma at value 1, before it is reduced to fit into sRGB
+    hue_near: float  # hue in degrees near value 0
+    hue_far: float  # hue in degrees at value 1
 
 
 _POSITIVE: Final = {
@@ -109,7 +109,7 @@ def _ramp_colors(ramp: _ColorRamp, steps: int) -> tuple[str, ...]:
 
 
 def _chroma(ramp: _ColorRamp, value: float) -> float:
-    """Return the chroma on a quadratic Bézier curve: low values get a hue early, the middle is not gray."""
+    """Return the chroma from a quadratic Bézier curve, which gives even low values a visible hue."""
     return 2 * value * (1 - value) * ramp.pull + value**2 * ramp.chroma
 
 

@@ -1,8 +1,9 @@
 """Payloads for the browser: named arrays and a JSON description in the safetensors format.
 
-Eight bytes for the length of the header, the header as JSON, then the arrays, aligned to eight bytes so that
-the browser reads them without copying. The description is JSON in an array of its own, because the metadata
-of the header would escape each quotation mark. `js/core/payload.js` reads payloads.
+A payload starts with the length of the header in eight bytes and the header as JSON. The arrays follow,
+aligned to eight bytes so that the browser reads them without copying. The description is stored as an array
+that contains JSON, because the header's metadata would escape each quotation mark. `js/core/payload.js` reads
+payloads.
 """
 
 import base64
@@ -23,12 +24,12 @@ DESCRIPTION = "view"
 """Name of the array with the description."""
 
 PLANES = 4
-"""Bytes of most numbers; the length of a payload is a multiple of it."""
+"""Size of most numbers in bytes. The length of a payload is a multiple of it."""
 
 
 def pack(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
-    """Return a payload. It is deterministic, so that unchanged data is not sent again."""
-    # safetensors writes the memory of an array as it is.
+    """Return a payload. The result is deterministic, so unchanged data is not sent again."""
+    # safetensors writes the memory of an array without regard to its strides.
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     encoded = _to_json(described)
     encoded += b" " * (-(len(encoded) + sum(array.nbytes for array in contiguous.values())) % PLANES)
@@ -66,7 +67,7 @@ class EmbeddedPayload(NamedTuple):
     """A losslessly compressed payload within a page; `js/core/page.js` reads it."""
 
     planes: int  # number of byte planes: all first bytes of each group, then all second bytes, and so on
-    length: int  # of the compressed content, in bytes
+    length: int  # size of the compressed content in bytes
     text: str  # the compressed content in base 85: five characters for four bytes
 
 
@@ -77,7 +78,7 @@ _LETTERS = str.maketrans("&<>", ",./")
 def encode_text(payload: bytes) -> EmbeddedPayload:
     """Return a compressed payload, with the bytes grouped into planes if that is smaller.
 
-    The bytes at the same place of similar numbers are similar, so they often compress better together.
+    Bytes at the same position of similar numbers are similar, so grouping them often improves compression.
     """
     candidates = [(_deflate(payload), 1)]
     if len(payload) % PLANES == 0:
@@ -94,14 +95,14 @@ def _deflate(content: bytes) -> bytes:
 
 
 MAX_BYTES: Final = 256_000_000
-"""Maximum size of a decompressed payload; a short text can decompress to very many bytes."""
+"""Maximum size of a decompressed payload in bytes; even a short text can decompress to a large payload."""
 
 
 def decode_text(embedded: EmbeddedPayload, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the payload that `encode_text` encoded.
 
-    Refuses everything that a browser might decode differently: foreign characters, bytes after the end, a
-    missing end.
+    Rejects everything that a browser might decode differently: characters outside the alphabet, trailing
+    bytes and truncated data.
 
     Args:
         embedded: The compressed payload.

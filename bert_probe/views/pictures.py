@@ -112,11 +112,11 @@ def heatmaps_of(result: Result) -> list[Heatmap]:
 
 
 def page(result: Result, computed_heatmaps: Sequence[Heatmap] | None = None) -> Page:
-    """Return a self-contained web page with the heatmaps, or the map, of a result.
+    """Return a self-contained web page with the heatmaps or the token map of a result.
 
     Args:
         result: The result.
-        computed_heatmaps: The output of `heatmaps_of`, if it was computed already.
+        computed_heatmaps: The output of `heatmaps_of`, if it is already available.
 
     Raises:
         UnavailableError: The result has no visualization.

@@ -12,7 +12,7 @@ from bert_probe.views import palette
 
 @dataclass(frozen=True)
 class Scale:
-    """The range of values that the colors stand for, which the legend shows.
+    """The range of values of a color scale, which the legend shows.
 
     Raises:
         ValueError: The range cannot be drawn.
@@ -21,7 +21,7 @@ class Scale:
     kind: Literal["sequential", "diverging"]  # a diverging scale is centered on 0: low == -high
     low: float
     high: float
-    curve: Literal["linear", "sqrt"] = "linear"  # "sqrt" gives small values more of the colors
+    curve: Literal["linear", "sqrt"] = "linear"  # "sqrt" gives small values more of the color range
 
     def __post_init__(self) -> None:
         if self.kind not in ("sequential", "diverging"):
@@ -51,7 +51,7 @@ class Scale:
         """Return a diverging scale for all arrays, with the end rounded up to two digits.
 
         It covers 99.5 % of the values, because a few dimensions of hidden states are so large that all others
-        would be blank. Larger values get the color of the end, and the legend says so.
+        would look blank. Larger values get the color of the end, as the legend states.
         """
         sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
         largest = float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0

@@ -39,10 +39,10 @@ class Options:
     """Drawing options.
 
     Attributes:
-        layout: Tokens in two columns, or once in reading direction.
+        layout: "columns" shows the tokens in two columns, "reading" once in reading direction.
         direction: Visible attention in a text pair: "all", or from one text to another, as in "AB".
         specials: Whether special tokens are visible.
-        fit: Whether the whole text is compressed into the visible area.
+        fit: Whether the whole text is scaled to fit the visible area.
         step: Threshold for lines, one of `STEPS`; None draws the strongest lines that together carry half of
             the attention.
         renormalize: Whether the rows of a heatmap are divided by their sums.
@@ -60,7 +60,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Pins:
-    """Pinned tokens or words of one side, whose attention is summed."""
+    """Pinned tokens or words, either queries or keys, whose attention is summed."""
 
     side: Literal["query", "key"] = "query"
     units: tuple[int, ...] = ()  # indices of the tokens or words
@@ -94,7 +94,7 @@ class Selection:
 
     @property
     def head(self) -> Head:
-        """The head of a view of a single head: the first visible one, or "mean" if there are none."""
+        """The head for views that show a single head: the first visible head, or "mean"."""
         if self.series == "mean" or measures()[self.measure].of_heads is None:
             return "mean"
         return self.series[0]
@@ -105,8 +105,8 @@ class VersionedSelection:
     """A selection with a revision and the text that it belongs to.
 
     Attributes:
-        revision: A counter that both the page and the browser increase with each change. The higher revision
-            is the current one, so a slow page cannot overwrite a newer choice of the user.
+        revision: A counter that both the page and the browser increase with each change. The highest revision
+            wins, so a slow page cannot overwrite a newer choice of the user.
         of: `digest` of the text, because pins are only valid for one text.
         value: The selection.
     """
@@ -149,7 +149,7 @@ def selection_to_json(versioned: VersionedSelection) -> dict[str, Any]:
 
 
 def selection_from_json(report: Any, trace: Trace) -> VersionedSelection | None:
-    """Return the selection that a browser reports, or None if it is not one of this text.
+    """Return the selection that a browser reports, or None if it is invalid or belongs to another text.
 
     Invalid options become the defaults.
 
@@ -221,7 +221,7 @@ class UnknownChoice(NamedTuple):
 
 
 LayerAndHeads: TypeAlias = tuple[int, Series]
-"""A layer, from 1, and heads of it, from 0."""
+"""A layer, from 1, and its heads, from 0."""
 
 
 def to_address(selection: Selection, default: LayerAndHeads | None = None) -> dict[str, str | None]:
@@ -229,7 +229,7 @@ def to_address(selection: Selection, default: LayerAndHeads | None = None) -> di
 
     Args:
         selection: The selection.
-        default: Layer and heads that are the default, and so not part of the URL.
+        default: The default layer and heads, which the URL omits.
     """
     options, pins, defaults = selection.options, ".".join(map(str, selection.pins.units)), Options()
     series = () if selection.series == "mean" else selection.series
@@ -260,7 +260,7 @@ def has_layer_or_heads(parameters: Mapping[str, str]) -> bool:
 def from_address(
     parameters: Mapping[str, str], trace: Trace, default_place: Callable[[], LayerAndHeads] | None = None
 ) -> tuple[Selection, list[UnknownChoice]]:
-    """Return the selection of URL parameters, and the parameters whose values do not exist.
+    """Return the selection that URL parameters describe, and the parameters with unknown values.
 
     Args:
         parameters: The parameters.
@@ -284,7 +284,7 @@ def from_address(
         several = tuple(
             dict.fromkeys(heads[name] for name in parameters.get("heads", "").split(".") if name in heads)
         )
-        # Other pages set only "head"; if it contradicts "heads", it is the newer choice.
+        # Other pages set only "head", so it is newer than a "heads" that contradicts it.
         agrees = "head" not in parameters or single == next(iter(several), None)
         has_several = agrees and len(several) > 1 and "mean" not in several
         place = (

@@ -1,4 +1,4 @@
-"""Thumbnails as SVG of one or two kilobytes, for the findings on the overview page."""
+"""SVG thumbnails of one or two kilobytes for the findings on the Overview page."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bert_probe.views import palette
 from bert_probe.views.constants import CONSTANTS
 
 WIDTH, HEIGHT = 168, 104
-"""Size of a thumbnail in CSS pixels; tokens may need less height."""
+"""Size of a thumbnail in CSS pixels; thumbnails of tokens may be lower."""
 
 _LEVELS: Final = 16
-"""Number of colors of a grid; more cannot be distinguished in cells of two pixels. Each color is one path."""
+"""Number of colors of a grid, each drawn as one path. Cells of two pixels cannot show more."""
 _ROW: Final = 26
 """Distance between rows of tokens in pixels."""
 _FOOT: Final = 14
@@ -46,7 +46,7 @@ def svg(picture: Picture, dark: bool) -> str:
 
 
 def alt_text(picture: Picture) -> str:
-    """Return the text alternative of a thumbnail; the sentence next to it has the numbers."""
+    """Return the alt text of a thumbnail. The sentence next to the thumbnail contains the numbers."""
     if isinstance(picture, Grid):
         rows, columns = picture.cells.shape
         marked = "" if picture.mark is None else ", one of them marked"
@@ -87,7 +87,7 @@ def _grid(picture: Grid, dark: bool) -> Iterator[str]:
 
 
 def _clamp(center: float, size: float, limit: float) -> float:
-    """Return the start of an outline around a center, moved so that it is not cut off."""
+    """Return the start coordinate of an outline around a center, shifted so that it is not clipped."""
     return min(max(center - size / 2, 1), limit - size - 1)
 
 
@@ -135,7 +135,7 @@ def _bars(picture: Bars, dark: bool) -> Iterator[str]:
 
 
 def _tokens(picture: TextSegments, dark: bool) -> tuple[list[str], float]:
-    """Return tokens as pills in wrapped rows, ended by an ellipsis if they do not fit, and their height."""
+    """Return tokens as pills in wrapped rows, with an ellipsis for those that do not fit, and the height."""
     elements: list[str] = []
     x, y, gap = 0.0, 2.0, 6
     for text in picture.texts:

@@ -13,11 +13,11 @@ from bert_probe.views.scale import SHARES, Scale
 from bert_probe.views.text import labels, positions, shorten
 
 MAX_SUMMANDS = 10
-"""Number of keys with a row of their own in the sum; all others share one row."""
+"""Maximum number of keys with their own row in the sum; all other keys share one row."""
 
 
 def key_position(steps: AttentionStepsResult) -> int:
-    """Return the position of the key: the one in the question, or by default that with the largest weight."""
+    """Return the position of the key: the question's key, or by default the key with the largest weight."""
     return steps.strongest if steps.question.key is None else int(steps.question.key)
 
 
@@ -43,7 +43,7 @@ def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
         return strips(values, rows, scale, f"steps-{name}", caption, "vector")
 
     def keys(rows: dict[str, Array], scale: Scale, name: str, caption: str, value: str = "value") -> Heatmap:
-        # Infinite scores have no color and are hatched.
+        # NaN is hatched: infinite scores have no color.
         finite = [np.where(np.isfinite(row), row, np.nan) for row in rows.values()]
         drawing = HeatmapSpec(
             scale=scale,
@@ -114,7 +114,7 @@ def strips(
     caption: str,
     row_axis: str = "step",
 ) -> Heatmap:
-    """Return a heatmap of vectors, [vector, dimension], a row per vector."""
+    """Return a heatmap of vectors [vector, dimension], one row per vector."""
     drawing = HeatmapSpec(
         scale=scale,
         row_axis=row_axis,

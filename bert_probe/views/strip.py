@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Mark = Literal["", "changed", "partner"]
-"""In a comparison of two texts: "changed" has no counterpart, "partner" is that of the selected token."""
+"""Mark in a comparison: "changed" for no counterpart, "partner" for the selected token's counterpart."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class StripToken:
     position: int
     segment: int  # 0 for the first text, 1 for the second
     special: bool
-    joined: bool  # continues the word of the previous token
+    joined: bool  # whether it continues the word of the previous token
     detail: str  # tooltip
     mark: Mark = ""
 
@@ -37,7 +37,7 @@ def strip_data(
     Args:
         pieces: The tokens in their order.
         key: Key of the component, under which the browser stores the selection.
-        of: A name of the text.
+        of: Identifier of the text.
         label: Accessible name.
         selectable: Whether a token can be selected.
         row: Whether to keep all tokens in a single scrollable row.
@@ -65,7 +65,7 @@ def _record(piece: StripToken) -> dict[str, object]:
 
 
 def digest(pieces: Sequence[StripToken]) -> str:
-    """Return a hash of the tokens, by which a selection in another strip is recognized as stale."""
+    """Return a hash of the tokens; a selection with another hash is stale."""
     content = json.dumps([[piece.text, piece.position, piece.mark] for piece in pieces])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -73,7 +73,7 @@ def digest(pieces: Sequence[StripToken]) -> str:
 def selected_position(
     report: Mapping[str, Any] | None, pieces: Sequence[StripToken], selected: int | None
 ) -> int | None:
-    """Return the position of the selected token: that of the browser's report, by default `selected`.
+    """Return the position of the token that the browser reports as selected, or `selected` without a report.
 
     A reported position within a word selects the word.
 

@@ -42,7 +42,7 @@ def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     third.click()
     expect(third).to_be_checked()
     wait_until_settled(page)
-    expect(page.get_by_label("Cosine of the words' vectors after layer 6").first).to_be_visible()
+    expect(page.get_by_label("Cosine of each pair of word vectors after layer 6").first).to_be_visible()
 
     checkpoint = bert_probe.load()
     traces = [checkpoint.trace(text) for text in TEXTS]
@@ -55,12 +55,12 @@ def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     assert header == list(expected)
     assert_rounded(np.array(rows, float)[:, 3:], expected.to_numpy()[:, 3:], LIKE)
     assert np.array_equal(np.array(rows, float)[:, :3], expected.to_numpy()[:, :3])
-    _, content = download(page, "Matrix, CSV")
+    _, content = download(page, "Similarity matrix, CSV")
     rows_named, columns, values = matrix_of(content)
     assert rows_named == columns == ["1 bank", "2 bank", "3 Money"]
     assert_rounded(values, result.cosine(-1), LIKE)
 
-    picture = page.get_by_role("application", name="Cosine of the words' vectors after layer 6")
+    picture = page.get_by_role("application", name="Cosine of each pair of word vectors after layer 6")
     picture.focus()
     picture.press("Home")
     picture.press("ArrowRight")

@@ -100,7 +100,7 @@ def test_ablation_of_head_set_matches_library(app: App, page: Page, expect_in_ap
     expect_in_app(
         lambda checkpoint: bert_probe.HeadAblation(heads).of(checkpoint.trace(TEXT)).token_change
     ).check(changes)
-    for title in ("With the heads", "Without them", "Difference"):
+    for title in ("Before ablation", "After ablation", "Difference"):
         expect(page.get_by_role("application", name=title)).to_be_visible()
 
 

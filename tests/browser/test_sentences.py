@@ -64,7 +64,7 @@ def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expec
     paste(page, TEXTS)
     wait_until_computed(page)
     result = Sentences("model", order="tree").of(bert_probe.load(), TEXTS)
-    picture = page.get_by_role("application", name="Cosine of every two sentences")
+    picture = page.get_by_role("application", name="Cosine of each pair of sentences")
     expect(picture).to_be_visible()
     picture.focus()
     for key in ("Home", "ArrowRight", "Enter"):
@@ -85,7 +85,7 @@ def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expec
     rows, _, values = matrix_of(content)
     assert rows == TEXTS
     expect_in_app(lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).vectors).check(values)
-    _, content = download(page, "sentences.txt, which the code below reads")
+    _, content = download(page, "sentences.txt, input of the code below")
     assert content.decode().splitlines() == TEXTS
     show(page, "Nearest pairs")
     _, content = download(page, "CSV")
@@ -121,7 +121,7 @@ def test_selected_file_column_is_kept_on_page_change(app: App, page: Page, tmp_p
     expect(
         page.get_by_text("wrong.txt is not UTF-8: line 1 cannot be read. Save it as UTF-8.")
     ).to_be_visible()
-    show(page, "Typed or pasted")
+    show(page, "Text")
     expect(page.get_by_role("textbox", name="Sentences, one per line")).to_have_value("\n".join(SENTENCES))
 
 
@@ -189,7 +189,7 @@ def test_many_sentences_show_progress_and_can_be_canceled(app: App, page: Page) 
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text(re.compile(r"Cancelled.*Nothing was kept\."))).to_be_visible()
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
-    page.get_by_role("button", name="Compute the vectors").click()
+    page.get_by_role("button", name="Compute embeddings").click()
     expect(page.get_by_text(re.compile(r"[\d,]+ of 700 sentences"))).to_be_visible(timeout=60_000)
     expect(page.get_by_text("Most similar pairs")).to_be_visible(timeout=120_000)
     assert "sentences_part=nearest" in page.url, "the selection survives the wait"

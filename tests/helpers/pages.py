@@ -48,7 +48,7 @@ def open_page(page: str = "attention", agrees: bool = True, **address: str) -> A
     """Return a page after its first run.
 
     Args:
-        agrees: whether to click "Open it" if the page asks for consent to open a model.
+        agrees: whether to click "Open" if the page asks for consent to open a model.
     """
     app = AppTest.from_file(MAIN, default_timeout=120)
     for key, value in address.items():
@@ -63,7 +63,7 @@ def open_page(page: str = "attention", agrees: bool = True, **address: str) -> A
 
 def consent_buttons(app: AppTest) -> list[Button]:
     """Return the buttons that ask for consent to open a model."""
-    return [button for button in app.button if button.label == "Open it"]
+    return [button for button in app.button if button.label == "Open"]
 
 
 def change_url(app: AppTest, **parameters: str) -> AppTest:

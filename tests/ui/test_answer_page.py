@@ -81,7 +81,7 @@ def test_text_with_masks_and_targets_is_answered(trained_folder: Folders) -> Non
     [
         ("text-classification", "Single-label classification: the probabilities sum to 1."),
         ("token-classification", "One label per token."),
-        ("question-answering", "some span always ranks first"),
+        ("question-answering", "Some answer always ranks first"),
         ("next-sentence-prediction", "B, then A"),
     ],
 )
@@ -206,7 +206,7 @@ def test_built_in_model_shows_sentence_similarity(minilm: Checkpoint) -> None:
         assert not app.exception
         assert app.metric[0].value == f"{result.cosine:.4f}"
         assert app.metric[1].value == f"{result.specials_share:.4f}"
-        assert "all 90 cells add up to the cosine" in page_text(app)
+        assert "the sum of all 90 cells equals the cosine" in page_text(app)
         assert result.off < 1e-6
 
 
@@ -331,11 +331,11 @@ def test_similarity_attribution_of_built_in_model_matches_library(
         key=lambda unit: best.scores[best.units.index(unit)],
     )
     assert f"“{word}” has the largest score by" in page_text(app)
-    assert "scores and biases add up to the explained output" in page_text(app)
+    assert "Scores and biases sum to the explained output" in page_text(app)
     assert "**Attention as an explanation:**" in page_text(app)
     next(button for button in app.button if button.label == "Attribute to input words").click().run()
     assert not app.exception
-    assert "The sum differs from the cosine" in page_text(app)
+    assert "The total differs from the cosine" in page_text(app)
 
 
 def test_text_without_removable_words_is_reported(

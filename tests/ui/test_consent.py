@@ -112,7 +112,7 @@ def test_each_model_parameter_asks_for_consent(
 def test_consent_opens_model_and_lasts_for_session(folder: str) -> None:
     app = open_page("tokens", agrees=False, a=TEXT, model=folder)
     assert shared_cache.cached_checkpoint(folder, "") is None
-    press(app, "Open it")
+    press(app, "Open")
     assert shared_cache.cached_checkpoint(folder, "") is not None
     assert consent_buttons(app) == []
     assert url_params(app)["a"] == TEXT
@@ -191,7 +191,7 @@ def test_sizes_added_by_user_need_no_consent(folder: str) -> None:
     app.multiselect(key="sizes").set_value(["bert-mini", "org/name", folder]).run()
     assert error_text(app) == "org/name"
     assert len(app.dataframe[0].value) == 2
-    press(app, "Leave out")
+    press(app, "Skip")
     assert url_params(app)["sizes"] == f"bert-mini,{folder}"
 
 
@@ -202,7 +202,7 @@ def test_uploaded_report_asks_for_consent(looked_up_names: list[str]) -> None:
     app.switch_page("../../pages/report.py").run()
     assert "org/name" in error_text(app)
     assert [button.label for button in app.button if button.label == "Create the report"] == []
-    press(app, "Open it")
+    press(app, "Open")
     assert any(button.label == "Create the report" for button in app.button)
     assert looked_up_names == []
 
@@ -248,7 +248,7 @@ def test_view_with_arbitrary_model_name_is_reported(name: str) -> None:
     if name == "\ud800":
         assert "lone surrogate" in error_text(app)
         return
-    press(app, "Open it")
+    press(app, "Open")
     assert error_text(app).endswith(".")
 
 

@@ -210,7 +210,7 @@ def test_treebank_tags_are_kept_and_large_upload_is_refused(monkeypatch: pytest.
         press(upload("a.txt", b"a\nb\nc"), "Build a store from this file")
     )
     monkeypatch.setattr(stores, "MAX_TOTAL_BYTES", 0)
-    assert "are free for" in error_text(press(upload("a.txt", b"one\ntwo"), "Build a store from this file"))
+    assert "of the storage" in error_text(press(upload("a.txt", b"one\ntwo"), "Build a store from this file"))
     monkeypatch.setattr(stores, "MAX_FILE_BYTES", 3)
     assert "larger than" in error_text(upload("a.txt", b"one\ntwo"))
 
@@ -306,7 +306,7 @@ def test_model_of_store_is_opened_only_after_consent(
     app = corpus(OTHERS, corpus_part="near", agrees=False)
     assert "This store was built with it" in page_text(app)
     assert not app.dataframe
-    app = press(app, "Open it")
+    app = press(app, "Open")
     assert not app.exception
     assert len(app.dataframe[0].value) == 4
 

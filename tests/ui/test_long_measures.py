@@ -73,7 +73,7 @@ def test_long_measure_runs_as_job_and_is_drawn_when_done(view: str, steps: Steps
     app.run()
     assert "Cancel" in labels(app)
     bar = app.get("progress")[0].proto
-    assert (bar.value, bar.text) == (33, "1 of 3 runs of a layer")
+    assert (bar.value, bar.text) == (33, "1 of 3 layer passes")
     assert not is_drawn(app, view)
     assert displayed_view(app).layer == 3
     finished(app, steps)
@@ -104,7 +104,7 @@ def test_canceled_measure_keeps_page_and_can_be_restarted(view: str, steps: Step
     wait_until(lambda: steps.done == 1)
     button(app, "Cancel")
     app.run()
-    assert "Cancelled after 1 of 3 runs of a layer. Nothing was kept." in page_text(app)
+    assert "Cancelled after 1 of 3 layer passes. No result was saved." in page_text(app)
     steps.step()
     assert steps.ended.wait(20)
     button(app, "Compute value zeroing")

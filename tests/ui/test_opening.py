@@ -84,7 +84,7 @@ def test_canceled_opening_can_be_restarted_and_keeps_typed_text(opening: Opening
     wait_until(lambda: "Cancel" in buttons(app.run()))
     next(button for button in app.button if button.label == "Cancel").click().run()
     app.run()
-    assert "Cancelled after 120 of 438 MB. Nothing was kept." in page_text(app)
+    assert "Cancelled after 120 of 438 MB. No result was saved." in page_text(app)
     assert app.text_area(key="draft_a").value == "One two"
     next(button for button in app.button if button.label == "Open org/large").click().run()
     wait_until(lambda: "Cancel" in buttons(app.run()))

@@ -125,7 +125,7 @@ def test_invalid_text_is_reported_and_kept(page: str, text: str) -> None:
 def test_truncation_accepts_long_text_and_is_reported() -> None:
     app = open_page("tokens", a="word " * 600, truncate="1")
     assert not app.exception
-    assert "The last 90 tokens were cut off" in app.warning[0].value
+    assert "The text was truncated by 90 tokens" in app.warning[0].value
     assert app.metric[0].value == "512"
 
 

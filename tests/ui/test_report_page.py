@@ -86,7 +86,7 @@ def test_views_can_be_reordered_annotated_and_removed() -> None:
     click(app, "↓", "down 0")
     app.text_area(key="report_note_1").set_value(f"{HOSTILE} {{{{1, id}}}} 37").run()
     assert [entry.note for entry in picked(app)] == ["two", f"{HOSTILE} {{{{1, id}}}} 37", "three"]
-    assert "Typed by hand" in page_text(app)
+    assert "Numbers typed by hand" in page_text(app)
     click(app, "Remove", "remove 0")
     assert [entry.note for entry in picked(app)][1:] == ["three"]
     assert app.text_area(key="report_note_1").value == "three"
@@ -115,7 +115,7 @@ def test_report_is_built_from_views() -> None:
         click(app, "Create the report")
     assert not app.exception
     labels = [element.proto.label for element in app.get("download_button")]
-    assert [label.split(" ·")[0] for label in labels] == ["Save these views", "Page, HTML", "Everything, ZIP"]
+    assert [label.split(" ·")[0] for label in labels] == ["Save these views", "Page, HTML", "All files, ZIP"]
     status, headers, body = answer(app.session_state["report_preview"].address)
     assert (status, body) == (200, app.session_state["report_preview"].page)
     assert "sandbox allow-scripts allow-downloads;" in headers["content-security-policy"]
@@ -236,7 +236,7 @@ def test_consent_shows_the_view(family_folder: Callable[[str], Path], tmp_path: 
     view = a_view(model=folder)
     references = (ModelReference(folder, weights_sha256="0" * 64),)
     app = dropped(ViewFile("Tokens", {}, references, page="tokens", address=view.address).to_bytes())
-    click(app, "Open it")
+    click(app, "Open")
     assert app.session_state["request"].model == folder
     assert "made with other weights" in page_text(app)
     shared_cache.evict(folder)

@@ -136,7 +136,7 @@ def test_text_opens_on_answer_page_with_unsaved_model(family_folder: Folder) -> 
 def test_model_is_saved_to_new_folder_and_opens_from_it(family_folder: Folder, tmp_path: Path) -> None:
     app, result = trained(family_folder("bert"), table())
     app = press(app, "Save")
-    assert "No folder is given" in re.sub(r"\\", "", app.error[0].value)
+    assert "No folder was given" in re.sub(r"\\", "", app.error[0].value)
     place = tmp_path / "mine"
     place.mkdir()
     (place / "config.json").write_text("{}")
@@ -155,7 +155,7 @@ def test_model_is_saved_to_new_folder_and_opens_from_it(family_folder: Folder, t
     app = press(app, "Save")
     assert not app.error
     assert result.folder == str(place)
-    app = press(app, "Open it")
+    app = press(app, "Open")
     assert url_params(app)["model"] == str(place)
     opened_again = Evaluate().of(bert_probe.load(place), result.training.held_out)
     np.testing.assert_allclose(opened_again.certainty, result.evaluation.certainty, rtol=1e-5)

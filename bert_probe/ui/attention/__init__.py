@@ -1,1 +1,1 @@
-"""The page Attention; its view state is shared with other pages."""
+"""The Attention page. Other pages share its selection."""

@@ -1,4 +1,4 @@
-"""The page Attention: the head view, the model view, a heatmap, a table, rollout, and BertViz's own views."""
+"""The Attention page: head view, model view, heatmap, table, rollout, and BertViz's views."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VIEWS = {
     "model-view": "BertViz model view",
 }
 HEAD_VIEW, MODEL_VIEW = "head_view", "model_view"
-"""Component keys."""
+"""Keys of the components."""
 _WEIGHTS_ONLY = ALL[:1]
 """BertViz draws attention weights only."""
 _DIRECTIONS = {"from": "From this token", "into": "Into this token"}
@@ -97,7 +97,7 @@ def bertviz_head_view(trace: Trace) -> None:
         _too_long(error)
         return
     if heads is None:
-        st.caption("BertViz draws single heads, not their mean: all heads of the layer are switched on.")
+        st.caption("BertViz shows single heads, not their mean, so all heads of the layer are selected.")
     _frame(frame)
 
 
@@ -138,7 +138,7 @@ def grid(trace: Trace, as_table: bool) -> None:
         title = f"{heatmaps.attention_title(result)}. "
     else:
         heatmap(heatmaps.attention_heatmap(result, model.selection.options.root), key="attention_matrix")
-        title = ""  # the heatmap has its own title
+        title = ""  # the heatmap shows its own title
     with view_model.footer(model, f"{title}{_row_sums(model, result)} {CAVEAT}"):
         _grid_exports(model, result)
 
@@ -176,12 +176,12 @@ def _table(result: AttentionResult) -> None:
 
 
 def _column(name: str) -> Any:
-    """Limit the width of a column with a long word as its name."""
+    """Return the configuration of a number column, with limited width if its name is long."""
     return st.column_config.NumberColumn(format="%.4f", width="medium" if len(name) > 24 else None)
 
 
 def _row_sums(model: ViewModel, result: AttentionResult) -> str:
-    """Return a sentence about the sums of the rows."""
+    """Return a sentence on whether rows sum to 1."""
     question = result.question
     if not model.measure.sums_to_one(model.trace) and not question.renormalize:
         return "This measure is not a distribution: rows do not sum to 1."
@@ -193,8 +193,8 @@ def _row_sums(model: ViewModel, result: AttentionResult) -> str:
         return "Special tokens are hidden and each row was renormalized, so rows sum to 1 again."
     sums = result.row_sums
     return (
-        f"Special tokens are hidden: rows now sum to between {sums.min():.2f} and {sums.max():.2f}, "
-        "and the remaining weight is on the special tokens."
+        f"Special tokens are hidden: row sums are between {sums.min():.2f} and {sums.max():.2f}. "
+        "The remaining weight is on the special tokens."
     )
 
 
@@ -202,7 +202,7 @@ def _row_sums(model: ViewModel, result: AttentionResult) -> str:
 
 
 def head_view(trace: Trace) -> None:
-    """Draw lines between tokens; the component has its own toolbar, which works without the server."""
+    """Draw attention as lines between tokens. The component's own toolbar works without the server."""
     model = ViewModel.current(trace)
     selection, layer = model.selection, model.selection.layer - 1
     options = ToolbarOptions.of(trace, selection, head_views.OVERFLOW_OPTIONS, ALL, several=True, words=True)
@@ -231,14 +231,14 @@ def head_view(trace: Trace) -> None:
 
 
 def _needs_layer() -> bool:
-    """Return whether to send the layer along: the browser has none yet, or could not fetch it."""
+    """Return whether to send the layer, because the browser has none yet or could not fetch it."""
     component: Any = st.session_state.get(HEAD_VIEW)
     report = component.get(selection_state.REPORT) if isinstance(component, Mapping) else None
     return component is None or (isinstance(report, Mapping) and report.get("lost") is True)
 
 
 def _head_view_exports(model: ViewModel) -> None:
-    """Draw the exports: full rows of the selected heads, and the view as an HTML page."""
+    """Draw the export menu: full attention rows of the selected heads, and the view as an HTML page."""
     selection = model.selection
     series = selection.series if selection.head != "mean" else "mean"
     heads: list[Head] = ["mean"] if series == "mean" else [*series]
@@ -282,7 +282,7 @@ def model_view(trace: Trace) -> None:
         chosen=(selection.layer, selection.series),
     )
     if model_view_component(data, (trace.layers, trace.heads), key=MODEL_VIEW, on_open=_open_head):
-        st.rerun()  # the whole page, as it shows another view now
+        st.rerun()  # reruns the page, not only this fragment, because the view has changed
 
     def as_page(_csv_safe: bool) -> bytes:
         return (
@@ -307,7 +307,7 @@ def model_view(trace: Trace) -> None:
 
 
 def _open_head(head: model_views.HeadThumbnail) -> None:
-    """Show a head in the head view; runs before the script does."""
+    """Show a head in the head view. This callback runs before the script."""
     st.session_state["show"] = "heads"
     selection_state.show_head(head.layer + 1, (head.head,))
 
@@ -316,7 +316,7 @@ def _open_head(head: model_views.HeadThumbnail) -> None:
 
 
 def rollout(trace: Trace) -> None:
-    """Draw the rollout of a token that the reader clicks, layer by layer."""
+    """Draw the rollout of the selected token, layer by layer."""
     default = min(1, len(trace.tokens) - 1)
     with st.container(horizontal=True, horizontal_alignment="distribute", gap="small", key="following"):
         with st.container(width="content"):
@@ -345,7 +345,7 @@ def _rollout_note(trace: Trace, direction: str) -> str:
 
 
 def _residual_share() -> float:
-    """Draw a slider for the weight of the residual connection in rollout."""
+    """Draw a slider for the share of the residual connection in rollout."""
     state.prepare("residual", RESIDUALS, Selection.residual, lambda share: f"{share:g}")
     share: float = st.select_slider(
         "Residual share",

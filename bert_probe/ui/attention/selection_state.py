@@ -1,8 +1,8 @@
-"""The current view of attention: one `VersionedSelection` under one session key, mirrored in the URL.
+"""The current attention selection: one `VersionedSelection` in the session, mirrored in the URL.
 
-The browser reports a reader's choice with a revision one higher than the last it knew. Another page, or going
-back, changes the URL instead; the next run notices that the URL and the session differ and increases the
-revision too. A run that is slower than the reader sends an older revision, which the browser ignores.
+The browser reports each selection of the user with the next revision. Another page, or navigating back,
+changes the URL instead; the next run detects that URL and session differ and increases the revision. A run
+that is slower than the user sends an older revision, which the browser ignores.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bert_probe.views.selection import LayerAndHeads, Pins, Selection, Series, V
 KEY = "view"
 """Session key of the `VersionedSelection`."""
 REPORT = "selection"
-"""Name of the state value in which components report."""
+"""Name of the state value in which components report selections."""
 
 
 def current(trace: Trace) -> VersionedSelection:
-    """Return the current view of a trace, and draw a caption for each invalid URL parameter."""
-    state.preserve(KEY)  # so that the revision increases when the reader goes back
+    """Return the current selection for a trace, and draw a caption for each invalid URL parameter."""
+    state.preserve(KEY)  # so that the revision increases when the user navigates back
     last: VersionedSelection | None = st.session_state.get(KEY)
     text = views.digest(trace.tokens)
     selection, unknown = views.from_address(state.url_parameters(), trace, lambda: _default_place(trace))
@@ -41,7 +41,7 @@ def current(trace: Trace) -> VersionedSelection:
     if last is not None and last.of != text and last.value.pins == selection.pins:
         selection = replace(selection, pins=Pins())  # the pins belong to the previous text
     if last is None:
-        # From the clock, so that a new session outranks what the browser remembers of the previous one.
+        # From the clock, so that it exceeds the revisions that the browser remembers of a previous session.
         versioned = VersionedSelection(int(time.time()), text, selection)
     elif (last.of, last.value) != (text, selection):
         versioned = VersionedSelection(last.revision + 1, text, selection)
@@ -52,9 +52,9 @@ def current(trace: Trace) -> VersionedSelection:
 
 
 def receive_report(component: str, trace: Trace) -> None:
-    """Store what a component reported, before the script runs.
+    """Store the selection that a component reported. This callback runs before the script.
 
-    If the revisions are equal the report wins: it is what the reader did last.
+    If the revisions are equal, the report wins, because it is the user's latest action.
     """
     last: VersionedSelection | None = st.session_state.get(KEY)
     values: Any = st.session_state.get(component)
@@ -64,10 +64,10 @@ def receive_report(component: str, trace: Trace) -> None:
 
 
 def show_head(layer: int, series: Series, query: int | None = None) -> None:
-    """Make views of attention show this layer, from 1, and these heads, from 0.
+    """Select a layer, from 1, and heads, from 0, in the attention views.
 
     Args:
-        query: index of a word of the text, to show its attention only.
+        query: index of a word whose attention alone is shown.
     """
     if query is None:
         parameters = views.to_address(Selection(layer, series))
@@ -77,12 +77,12 @@ def show_head(layer: int, series: Series, query: int | None = None) -> None:
 
 
 def first_look(trace: Trace) -> FirstLook:
-    """Return the layer and head that are shown initially."""
+    """Return the layer and head that are initially selected."""
     return shared_cache.answers.of(find_first_look, trace)
 
 
 def reason(trace: Trace, selection: Selection) -> HeadReason | None:
-    """Return why the initial head is shown; None if the reader chose a head, or none stands out."""
+    """Return why the initial head was selected; None if the user selected one, or none stands out."""
     if views.has_layer_or_heads(state.url_parameters()) or selection.measure != Selection.measure:
         return None
     look = first_look(trace)
@@ -95,7 +95,7 @@ def _default_place(trace: Trace) -> LayerAndHeads:
 
 
 def _store(versioned: VersionedSelection) -> None:
-    """Store a view in the session and in the URL; layer and heads only if the reader chose them."""
+    """Store a selection in session and URL. The URL has layer and heads only if the user set them."""
     last: VersionedSelection | None = st.session_state.get(KEY)
     place = versioned.value.layer, versioned.value.series
     is_chosen = views.has_layer_or_heads(state.url_parameters())
@@ -108,5 +108,5 @@ def _store(versioned: VersionedSelection) -> None:
 def _set_parameters(parameters: Mapping[str, str | None]) -> None:
     for name, value in parameters.items():
         state.remember(name, value)
-        # Widgets of other pages use the same names: they start with the value of the URL.
+        # Widgets of other pages use the same keys; without session state, they start with the URL's values.
         st.session_state.pop(name, None)

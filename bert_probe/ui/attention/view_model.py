@@ -1,4 +1,4 @@
-"""The view of attention on a page: questions, toolbar, footer and links for the current view of a text."""
+"""The attention view of a page: questions, toolbar, footer and links for the current selection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bert_probe.views.selection import Selection, VersionedSelection, to_address
 ALL: Final = tuple(measures().values())
 """All measures."""
 OF_HEADS: Final = tuple(measure for measure in ALL if measure.of_heads is not None)
-"""Measures that differ between heads."""
+"""Measures that are defined for each head."""
 
 _LINK: Final = "layers"
 """Session key of the link from which the browser fetches layers."""
@@ -35,11 +35,11 @@ _LINK: Final = "layers"
 
 @dataclass(frozen=True, eq=False)
 class ViewModel:
-    """The current view of a text.
+    """A text and its current selection.
 
     Attributes:
-        trace: of the text.
-        versioned: the view with its revision.
+        trace: trace of the text.
+        versioned: the selection with its revision.
     """
 
     trace: Trace
@@ -47,7 +47,7 @@ class ViewModel:
 
     @classmethod
     def current(cls, trace: Trace, supported: Sequence[AttentionMeasure] = ALL) -> ViewModel:
-        """Return the current view; an unsupported measure is replaced by the first supported one."""
+        """Return the view of a trace; an unsupported measure is replaced with the first supported one."""
         versioned = selection_state.current(trace)
         if measure_named(versioned.value.measure) not in supported:
             versioned = replace(versioned, value=replace(versioned.value, measure=supported[0].name))
@@ -55,24 +55,24 @@ class ViewModel:
 
     @property
     def selection(self) -> Selection:
-        """The view without its revision."""
+        """The selection without its revision."""
         return self.versioned.value
 
     @property
     def data(self) -> HeadViewData:
-        """The numbers that the view displays."""
+        """The data that the view displays."""
         return HeadViewData.of(self.trace, self.selection, caption_of(self.trace))
 
     @property
     def measure(self) -> AttentionMeasure:
-        """The measure of the view."""
+        """The selected attention measure."""
         return measure_named(self.selection.measure)
 
     def attention(self, head: Head, *, full_rows: bool = False) -> Attention:
         """Return the question for a head, from 0.
 
         Args:
-            full_rows: include special tokens and do not renormalize, whatever the view's options.
+            full_rows: whether to ignore the view's options: include special tokens, do not renormalize.
         """
         selection = self.selection
         specials, renormalize = (True, False) if full_rows else self.row_options
@@ -102,18 +102,17 @@ class ViewModel:
 
     @property
     def row_options(self) -> tuple[bool, bool]:
-        """Whether rows include special tokens, and whether they are renormalized; rows that sum to 1 are
-        not."""
+        """Whether rows include special tokens, and whether they are renormalized (not if they sum to 1)."""
         options = self.selection.options
         renormalize = options.renormalize and not (options.specials and self.measure.sums_to_one(self.trace))
         return options.specials, renormalize
 
 
 def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = True) -> bool:
-    """Return whether layers, from 0, can be drawn without a wait; if not, compute them in a job.
+    """Return whether layers, from 0, are available; if not, compute them in a job.
 
     Args:
-        start: start at once; otherwise a button is drawn first.
+        start: whether to start without a click; otherwise a button is drawn first.
 
     Raises:
         ProbeError: the error of the job.
@@ -124,22 +123,22 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
 
     def work(progress: Progress) -> bool:
         model.attention_long(list(layers)).of(trace, progress)
-        return True  # a result would keep the trace alive for as long as the session has the job
+        return True  # not the result, which would keep the trace in memory as long as the job
 
     done = jobs.run(
         "measure" if start else "measure of all layers",
-        (ref(trace), measure.name, tuple(layers)),  # the numbers are cached with this trace
+        (ref(trace), measure.name, tuple(layers)),  # the results are cached with this trace
         f"Compute {measure.label.lower()}" if start else "Compute all layers first",
         work,
-        "runs of a layer",
-        f"{len(layers) * len(trace.tokens):,} runs of a layer. You can cancel at any time.",
+        "layer passes",
+        f"{len(layers) * len(trace.tokens):,} forward passes of single layers. You can cancel at any time.",
         start=start,
     )
     return done is True
 
 
 def layer_link(model: ViewModel) -> LayerLink:
-    """Return the link from which the browser fetches layers and labels; it changes with the numbers."""
+    """Return the link from which the browser fetches layers and labels; it changes with the data."""
     link: LayerLink | None = st.session_state.get(_LINK)
     if link is None or not link.serves(model.data):
         link = st.session_state[_LINK] = LayerLink(model.data)
@@ -147,18 +146,18 @@ def layer_link(model: ViewModel) -> LayerLink:
 
 
 def labeled_data(model: ViewModel) -> HeadViewData:
-    """Return the data with the heads' labels, for a page that cannot fetch them later."""
+    """Return the data with the labels of the heads, for a static page that cannot fetch them."""
     return replace(model.data, labels=labels(model.trace))
 
 
 def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[str, str]:
-    """Return how a view is displayed, for a view file."""
+    """Return the display options of a selection for a view file."""
     options = {name: value for name, value in to_address(selection).items() if value is not None}
     return {"as": kind, **options}
 
 
 def draw_toolbar(model: ViewModel, options: ToolbarOptions, key: str = "toolbar") -> None:
-    """Draw the toolbar above a view that does not have its own."""
+    """Draw the toolbar for a view without its own toolbar."""
     data = views.toolbar_data(
         model.versioned, options, key=selection_state.KEY, source=layer_link(model).address
     )
@@ -167,10 +166,10 @@ def draw_toolbar(model: ViewModel, options: ToolbarOptions, key: str = "toolbar"
 
 @contextmanager
 def footer(model: ViewModel, caveat: str = CAVEAT, *, why: bool = True) -> Iterator[None]:
-    """Draw the row below a view: the body draws the exports, this adds the caveats next to them.
+    """Draw the row below a view: the `with` body draws the exports, then the caveats are added.
 
     Args:
-        why: explain why the initial head is shown; the head view explains it itself.
+        why: whether to explain why the initial head was selected; the head view has its own explanation.
     """
     with st.container(horizontal=True, gap="medium"):
         yield

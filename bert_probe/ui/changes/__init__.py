@@ -1,1 +1,1 @@
-"""The page Changes, and the choice of a second model, which the page Vocabulary uses too."""
+"""The Changes page, and the selector for a second model, which the Vocabulary page also uses."""

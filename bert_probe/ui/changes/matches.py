@@ -1,5 +1,7 @@
-"""The part of Changes about matching heads: heads of two models with similar attention, whatever the
-tokenizers."""
+"""The section of the Changes page on head matches: heads of two models with similar attention.
+
+The models may have different tokenizers.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,15 @@ from bert_probe.views.heatmaps import head_matches_heatmap, matched_head_heatmap
 from bert_probe.views.text import shorten
 
 _PATIENCE = 4.0
-"""Seconds for which the page waits for the result if it shows nothing else."""
+"""Seconds for which the page waits for the result before it shows progress."""
 _MAX_SPANS = 200
-"""Maximum number of spans whose tokens are drawn; the table has all."""
+"""Maximum number of spans in the figure; the table contains all."""
 _MAX_LETTERS, _LETTER_WIDTH, _PADDING, _SPAN_GAP = 24, 8.0, 14.0, 6.0
-"""Maximum length of a drawn token; pixels for a letter, around a token, and between spans."""
+"""Maximum number of letters of a token; pixels per letter, around a token, and between spans."""
 
 
 def token_difference(a: Trace, b: Trace) -> SelectionError | None:
-    """Return why the two models do not split the text into the same tokens; None if they do."""
+    """Return why the tokens of the two models differ; None if they are the same."""
     try:
         check_tokenizers(a.checkpoint, b.checkpoint)
         check_encodings(a.encoding, b.encoding)
@@ -46,10 +48,10 @@ def token_difference(a: Trace, b: Trace) -> SelectionError | None:
 
 
 def only_matches(reason: SelectionError, a: Trace, b: Trace) -> None:
-    """Draw what can be compared of two models with different tokens.
+    """Draw the comparison of two models with different tokens, which is limited to heads.
 
     Raises:
-        SelectionError: one of them has not read the whole text.
+        SelectionError: one of the models truncated the text.
     """
     common_spans(a.encoding, b.encoding)  # raises before anything is drawn
     st.info(
@@ -64,12 +66,12 @@ def part(a: Trace, b: Trace, start: bool) -> None:
     """Draw the comparison of each head of A with each head of B.
 
     Args:
-        start: start without a click.
+        start: whether to start without a click.
 
     Raises:
-        SelectionError: one of the models has not read the whole text.
+        SelectionError: one of the models truncated the text.
     """
-    corner = second_model.part_title("Which heads attend alike?")
+    corner = second_model.part_title("Which heads have similar attention?")
     result = jobs.answer(
         "head matches",
         HeadMatches().of,
@@ -102,7 +104,7 @@ def part(a: Trace, b: Trace, start: bool) -> None:
 
 
 def _tokens(result: HeadMatchesResult, a: Trace, b: Trace) -> None:
-    """Draw the tokens of A above those of B with the same characters."""
+    """Draw the tokens of A above the tokens of B that cover the same characters."""
     spans = result.spans.spans
     table = pd.DataFrame(
         {
@@ -121,12 +123,12 @@ def _tokens(result: HeadMatchesResult, a: Trace, b: Trace) -> None:
         "Special tokens are aligned by their role. Attention is summed over the tokens of a key and averaged "
         "over those of a query, as for whole words."
     )
-    with st.expander("The spans as a table"):
+    with st.expander("Spans as a table"):
         blocks.table(table, "Spans of the text with their tokens in A and in B")
 
 
 def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
-    """Draw all heads of A against all heads of B and the selected pair; return its row and column."""
+    """Draw the similarity of all heads of A and B, and the selected pair; return its row and column."""
     with st.container(key="judged_matches"):
         left, right = st.columns([1, 1], gap="large")
     with left:
@@ -165,7 +167,7 @@ def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
 
 
 def aligned_tokens(spans: CommonSpans, a: Trace, b: Trace, dark: bool) -> Any:
-    """Return the tokens of A above those of B, each span in one column that is as wide as its text."""
+    """Return a figure of the tokens of A above those of B, with one column per span."""
     rows = [[_names(a, span.a) for span in spans.spans], [_names(b, span.b) for span in spans.spans]]
     widths = [max(sum(map(_width, names)) for names in pair) for pair in zip(*rows, strict=True)]
     *starts, end = accumulate((width + _SPAN_GAP for width in widths), initial=0.0)

@@ -1,6 +1,6 @@
-"""The page Changes: heads, vectors, answers, parameters and layers of model A compared with model B.
+"""The Changes page: heads, vectors, answers, parameters and layers of model A compared with model B.
 
-A part that is unavailable for two models shows the reason; the other parts are drawn.
+A section that is unavailable for two models shows the reason.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from bert_probe.views.text import shorten
 T = TypeVar("T")
 
 _PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION, SENTENCE_SIMILARITY)
-"""Tasks that read both sentences."""
+"""Tasks whose input is both sentences."""
 _MAX_BARS = 16
 """Maximum number of answers in the bar chart."""
 _MAX_RATIO = 4
-"""The baseline is drawn if it is at most this many times as large as the largest change."""
+"""Maximum ratio of the baseline to the largest change at which the baseline is drawn."""
 
 
 def render() -> None:
@@ -103,7 +103,7 @@ def _trace(a: Checkpoint) -> Trace:
 
 
 def _comparison(a: Trace, b: Trace, words: bool) -> None:
-    """Draw all parts: first those about the text, then those about the models."""
+    """Draw all sections: first those about the text, then those about the models."""
     parameters = shared_cache.answers.of(ParameterChange().of, a.checkpoint, b.checkpoint)
     heads = _or_error(lambda: shared_cache.answers.of(HeadChange(words).of, a, b))
     vectors = _or_error(lambda: shared_cache.answers.of(VectorChange(words).of, a, b))
@@ -135,8 +135,10 @@ def _reason(error: ProbeError) -> None:
 
 
 def change_curves(result: VectorChangeResult, baseline: SimilarityBaselineResult) -> Any:
-    """Return the change of vectors by layer: mean and maximum, and the distance of unrelated tokens of A,
-    unless it is so large that the other curves would be flat."""
+    """Return curves of the mean and the largest change of vectors by layer.
+
+    The distance of unrelated tokens of A is included, unless it would flatten the other curves.
+    """
     figure = go.Figure()
     distances = _unrelated_distances(baseline)
     if distances.min() <= _MAX_RATIO * result.most.max():
@@ -154,7 +156,7 @@ def change_curves(result: VectorChangeResult, baseline: SimilarityBaselineResult
 
 
 def compare_with_unrelated(result: VectorChangeResult, baseline: SimilarityBaselineResult) -> str:
-    """Return the largest mean change and the distance of unrelated tokens at that layer."""
+    """Return a sentence on the largest mean change and the distance of unrelated tokens at that layer."""
     distances = _unrelated_distances(baseline)
     layer = int(np.nan_to_num(result.mean).argmax())
     if not result.most.any():
@@ -169,7 +171,7 @@ def compare_with_unrelated(result: VectorChangeResult, baseline: SimilarityBasel
 
 
 def _unrelated_distances(baseline: SimilarityBaselineResult) -> Array:
-    """Return 1 − cosine of unrelated tokens, mean by layer."""
+    """Return the mean of 1 − cosine of unrelated tokens by layer."""
     distances: Array = 1 - np.array(baseline.unrelated.mean)
     return distances
 
@@ -187,7 +189,7 @@ def _add_curve(figure: Any, name: str, values: Array, line: dict[str, Any], symb
 
 
 def answer_bars(result: AnswerChangeResult) -> Any:
-    """Return a pair of bars for each answer, A's above B's."""
+    """Return a bar chart with a pair of bars for each answer, A's above B's."""
     names = [shorten(name) for name in result.names[:_MAX_BARS]]
     figure = go.Figure()
     for side, values, colour in (("A", result.a, GRAY), ("B", result.b, ACCENT)):
@@ -214,18 +216,18 @@ def answer_bars(result: AnswerChangeResult) -> Any:
 
 
 def _range(result: AnswerChangeResult) -> Sequence[float] | None:
-    """Return the range from 0 to the next round number; None, which fits the data, for negative values."""
+    """Return the axis range from 0 to the next round number; None (automatic) if values are negative."""
     both = np.nan_to_num(np.concatenate([result.a, result.b]))
     if result.kind != "probability" and both.min(initial=0.0) < 0:
         return None
     return [0, Scale.from_zero(both, 0.0).high]
 
 
-# ---------------------------------------------------------------- parts
+# ---------------------------------------------------------------- sections
 
 
 def _heads(result: HeadChangeResult | UnavailableError) -> None:
-    """Draw the change of every head as a heatmap, in which a click selects a head, and as a ranking."""
+    """Draw the change of each head as a heatmap and as a table; a click on a cell selects a head."""
     corner = second_model.part_title("Which heads attend differently?")
     if isinstance(result, UnavailableError):
         _reason(result)
@@ -332,7 +334,7 @@ def _answers(a: Trace, b: Checkpoint) -> None:
         return
     labels = {task: TASK_LABELS[task] for task in tasks}
     task = state.segmented_control(
-        "task", "Task", labels, tasks[0], "Tasks that both models have a head for."
+        "task", "Task", labels, tasks[0], "Tasks for which both models have an output head."
     )
     if task in _PAIR_TASKS and not workbench.request().b.strip():
         st.info("This task needs two texts. Write sentence B under Your text, and press Run.")
@@ -349,12 +351,12 @@ def _answers(a: Trace, b: Checkpoint) -> None:
     with left:
         blocks.chart(answer_bars(result), "The answers of A and of B")
         if len(result.keys) > _MAX_BARS:
-            st.caption(f"The first {_MAX_BARS} of {len(result.keys):,}; the table has all.")
+            st.caption(f"The first {_MAX_BARS} of {len(result.keys):,} answers. The table contains all.")
     with right:
         frame = result.frame()
         blocks.table(
             frame,
-            "Answers with the numbers of A and of B, and the difference",
+            "Answers with the values of A and B and their difference",
             column_config={
                 name: st.column_config.NumberColumn(name, format="%.4f") for name in ("a", "b", "difference")
             },
@@ -362,7 +364,7 @@ def _answers(a: Trace, b: Checkpoint) -> None:
     blocks.caveat(
         f"The top answers of either model, with the probabilities by both. {CERTAINTY}"
         if result.kind == "probability"
-        else "One number from each model."
+        else "Each model outputs one number."
     )
 
 
@@ -379,7 +381,7 @@ def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
     mask = None
     if task == FILL_MASK:
         default = default_position(trace_a)
-        st.markdown("Click a word to mask it, or write a mask into the text")
+        st.markdown("Click a word to mask it, or type the mask token in your text")
         first = state.token_position("mask", trace_a.tokens, default)
         key = f"masks_{len(trace_a.tokens)}"
         clicked = blocks.token_strip(trace_a, key, "Words that can be masked", first)
@@ -391,7 +393,7 @@ def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
 
 
 def _layers(a: Checkpoint, b: Checkpoint) -> None:
-    """Draw the similarity of every layer of A with every layer of B over many sentences."""
+    """Draw the similarity of each layer of A with each layer of B over many sentences."""
     corner = second_model.part_title("How similar are the layers?")
     source = state.segmented_control("sentences", "Sentences", shared.SOURCES, "sample")
     truncate = workbench.request().truncate

@@ -1,5 +1,4 @@
-"""The second model, B: the field for its name, opening it, an example of it, swapping it with A, and links
-to its heads."""
+"""The second model, B: choose, open or fine-tune it, swap it with A, and show its heads."""
 
 from __future__ import annotations
 
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
 _MODEL, _REVISION = "other", "other_revision"
 """URL parameters and widget keys."""
 _LAST = "second model named"
-"""Session key of the model that the fields contained in the last run."""
+"""Session key of the model in the fields of the last run."""
 _LEAVING = "leaving for attention"
-"""Session key set by a button that leads to the page Attention."""
+"""Session key that a button sets to go to the Attention page."""
 _EXAMPLES, _NEXT = "fine-tuned examples", "next second model"
-"""Session keys: the examples of this session by the name of their model, and a name for the field of B."""
+"""Session keys: this session's examples by model name, and a model name to put into the field for B."""
 _LAYERS: Final = 2
-"""Number of layers of the example that are updated, from the last."""
+"""Number of last layers that the fine-tuned example updates."""
 _EPOCHS: Final = 2
 _LEARNING_RATE: Final = 2e-4
-"""Larger than the default, so that few steps change the model visibly."""
+"""Larger than the default, so that a few steps change the model visibly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +42,7 @@ class FineTunedExample:
     """A model that was fine-tuned as an example.
 
     Attributes:
-        original: display name of the model that it is a copy of.
+        original: display name of the original model.
     """
 
     original: str
@@ -67,10 +66,10 @@ class SecondModel(NamedTuple):
 
 
 def choose(can_swap: bool = True) -> SecondModel | None:
-    """Draw the fields for model B; None while no model is named.
+    """Draw the fields for model B and return the model, or None if the field is empty.
 
     Args:
-        can_swap: draw a button that swaps it with the model of the workbench.
+        can_swap: whether to draw a button that swaps B with the model of the workbench.
     """
     if _NEXT in st.session_state:
         st.session_state[_MODEL], st.session_state[_REVISION] = st.session_state.pop(_NEXT), ""
@@ -95,13 +94,13 @@ def _examples() -> dict[str, FineTunedExample]:
 
 
 def _current() -> SecondModel | None:
-    """Return the model that the fields contain."""
+    """Return the model named in the fields, or None if the field is empty."""
     model, revision = (str(st.session_state[key]).strip() for key in (_MODEL, _REVISION))
     return SecondModel("" if model == BUILT_IN else model, revision) if model else None
 
 
 def _on_change() -> None:
-    """Remember that the reader, and not a link, named B."""
+    """Record the user's consent to a model that was typed into the fields."""
     second = _current()
     if second is not None:
         consent.choose(second, st.session_state.get(_LAST) or SecondModel("", ""))
@@ -112,14 +111,14 @@ def _cancel() -> None:
 
 
 def explain(a: Checkpoint) -> None:
-    """Explain what to do if no second model is named."""
+    """Draw an explanation of how to choose a second model."""
     with st.container(border=True, key="no_second"):
         st.header("A second model is needed", anchor=False)
         st.markdown(
-            f"Model A is **{state.escape(a.description.name)}**, the model of the workbench. Name model B "
+            f"Model A is **{state.escape(a.description.name)}**, the model of the workbench. Enter model B "
             "above: a folder on this machine, or a hub id. The comparison is most complete if B was "
-            "fine-tuned from A. For models of different size, the parts that have a counterpart are "
-            "compared; with another tokenizer, only matching attention heads."
+            "fine-tuned from A. For models of different size, only layers and heads with a counterpart are "
+            "compared; with another tokenizer, only head matches."
         )
         try:
             _fine_tune_example(a)
@@ -139,7 +138,7 @@ def _fine_tune_example(a: Checkpoint) -> None:
     examples = _examples()
     training = jobs.run(
         "fine-tuned example",
-        (a.cache_key, len(examples)),  # each click trains anew
+        (a.cache_key, len(examples)),  # each click starts a new training
         "Fine-tune a copy of A",
         partial(_fine_tune, a),
         "steps",
@@ -156,7 +155,7 @@ def _fine_tune_example(a: Checkpoint) -> None:
 
 
 def _fine_tune(a: Checkpoint, progress: Progress) -> TrainingResult:
-    from bert_probe.training.train import Train  # imports packages that the page does not need otherwise
+    from bert_probe.training.train import Train  # imported here, because the page does not need it otherwise
 
     layers = min(_LAYERS, a.description.layers)
     question = Train(update=f"top:{layers}", epochs=_EPOCHS, rate=_LEARNING_RATE, seed=0)
@@ -164,7 +163,7 @@ def _fine_tune(a: Checkpoint, progress: Progress) -> TrainingResult:
 
 
 def open_second(second: SecondModel) -> Checkpoint | None:
-    """Return B, opened with its progress shown; None after drawing the error if it cannot be opened."""
+    """Open B with progress and return it; draw an error and return None if it cannot be opened."""
     try:
         return workbench.open_model(
             second.model,
@@ -179,11 +178,11 @@ def open_second(second: SecondModel) -> Checkpoint | None:
 
 
 def error_box(error: ProbeError, title: str) -> None:
-    """Draw why the two models cannot be compared."""
+    """Draw an error about the second model."""
     with st.container(border=True, key="refusal"):
         st.header(title, anchor=False)
         st.text(str(error))
-        st.caption("Name another second model above. Your texts and settings are unchanged.")
+        st.caption("Enter another second model above. Your texts and settings are unchanged.")
 
 
 def part_title(title: str) -> DeltaGenerator:
@@ -194,7 +193,7 @@ def part_title(title: str) -> DeltaGenerator:
 
 
 def swap() -> None:
-    """Make B the model of the workbench, and the model of the workbench B."""
+    """Swap B and the model of the workbench."""
     now = workbench.request()
     second = _current() or SecondModel("", "")
     workbench.submit(replace(now, model=second.model, revision=second.revision))
@@ -202,7 +201,7 @@ def swap() -> None:
 
 
 def follow_link() -> None:
-    """Go to the page that a button of the last run leads to."""
+    """Go to the Attention page if a button of the last run requested it."""
     with callbacks.uninterrupted():
         if st.session_state.pop(_LEAVING, False):
             st.switch_page(paths.page_script("attention"))

@@ -1,1 +1,1 @@
-"""Streamlit components from `js/`: matrix, token strip, head view, model view, layer map and toolbar."""
+"""Streamlit components built from `js/`: matrix, token strip, head view, model view, layer map, toolbar."""

@@ -1,8 +1,7 @@
-"""Ordering of a component's choices: the browser and the page number them, and the higher revision is the
-later.
+"""Revisions of a component's choices: of two choices, the one with the higher revision is the later.
 
-A component reports a reader's choice with a revision one higher than the last it knew, and the page sends
-back the revision that it draws. A run that was overtaken sends a lower revision, which the browser ignores.
+A component reports each choice of the user with the next revision, and the page sends back the revision that
+it draws. A run that was overtaken sends a lower revision, which the browser ignores.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import Any, Final
 import streamlit as st
 
 _STARTS: Final = "component revisions"
-"""Session key of the initial revision of each component, by the component's key."""
+"""Session key of the initial revisions by component key."""
 
 
 def start(key: str) -> int:
-    """Return the initial revision of a component; call it before the component is drawn.
+    """Return the initial revision of a component. Call this before the component is drawn.
 
-    A component starts when a page draws it that did not draw it in the previous run. The revision comes from
-    the clock, so that it outranks what the browser remembers.
+    A component starts anew if the previous run did not draw it. The revision comes from the clock, so that it
+    exceeds any revision that the browser remembers.
     """
     starts: dict[str, int] = st.session_state.setdefault(_STARTS, {})
     if key not in starts or key not in st.session_state:
@@ -30,12 +29,12 @@ def start(key: str) -> int:
 
 
 def latest(key: str, name: str, of: str) -> tuple[int, Mapping[str, Any] | None]:
-    """Return the revision to send, and the reader's last choice; None without a choice about `of`.
+    """Return the revision to send, and the user's last choice for the data `of`, or None.
 
     Args:
-        key: of the component.
-        name: of the value that it reports.
-        of: digest of the data that the choice belongs to; a choice about other data is ignored.
+        key: key of the component.
+        name: name of the state value in which the component reports.
+        of: digest of the current data; choices for other data are ignored.
     """
     first, state = start(key), st.session_state.get(key)
     report = state.get(name) if isinstance(state, Mapping) else None

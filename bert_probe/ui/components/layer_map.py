@@ -9,9 +9,9 @@ from bert_probe.views.layer_map import MapSelection, MapView, digest, payload, r
 
 
 def layer_map(result: TokenMapResult, *, key: str, start: MapView) -> tuple[MapSelection, MapView | None]:
-    """Draw the map; return the reader's selection, and the current view if the reader changed it.
+    """Draw the map; return the user's selection, and the current view if the user changed it.
 
-    `start` is the initial view. It should not change for the same result: all points would be sent again.
+    `start` is the initial view. Keep it constant for a result, because a change sends all points again.
     """
     of = digest(result)
     data = payload(result, key=key, start=start, began=choices.start(key))

@@ -18,7 +18,7 @@ def matrix(
     key: str,
     **drawing: Unpack[HeatmapSpec],
 ) -> Cell | None:
-    """Draw `values` [row, column] and return the cell that the reader pinned, if any.
+    """Draw `values` [row, column] and return the cell that the user pinned, if any.
 
     NaN means "no value" and is hatched. A pin survives reruns as long as the labels stay the same.
     Raises ValueError if the shapes do not match.

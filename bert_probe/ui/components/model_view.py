@@ -13,7 +13,7 @@ def model_view(
 ) -> HeadThumbnail | None:
     """Draw a `payload` of `shape` (layers, heads) and return the head that was just clicked, once per click.
 
-    `on_open` is called before the script runs again, so it may still set other widgets.
+    `on_open` is called before the script reruns, so it may set the values of widgets.
     """
 
     def on_click() -> None:

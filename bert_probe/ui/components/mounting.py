@@ -18,7 +18,7 @@ def mounted(name: str, html: str) -> Any:
     return component(
         f"bert_probe.{name}",
         html=html,
-        # Streamlit takes a single line for a file path, so both have two lines.
+        # Streamlit interprets a single line as a file path, so both have at least two lines.
         css=built.style(name),
         js=(
             f"const script = await import(`${{location.origin}}{component_scripts.path(name)}`);\n"

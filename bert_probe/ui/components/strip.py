@@ -20,9 +20,9 @@ def strip(
 ) -> int | None:
     """Draw tokens in order; with `selectable="one"` return the selected position, if any.
 
-    `selected` is the initial position; the reader's choice survives reruns until the text changes. `row`
-    keeps all tokens in one scrolling row. Tokens of one `text` may be merged differently from run to run: the
-    choice then stays on the token that contains the selected position. Raises ValueError for a repeated
+    `selected` is the initial position. The user's selection survives reruns until `text` (by default a digest
+    of the tokens) changes. If the same text is split into other tokens, the token that contains the selected
+    position is selected. `row` keeps all tokens in one scrolling row. Raises ValueError for a repeated
     position, or if `selected` is not one of the positions.
     """
     name = digest(pieces) if text is None else text

@@ -1,1 +1,1 @@
-"""The page Corpus: choosing and building stores, and the parts that query them."""
+"""The Corpus page: choosing and building stores, and the sections that query them."""

@@ -1,4 +1,4 @@
-"""The part Heads: the distribution of a measure over all rows, for every head and for one head in detail."""
+"""The Heads section of the Corpus page: histograms of a measure over all rows, for each head."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _ORDERS: Final = {
     "lowest": "Lowest",
 }
 _MAX_ROWS: Final = 50
-"""Maximum number of rows that are listed."""
+"""Maximum number of rows in the list of examples."""
 _TICKS: Final = 8
 _BIN = "corpus_bin"
 
 
 def part(corpus: Store) -> None:
-    """Draw the section Heads."""
+    """Draw the Heads section."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, description = choose_measure()
         result = shared_cache.answers.of(HeadHistograms(measure).of, corpus)
@@ -75,7 +75,7 @@ def _select_bin(number: int | None) -> None:
 
 
 def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]) -> None:
-    """Draw a small histogram for every head, and the same as a table."""
+    """Draw a small histogram for each head, and a table of its mean and range."""
     statistics = result.statistics
     measure = MEASURES[result.question.measure]
     payload = histograms.payload(
@@ -94,8 +94,8 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
     )
     model_view(payload, statistics.means.shape, key="corpus_heads", on_open=_open)
     blocks.caveat(
-        "One histogram of rows per head, all on the same scales. Bars that exceed the scale are cut off at "
-        "the edge. All rows have the same weight, whatever their length."
+        "One histogram of rows per head, all on the same scales. Bars that exceed the scale are clipped. All "
+        "rows have the same weight, regardless of their length."
     )
     with st.expander("As a table"):
         blocks.table(
@@ -162,7 +162,7 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
             "Rows",
             _ORDERS,
             "typical",
-            "Typical rows are closest to the median, extreme rows farthest from it.",
+            "Typical rows are closest to the median, extreme rows are farthest from it.",
         )
         number = _choose_bin(counts, result.edges)
         corner = st.container(width="content")
@@ -181,27 +181,27 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
 
 
 def _selected_bin(counts: Any) -> int | None:
-    """Return the bin of the URL, from 0, if it contains rows."""
+    """Return the bin in the URL, from 0, or None if the bin is invalid or empty."""
     text = st.session_state.get(_BIN) or state.url_parameters().get(_BIN) or ""
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
     return number - 1 if 1 <= number <= len(counts) and counts[number - 1] else None
 
 
 def _choose_bin(counts: Any, edges: Any) -> int | None:
-    """Draw the choice of a bin that contains rows, from 1; None for all rows."""
+    """Draw a selector for a non-empty bin; return its number, from 1, or None for all rows."""
     options = {"": f"All {int(counts.sum()):,} rows"} | {
         str(index + 1): f"{edges[index]:.4g} to {edges[index + 1]:.4g}: {int(counts[index]):,} rows"
         for index in np.flatnonzero(counts).tolist()
     }
     with st.container(width=300):
-        number = state.selectbox(_BIN, "Bar", options, "", show_label=True)
+        number = state.selectbox(_BIN, "Bin", options, "", show_label=True)
     return int(number) if number else None
 
 
 def _examples(corpus: Store, examples: HeadExamplesResult, head: tuple[int, int]) -> None:
     st.caption(
         f"{len(examples.sentences):,} of {examples.among:,} rows; the median of all rows is "
-        f"{examples.median:.4f}. Select a row to read it and to open it on other pages."
+        f"{examples.median:.4f}. Select a row to read it or open it on other pages."
     )
     frame = examples.frame()[["row", "value", "text", "file", "line"]]
     index = rows.choose_row(frame, f"corpus_listed {examples.question!r}", "Rows with their value", ["value"])
@@ -222,15 +222,15 @@ def histogram(
     quantiles: Sequence[float] = (),
     selected: int | None = None,
 ) -> Any:
-    """Return a bar for each bin from the first to the last that contains rows.
+    """Return a histogram from the first to the last bin that contains rows.
 
-    All bars have the same width, although the bins of distances grow: most distances are small.
+    All bars have the same width, although bins of distances become wider, because most distances are small.
 
     Args:
-        counts: rows in each bin.
-        edges: of the bins, one more than there are bins.
-        quantiles: values that are marked by a line.
-        selected: the bin that is marked, from 0.
+        counts: number of rows in each bin.
+        edges: edges of the bins, [bin + 1].
+        quantiles: values that are marked by lines.
+        selected: index of the highlighted bin.
     """
     nonempty = np.flatnonzero(counts)
     first, last = (int(nonempty[0]), int(nonempty[-1]) + 1) if len(nonempty) else (0, 1)

@@ -1,4 +1,4 @@
-"""The part Find: rows in which a head attends from a word with one tag to a word with another."""
+"""The Find section of the Corpus page: rows in which a head attends from one tag or relation to another."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bert_probe.ui.corpus import rows
 from bert_probe.ui.export import export
 
 _MAX_PAIRS: Final = 100
-"""Maximum number of pairs of words that are listed."""
+"""Maximum number of word pairs in the list."""
 _MAX_NAMES: Final = 200
-"""Maximum number of tags, and of relations, to choose from."""
+"""Maximum number of tags and of relations in a select box."""
 
 
 def part(corpus: Store) -> None:
-    """Draw the section Find attention."""
+    """Draw the Find section."""
     if not corpus.has(NEIGHBORS):
         st.info(
             "This store does not contain which words the heads attend to. Build it with --keep "
@@ -31,9 +31,7 @@ def part(corpus: Store) -> None:
         return
     tags, relations = _names(corpus, "tag"), _names(corpus, "relation")
     if not tags:
-        st.info(
-            "The words of this store do not have tags. Build a store from CoNLL-U files, which contain tags."
-        )
+        st.info("The words of this store have no tags. Build a store from CoNLL-U files, which contain tags.")
         return
     default = "VERB" if "VERB" in tags else tags[0]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -71,25 +69,27 @@ def _names(corpus: Store, column: str) -> list[str]:
 
 def _choose(key: str, label: str, names: list[str], default: str) -> str:
     with st.container(width=170):
-        options = {"": "any", **{name: name for name in names}}
+        options = {"": "Any", **{name: name for name in names}}
         return state.selectbox(key, label, options, default, show_label=True)
 
 
 def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) -> None:
     name = f"layer {head[0] + 1}, head {head[1] + 1}"
     if not result.sentences:
-        st.info(f"In no row does {name} attend this way. Choose other tags, or another head.")
+        st.info(f"No row matches for {name}. Choose other tags, or another head.")
         return
     frame = result.frame()[["row", "weight", "query_word", "key_word", "text"]]
     st.caption(
-        f"{len(frame):,} pairs of words, sorted by weight"
+        f"{len(frame):,} word pairs, sorted by weight"
         + (f"; at most {_MAX_PAIRS} are listed" if len(frame) == _MAX_PAIRS else "")
         + f". The second word is the one that {name} attends to most from the first."
     )
-    index = rows.choose_row(frame, f"corpus_found {result.question!r}", "Pairs of words", ["weight"])
+    index = rows.choose_row(frame, f"corpus_found {result.question!r}", "Word pairs", ["weight"])
     if index is not None:
         parameters = rows.attention_parameters(corpus, head)
-        if not corpus.question.words:  # the words of the file may differ from those of the head view
+        if (
+            not corpus.question.words
+        ):  # otherwise the words of the store may differ from those of the head view
             parameters |= {"pins": f"query.{result.queries[index] - 1}"}
         query, key = (state.escape(words[index]) for words in (result.query_words, result.key_words))
         rows.detail(
@@ -101,6 +101,3 @@ def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) 
     blocks.caveat(
         "The tags come from the file. Attention says where a head reads from, not what its function is."
     )
-
-
-"""SQL over the tables of a store."""

@@ -1,4 +1,4 @@
-"""The page Corpus: choosing or building a store, its parts, and the description of its contents."""
+"""The Corpus page: the selector for a store, the builder of stores, and the sections about a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bert_probe.ui import blocks, state, workbench
 from bert_probe.ui.corpus import distribution, find, query, search, stores
 
 NEW: Final = "new"
-"""URL value for building a store."""
+"""URL value that stands for building a new store."""
 _PARTS: Final = {
     "heads": "Heads",
     "near": "Nearest contexts",
@@ -25,7 +25,7 @@ _PARTS: Final = {
 }
 _COMMAND: Final = "bert-probe corpus run sentences.txt --out corpora/mine\nbert-probe app --corpus corpora"
 _MAX_REFUSALS: Final = 1_000
-"""Maximum number of refused rows that are listed."""
+"""Maximum number of rejected rows in the list."""
 
 
 def render() -> None:
@@ -33,7 +33,7 @@ def render() -> None:
     blocks.heading(
         "Corpus",
         "Statistics of attention heads and nearest contexts of words over a corpus, from a few sentences to "
-        "millions. The model reads the corpus once, into a store.",
+        "millions. The model encodes the corpus once and saves the results in a store.",
     )
     try:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -51,7 +51,7 @@ def render() -> None:
 
 
 def _choose_store() -> str:
-    """Draw the choice of a store; return its name, or `NEW`."""
+    """Draw a selector for the store; return its name, or `NEW`."""
     built = st.session_state.pop(stores.BUILT, None)
     if built is not None:
         state.remember("store", built)
@@ -66,15 +66,16 @@ def _choose_store() -> str:
         return NEW
     options = available | {NEW: "Build a new store …"}
     name = state.selectbox("store", "Store", options, next(iter(available)))
-    state.remember("store", name)  # always, as the default depends on the session
+    state.remember("store", name)  # even for the default, which depends on the session
     return name
 
 
 def _new_store() -> None:
-    """Draw the ways to build a store."""
+    """Draw the options for building a store."""
     st.markdown(
-        "A corpus is a set of sentences that the model reads once. It shows how each head behaves over all "
-        "sentences, in which sentences it is most active, and which contexts of a word are the most similar."
+        "A corpus is a set of sentences that the model encodes once. It shows how each head behaves on all "
+        "sentences, which sentences are typical or extreme for a head, and which contexts of a word are most "
+        "similar."
     )
     stores.build_part(workbench.checkpoint())
     st.markdown("**Any number of sentences**, on the command line:")
@@ -85,9 +86,9 @@ def _store(store: Store) -> None:
     """Draw the selected section of the page for a store."""
     if not store.finished:
         st.warning(
-            f"This store is not complete: it contains {store.records:,} of {store.manifest['records']:,} "
-            "sentences, and all results are for these. Run the same bert-probe corpus run again to complete "
-            "it."
+            f"This store is incomplete: it contains {store.records:,} of {store.manifest['records']:,} "
+            "sentences, and all results are for these. To complete it, run the same bert-probe corpus run "
+            "again."
         )
     default = "heads" if store.has(PROFILES) else "about"
     part = state.segmented_control("corpus_part", "Part", _PARTS, default)
@@ -105,23 +106,23 @@ def _store(store: Store) -> None:
 
 
 def _summary(store: Store) -> None:
-    """Draw a line about the store next to its name."""
+    """Draw a summary of the store next to its name."""
     unit = "words" if store.question.words else "tokens"
     parts = [
         f"**{store.rows:,}** sentences",
         f"**{store.tokens:,}** {unit}",
-        *([f"**{store.refusals:,}** refused"] if store.refusals else []),
-        f"read by **{state.escape(str(store.manifest['model']['model']))}**",
+        *([f"**{store.refusals:,}** rejected"] if store.refusals else []),
+        f"encoded with **{state.escape(str(store.manifest['model']['model']))}**",
     ]
     st.markdown(" · ".join(parts), width="content")
 
 
 def _about(store: Store) -> None:
-    """Draw the contents, the inputs and the refused rows of a store."""
+    """Draw the contents, the input files and the rejected rows of a store."""
     if stores.is_temporary(store):
         st.info(
-            "This store was built on a page and is deleted when no page shows it. To keep one, run "
-            "bert-probe corpus run on the same file."
+            "This store was built on this page and is deleted when no page shows it. To build a permanent "
+            "store, run bert-probe corpus run on the same file."
         )
     manifest, question = store.manifest, store.question
     model = manifest["model"]
@@ -129,31 +130,29 @@ def _about(store: Store) -> None:
     properties = [
         ("Sentences", f"{store.rows:,}"),
         ("Words" if question.words else "Tokens", f"{store.tokens:,}"),
-        ("Refused", f"{store.refusals:,}"),
+        ("Rejected", f"{store.refusals:,}"),
         ("Model", model["model"]),
         ("Revision", model.get("revision") or "–"),
         ("Weights, SHA-256", model["weights_sha256"]),
-        ("Computed in", model.get("dtype", "–")),
+        ("Precision", model.get("dtype", "–")),
         ("Contents", ", ".join(question.keep) or "tokens only"),
-        ("Layers with vectors", ", ".join(map(str, store.layers)) or "none"),
-        ("Stored as", question.dtype if store.layers else "–"),
+        ("Layers with stored vectors", ", ".join(map(str, store.layers)) or "none"),
+        ("Precision of stored vectors", question.dtype if store.layers else "–"),
         ("Shards", f"{len(store.shards):,}"),
-        ("Bytes", f"{sum(file['bytes'] for file in files):,}"),
+        ("Size in bytes", f"{sum(file['bytes'] for file in files):,}"),
         ("Digest, SHA-256", store.digest),
     ]
     _table(pd.DataFrame(properties, columns=["property", "value"]), "Contents of the store")
     st.header("Input files", anchor=False)
     inputs = [(file["name"], file["bytes"], file["sha256"]) for file in manifest["inputs"]]
-    _table(
-        pd.DataFrame(inputs, columns=["file", "bytes", "sha256"]), "The files that the store was built from"
-    )
+    _table(pd.DataFrame(inputs, columns=["file", "bytes", "sha256"]), "Input files of the store")
     if not store.refusals:
         return
-    st.header("Refused rows", anchor=False)
+    st.header("Rejected rows", anchor=False)
     refusals = store.table(REFUSALS).head(_MAX_REFUSALS).to_pandas()
-    _table(refusals[["row", "file", "line", "reason", "text"]], "Refused rows with the reason")
+    _table(refusals[["row", "file", "line", "reason", "text"]], "Rejected rows and the reasons")
     if store.refusals > len(refusals):
-        st.caption(f"The first {len(refusals):,} of {store.refusals:,}; the store's table has all.")
+        st.caption(f"The first {len(refusals):,} of {store.refusals:,}. The store contains all.")
 
 
 def _table(frame: pd.DataFrame, alt: str) -> None:

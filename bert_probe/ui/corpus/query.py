@@ -1,4 +1,4 @@
-"""The part Query: SQL over the tables of a store."""
+"""The Query section of the Corpus page: SQL queries on the tables of a store."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ EXAMPLES: Final = {
 
 _DRAFT, _SQL = "corpus_sql_written", "sql"
 _FILLED: Final = "corpus_sql_filled"
-"""Session key of the query of the URL that was last put into the text field."""
+"""Session key of the last query that was copied from the URL into the text field."""
 _RUN: Final = "corpus queries run"
-"""Session key of the queries that the reader ran. Anyone can write a link: its query waits for a click."""
+"""Session key of the queries that the user ran. A query from a link runs only after a click."""
 
 
 def part(corpus: Store) -> None:
-    """Draw the text field of the query, its buttons, and the rows that it selects."""
+    """Draw the text field for a query, its buttons, and the result."""
     examples = {
         name: sql for name, sql in EXAMPLES.items() if "profiles" not in sql or corpus.has("profiles")
     }
@@ -46,7 +46,7 @@ def part(corpus: Store) -> None:
     elif _DRAFT not in st.session_state:
         st.session_state[_DRAFT] = next(iter(examples.values()))
     st.text_area(
-        "A SELECT statement in DuckDB's dialect",
+        "SELECT statement (DuckDB SQL)",
         key=_DRAFT,
         height=110,
         help="Tables: " + ", ".join(corpus.layouts) + ". The query can read these tables only.",

@@ -1,4 +1,4 @@
-"""A list of rows, a selected row with links to other pages, and the head that parts of the page share."""
+"""Rows of a store: a list, the selected row with links to other pages, and the selected head."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bert_probe.ui import blocks, state, url_texts, workbench
 
 _HEAD: Final = "corpus_head"
 _MAX_CHARACTERS: Final = 2_000
-"""Maximum length of a text that is shown."""
+"""Maximum number of characters of a row's text."""
 
 _PAGES: Final = (
     "attention",
@@ -35,11 +35,11 @@ _PAGES: Final = (
     "compare",
     "answer",
 )
-"""Pages for a text, the most useful first."""
+"""Pages that show a text, most useful first."""
 
 
 def head_of_url(corpus: Store) -> tuple[int, int] | None:
-    """Return layer and head of the URL, from 0; None if it has none or an invalid one."""
+    """Return layer and head in the URL, from 0, or None if they are missing or invalid."""
     text = state.url_parameters().get(_HEAD)
     if text is None:
         return None
@@ -58,7 +58,7 @@ def select_head(layer: int, head: int) -> None:
 
 
 def choose_head(corpus: Store) -> tuple[int, int]:
-    """Draw a select box of all heads; return layer and head from 0."""
+    """Draw a select box for the head; return layer and head, from 0."""
     sizes = corpus.sizes
     options = {
         f"{layer + 1}.{head + 1}": f"Layer {layer + 1}, head {head + 1}"
@@ -72,11 +72,11 @@ def choose_head(corpus: Store) -> tuple[int, int]:
 
 
 def choose_row(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] = ()) -> int | None:
-    """Draw rows and return the index of the selected one, by default the first; None for an empty frame.
+    """Draw rows and return the index of the selected one (default: the first); None for an empty frame.
 
     Args:
-        key: depends on the rows, so that other rows start without a selection.
-        numbers: columns with four decimals.
+        key: widget key. It should depend on the rows, so that new rows start without a selection.
+        numbers: columns that are formatted with four decimals.
     """
     if not len(frame):
         return None
@@ -101,7 +101,7 @@ def detail(
     """Draw a row in full, with links to other pages.
 
     Args:
-        parameters: page → URL parameters of the link to it, also for a page that is not in the default list.
+        parameters: page → additional URL parameters of its link; pages are added to the default list.
         note: Markdown text about the row.
     """
     with st.container(border=True, key="corpus_row"):
@@ -112,7 +112,9 @@ def detail(
         )
         row_parameters = url_of(corpus, row)
         if row_parameters is None:
-            st.caption("Its model was in memory only. Open the model again to see this row on other pages.")
+            st.caption(
+                "The model of this store was in memory only. Open it again to see this row on other pages."
+            )
             return
         with st.container(horizontal=True, gap="small"):
             for page in dict.fromkeys((*_PAGES, *parameters)):
@@ -122,13 +124,13 @@ def detail(
 
 
 def attention_parameters(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
-    """Return the URL parameters by which the page Attention shows a head, from 0, in the units of a store."""
+    """Return the URL parameters of the Attention page for a head, from 0, and a store's words or tokens."""
     parameters = {"layer": str(head[0] + 1), "head": str(head[1] + 1)}
     return parameters | ({"words": "1"} if corpus.question.words else {})
 
 
 def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
-    """Return the URL parameters by which pages read a row with the store's model; None without that model."""
+    """Return the URL parameters for a row and the store's model, or None if the model is unavailable."""
     text = {"text": row.text, "pair": None, "tokens_dropped": row.dropped}
     record = InputRecord(corpus.manifest["model"], (text,))
     parameters = snippets.url_parameters(record) or _url_with_open_model(corpus, row)
@@ -138,7 +140,7 @@ def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
 
 
 def _url_with_open_model(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
-    """Return the parameters with the model of the workbench, if it has the weights of the store's model."""
+    """Return the parameters with the workbench's model if it has the weights of the store's model."""
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
     weights = corpus.manifest["model"]["weights_sha256"]

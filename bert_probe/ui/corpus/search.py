@@ -1,4 +1,4 @@
-"""The part Nearest contexts: the contexts most similar to that of a word, as a concordance and on a map."""
+"""The Nearest contexts section of the Corpus page: similar contexts of a word as a concordance and a map."""
 
 from __future__ import annotations
 
@@ -40,18 +40,17 @@ _GROUPINGS: Final = {"group": "Clusters", "before": "The word before", "after": 
 
 TEXT, _WORD, _DRAFT = "near_text", "near_word", "near_draft"
 _REQUESTS: Final = "near requests"
-"""Session key of how often a text was requested other than by a click on one of its words."""
+"""Session key of the number of searches that were not started by a click on a word."""
 _COLOURS: Final = tuple(HEADS[index] for index in (0, 1, 6, 4, 2, 10))
-"""Colors that differ from each other and from gray."""
+"""Colors that are easy to distinguish from each other and from gray."""
 _GRAY: Final = "#8A8797"
 
 _CONTEXT: Final = 70
 """Maximum number of characters of a context on each side of its word."""
 _NEIGHBOR_RANGE: Final = 200
-"""Maximum number of characters between a word and its neighbor; looking further would be slow in long
-texts."""
+"""Maximum number of characters in which adjacent words are searched, because long texts would be slow."""
 MAX_NAMES: Final = 6
-"""Maximum number of groups with a color of their own; the other groups are merged into `OTHER`."""
+"""Maximum number of groups with their own color; the remaining groups are merged into `OTHER`."""
 OTHER: Final = "others"
 NOTHING: Final = "nothing"
 _WORD_PATTERN: Final = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
@@ -62,8 +61,8 @@ class ContextLine:
     """A word in its context.
 
     Attributes:
-        left, word, right: the text, cut at some distance from the word.
-        before, after: the adjacent words in lower case; `NOTHING` at the ends.
+        left, word, right: the word and the text around it, truncated to `_CONTEXT` characters per side.
+        before, after: the adjacent words in lower case, or `NOTHING`.
     """
 
     left: str
@@ -74,7 +73,7 @@ class ContextLine:
 
 
 def part(corpus: Store) -> None:
-    """Draw the section Nearest contexts."""
+    """Draw the Nearest contexts section."""
     if not corpus.has(VECTORS):
         st.info("This store does not contain vectors. Build it with --keep profiles,vectors.")
         return
@@ -96,7 +95,7 @@ def part(corpus: Store) -> None:
             "Color by",
             _GROUPINGS,
             "group",
-            "Clusters of the contexts' vectors, or the word next to it.",
+            "Clusters of the contexts' vectors, or the adjacent word.",
         )
         corner = st.container(width="content")
     question = NearestContexts(word_name(trace, unit), layer, int(count), others=True)
@@ -106,7 +105,7 @@ def part(corpus: Store) -> None:
     if result is None:
         return
     if not result.contexts:
-        st.info("This store has no other row with a word.")
+        st.info("This store has no other row to compare with.")
         return
     clusters = shared_cache.answers.of(
         around, corpus, layer, tuple((context.row, context.position) for context in result.contexts)
@@ -121,7 +120,7 @@ def part(corpus: Store) -> None:
 
 
 def search_for(text: str, word: str | None = None) -> None:
-    """Make this the text to search from, and this its word."""
+    """Set the text and the word whose contexts are searched."""
     url_texts.remember(TEXT, text)
     state.remember(_WORD, word)
     st.session_state[_DRAFT] = text
@@ -129,7 +128,7 @@ def search_for(text: str, word: str | None = None) -> None:
 
 
 def _checkpoint(corpus: Store) -> Checkpoint:
-    """Return the store's model: an open one with the same weights, else the one that the store names."""
+    """Return the store's model: an open model with the same weights, or the model that the store names."""
     model, now = corpus.manifest["model"], workbench.request()
     weights = model["weights_sha256"]
     for checkpoint in (
@@ -141,14 +140,14 @@ def _checkpoint(corpus: Store) -> Checkpoint:
     name, revision = model_name(model) or "", model.get("revision") or ""
     if corpus.named_model is None:
         name = revision = ""
-    origin = "This store was built with it."
+    origin = "This store was built with this model."
     opened = workbench.open_model(name, revision, "opening corpus", origin)
     corpus.check(opened)
     return opened
 
 
 def _choose_text(corpus: Store) -> str:
-    """Draw the text field and return its text; at first a row of the store."""
+    """Draw the text field and return the submitted text, which is initially a row of the store."""
     if url_texts.recall(TEXT) is None:
         url_texts.check(TEXT)
         first = corpus.table(ROWS).head(1, columns=["text"])["text"].to_pylist()
@@ -158,7 +157,7 @@ def _choose_text(corpus: Store) -> str:
         st.session_state[_DRAFT] = text
     field, button = st.columns([8, 1], vertical_alignment="bottom")
     field.text_input(
-        "A text with your word",
+        "Text with the search word",
         key=_DRAFT,
         on_change=_use_draft,
         placeholder="The bank raised its rates",
@@ -175,7 +174,7 @@ def _use_draft() -> None:
 
 
 def _choose_word(trace: Trace) -> Unit:
-    """Draw the words of the text and return the selected one, by default the longest."""
+    """Draw the words of the text and return the selected one (default: the longest)."""
     units = word_lens(trace).units
     current = _word_of_url(trace)
     if current is None:
@@ -185,9 +184,11 @@ def _choose_word(trace: Trace) -> Unit:
         StripToken(shorten(unit.display), i, 0, unit.special, False, "") for i, unit in enumerate(units)
     ]
     selected = [unit.positions for unit in units].index(current.positions)
-    # A click counts until another text or word is requested.
+    # A click applies until another text or word is requested.
     text = f"{st.session_state.get(_REQUESTS, 0)} {digest(tokens)}"
-    index = strip(tokens, key="near_strip", label="The word", selectable="one", selected=selected, text=text)
+    index = strip(
+        tokens, key="near_strip", label="Search word", selectable="one", selected=selected, text=text
+    )
     if index is None or index == selected or units[index].special:
         return current
     state.remember(_WORD, word_name(trace, units[index]))
@@ -250,12 +251,12 @@ def _results(
         key=f"corpus_near_map {result.question!r} {grouping} {hash(result.inputs.texts[0]['text'])}",
         on_select="rerun",
         selection_mode="points",
-        alt="The contexts on two principal components of their vectors",
+        alt="Map of the contexts: two principal components of their vectors",
     )
     explained = clusters.explained[0] + clusters.explained[1]
     left.caption(
         f"{note} The map shows the first two principal components of the {len(lines):,} normalized vectors, "
-        f"{explained:.0%} of their variance; points that are close may still differ in another direction."
+        f"with {explained:.0%} of their variance. Points that are close may still differ in other directions."
     )
     points = chart.selection.points if chart else []
     if points and not selected_rows:
@@ -273,9 +274,9 @@ def _group_names(
         if clusters.silhouette != clusters.silhouette:
             return names, "Too few different contexts for clusters."
         return names, (
-            "Clusters by k-means of the normalized vectors; their number maximizes the silhouette, here "
+            "K-means clusters of the normalized vectors. Their number maximizes the silhouette score, here "
             f"{clusters.silhouette:.2f} (1: well separated, 0: not separated). K-means always returns "
-            "clusters; below 0.2 do not interpret them."
+            "clusters; do not interpret them if the score is below 0.2."
         )
     names = merge_rare([getattr(line, grouping) for line in lines])
     return names, f"{_GROUPINGS[grouping]}, in lower case; rare words are merged into “{OTHER}”."
@@ -348,7 +349,7 @@ def context_map(
     colours: Mapping[str, str],
     selected: int,
 ) -> Any:
-    """Return contexts as points colored by group, with their text on hover."""
+    """Return a scatter plot of contexts, colored by group, with the text on hover."""
     figure = go.Figure()
     for name in sorted(set(names), key=lambda name: (-names.count(name), name)):
         members = [index for index, group in enumerate(names) if group == name]
@@ -380,7 +381,7 @@ def context_map(
 
 
 def context_line(text: str, start: int, end: int) -> ContextLine:
-    """Return the word at characters ``start`` to ``end`` in its context."""
+    """Return the word at characters ``start`` to ``end`` of a text, with its context."""
     left, right = text[:start], text[end:]
     before = _WORD_PATTERN.findall(left[-_NEIGHBOR_RANGE:])
     after = _WORD_PATTERN.search(right[:_NEIGHBOR_RANGE])

@@ -1,6 +1,6 @@
-"""The stores that a page may open: those in the folders named at startup, and those built on a page.
+"""The stores that a page may open: stores in the folders given at startup, and stores built on a page.
 
-A URL names a store; the name is looked up among these and never interpreted as a path.
+A URL contains the name of a store. The name is looked up among these stores and never used as a path.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from bert_probe.ui import jobs, sentence_input, state
 from bert_probe.ui.examples import CONTEXT, SENTENCES
 
 PREFIX: Final = "made-"
-"""Prefix of the names of stores built on a page; a random part follows."""
+"""Prefix of the names of stores built on a page; a random string follows."""
 
 MAX_TOTAL_BYTES: Final = 2_000_000_000
-"""Maximum size of all stores built on pages together."""
+"""Maximum total size in bytes of all stores built on pages."""
 
 GRACE: Final = 60.0
-"""Seconds for which a store that no page shows is kept: a reload comes back within them."""
+"""Seconds for which a store that no page shows is kept, so that it survives a reload."""
 
 _MAX_OPEN: Final = 8
-"""Maximum number of open stores; an open store holds its list of shards, but no rows."""
+"""Maximum number of open stores. An open store has its list of shards in memory, but no rows."""
 
 _built: dict[str, _BuiltStore] = {}
 _lock = threading.Lock()
@@ -58,9 +58,9 @@ class _BuiltStore:
     """A store that was built on a page.
 
     Attributes:
-        size: of its files in bytes.
-        sessions: that show the store.
-        last_seen: when one of these sessions was last connected.
+        size: total size of its files in bytes.
+        sessions: ids of the sessions that show the store.
+        last_seen: monotonic time at which one of these sessions was last connected.
     """
 
     title: str
@@ -71,10 +71,10 @@ class _BuiltStore:
 
 
 def available(requested: str = "") -> dict[str, str]:
-    """Return the stores that this session may open, name → title: those of the folders, then its own.
+    """Return the stores that this session may open, name → title: stores in folders, then its own.
 
     Args:
-        requested: a name from the URL; anyone with the name of a store that was built here may open it.
+        requested: name in the URL. Anyone who knows the name of a store built on a page may open it.
     """
     _built_folder(requested)
     names = {name: name for name in store_paths.stores()}
@@ -85,10 +85,10 @@ def available(requested: str = "") -> dict[str, str]:
 
 
 def open_store(name: str) -> Store:
-    """Return a store; it is opened again after its files have changed.
+    """Return a store, which is opened again if its files have changed.
 
     Raises:
-        StoreError: there is no such store, or it cannot be read.
+        StoreError: the store does not exist or cannot be read.
     """
     folder = _built_folder(name) if name.startswith(PREFIX) else store_paths.stores().get(name)
     if folder is None:
@@ -97,19 +97,19 @@ def open_store(name: str) -> Store:
 
 
 def missing_message(name: str) -> str:
-    """Return why there is no store of this name."""
+    """Return an error message about a store that does not exist."""
     if name.startswith(PREFIX):
         return "The store of this URL was built on a page that was closed, and was deleted. Build it again."
     return f"There is no store {name[:60]} here. Start the app with --corpus and the folder that contains it."
 
 
 def is_temporary(store: Store) -> bool:
-    """Return whether a store was built on a page and is deleted with it."""
+    """Return whether a store was built on a page, so that it is deleted when no page shows it."""
     return store.folder.parent.parent == _root()
 
 
 def free_bytes() -> int:
-    """Return how large another store may be; stores that no page shows are deleted first."""
+    """Return the maximum size of a new store in bytes, after deleting stores that no page shows."""
     with _lock:
         _delete_unused()
         free = shutil.disk_usage(_root()).free // 2
@@ -117,18 +117,18 @@ def free_bytes() -> int:
 
 
 def new_folder(title: str) -> Path:
-    """Return a path for a new store; its last part appears in file names and provenance."""
+    """Return a path for a new store; its last component appears in file names and provenance."""
     name = "".join(character if character.isalnum() or character in "-_" else "-" for character in title)
     return _root() / secrets.token_hex(16) / (name[:60].strip("-") or "store")
 
 
 def discard(folder: Path) -> None:
-    """Delete the contents of a `new_folder`."""
+    """Delete a folder that `new_folder` returned, with its contents."""
     shutil.rmtree(folder.parent, ignore_errors=True)
 
 
 def register(title: str, folder: Path, session: str) -> str:
-    """Register a store that a session built in a `new_folder`; return its name."""
+    """Register a store that a session built in a folder from `new_folder`; return its name."""
     name = PREFIX + folder.parent.name
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     with _lock:
@@ -137,7 +137,7 @@ def register(title: str, folder: Path, session: str) -> str:
 
 
 def _built_folder(name: str) -> Path | None:
-    """Return the folder of a store built here, and record that this session shows it."""
+    """Return the folder of a store built on a page, and record that this session shows it."""
     with _lock:
         _delete_unused()
         store = _built.get(name)
@@ -183,11 +183,11 @@ def _root() -> Path:
 
 
 MAX_FILE_BYTES: Final = 1_000_000
-"""Maximum size of a file; its vectors take several hundred times as much."""
+"""Maximum size of a file in bytes; its vectors take several hundred times as much space."""
 MAX_ROWS: Final = 5_000
 
 BUILT: Final = "corpus made"
-"""Session key of the name of a store that was just built and is to be shown."""
+"""Session key of the name of a newly built store that the page shows next."""
 
 _SEEN: Final = "corpus stores seen"
 """Session key of the names of stores that have been shown."""
@@ -198,13 +198,13 @@ _TAGGED_SUFFIX: Final = ".conllu"
 _SHARD_ROWS: Final = 500
 _SAMPLE_NAME: Final = "everyday-sentences.txt"
 _MIN_TOKEN_BYTES: Final = 2
-"""Minimum bytes of text per token, except in text that consists of symbols."""
+"""Assumed minimum number of bytes of text per token; only text that consists of symbols has fewer."""
 
 NamedFile = tuple[str, bytes]
 
 
 def build_part(checkpoint: Checkpoint) -> None:
-    """Draw the choice of sentences and the job that builds a store."""
+    """Draw a selector for sentences and the job that builds a store."""
     if state.segmented_control("corpus_from", "Sentences", _SOURCES, "example") == "file":
         _from_file(checkpoint)
         return
@@ -218,13 +218,16 @@ def build_part(checkpoint: Checkpoint) -> None:
 def _from_file(checkpoint: Checkpoint) -> None:
     file = sentence_input.upload_file(
         "corpus",
-        "A file of sentences",
+        "Sentence file",
         _TYPES,
         f"UTF-8, at most {MAX_FILE_BYTES / 1e6:.0f} MB and {MAX_ROWS:,} sentences. It stays on this machine.",
         lambda name, content: (PurePath(name).name, content),
     )
     if file is None:
-        st.caption("Lines of text, CSV, JSON lines, Parquet, or CoNLL-U, whose tags are stored too.")
+        st.caption(
+            "Text with one sentence per line, CSV, TSV, JSON Lines, Parquet, or CoNLL-U, whose tags are "
+            "stored too."
+        )
         return
     name, content = file
     if len(content) > MAX_FILE_BYTES:
@@ -245,12 +248,12 @@ def _from_file(checkpoint: Checkpoint) -> None:
 
 
 def _choose_column() -> str | None:
-    """Draw the field for a column of a table; None for the default."""
+    """Draw the field for the text column of a table; return None for the default."""
     with st.container(width=260):
         column: str = st.text_input(
             "Column",
             key="corpus_column",
-            placeholder="text, sentence, or the only one",
+            placeholder="text, sentence, or the only column",
             persist_state="session",
         )
     return column or None
@@ -262,8 +265,10 @@ def _sample_sentences() -> tuple[str, ...]:
 
 
 def _config(checkpoint: Checkpoint, words: bool = False, tagged: bool = False) -> IngestConfig:
-    """Return what to store: vectors of a middle layer and the last; for tagged sentences also attended
-    words."""
+    """Return the ingest settings: keep head profiles and the vectors of a middle and the last layer.
+
+    For tagged sentences, keep attended words too.
+    """
     last = checkpoint.description.layers
     keep = (PROFILES, VECTORS, *((NEIGHBORS,) if tagged else ()))
     return IngestConfig(layers=tuple(sorted({(last + 1) // 2, last})), keep=keep, words=words).of(checkpoint)
@@ -277,7 +282,7 @@ def _build(
     config: IngestConfig,
     column: str | None = None,
 ) -> None:
-    """Draw a button, then progress; then run the page again with the new store."""
+    """Draw a start button, then progress, then rerun the page with the new store."""
     name, content = file
     built = jobs.run(
         key,
@@ -294,13 +299,13 @@ def _build(
         seen.add(built)
         st.session_state[BUILT] = built
         st.rerun()
-    st.caption(f"The store of {state.escape(name)} was built; choose it above.")
+    st.caption(f"The store of {state.escape(name)} was built. Choose it above.")
 
 
 def _work(
     checkpoint: Checkpoint, file: NamedFile, config: IngestConfig, column: str | None, session: str
 ) -> Callable[[Progress], str]:
-    """Return the work of the job, which returns the store's name."""
+    """Return the function of the job, which builds a store and returns its name."""
     name, content = file
 
     def work(progress: Progress) -> str:
@@ -325,18 +330,18 @@ def _work(
 
 
 def _check_space(checkpoint: Checkpoint, config: IngestConfig, size: int) -> None:
-    """Raise StoreError if a store might be too large, before it is built."""
+    """Raise StoreError if a store that is to be built might be too large."""
     vectors = checkpoint.description.hidden_size * 4 * len(config.layers or ())
     required, free = size // _MIN_TOKEN_BYTES * vectors, free_bytes()
     if required > free:
         raise StoreError(
-            f"The store may need {required / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB are free for the "
-            "stores of all readers. Use a smaller file, or bert-probe corpus run."
+            f"The store may need {required / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB of the storage "
+            "shared by all users are free. Use a smaller file, or bert-probe corpus run."
         )
 
 
 def _write_input(folder: Path, name: str, content: bytes) -> Path:
-    """Write a file into a folder of its own, so that its name in the store does not contain a path."""
+    """Write a file to its own folder and return the folder, so that the store does not record a path."""
     stem = "".join(
         character if character.isalnum() or character in " -_." else "-" for character in PurePath(name).stem
     )

@@ -1,1 +1,1 @@
-"""The parts of the page Heads."""
+"""The sections of the Heads page."""

@@ -1,4 +1,4 @@
-"""Ablation: the effect of switching off a set of heads, and of each head in turn."""
+"""The Ablation section: the effect of ablating a set of heads together, or each head in turn."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from bert_probe.ui.heads import shared
 from bert_probe.views import heatmaps
 
 SIDE_BY_SIDE = 32
-"""Maximum number of tokens for which the three similarities are drawn side by side."""
+"""Maximum number of tokens for which the three similarity heatmaps are drawn side by side."""
 _CAVEAT = (
-    "Change is 1 − cosine between last-layer vectors with and without the heads. A small change means that "
-    "other heads compensate on this text, not that the heads do nothing (Michel et al. 2019)."
+    "Change is 1 − cosine between last-layer vectors with and without the heads. A small change may mean "
+    "that other heads compensate, not that these heads have no effect (Michel et al. 2019)."
 )
 
 
@@ -43,16 +43,18 @@ def part(trace: Trace) -> None:
             "Replace a head's output by",
             {"zero": "Zero", "mean": "Its mean"},
             "zero",
-            "Zero removes the head's output; the mean keeps the part that is the same for all tokens.",
+            "Zero removes the head's output. The mean keeps the part that is equal for all tokens.",
         )
     (_each if mode == "each" else _set)(trace, replacement)
 
 
 def _set(trace: Trace, replacement: str) -> None:
-    """Draw the effect of a set of heads on tokens, [CLS], pooler and the similarity of tokens."""
+    """Draw the effect of ablating a set of heads on tokens, [CLS], pooler and token similarity."""
     heads = _select_heads(trace)
     if not heads:
-        blocks.caveat("Select at least one head above. A number without a point stands for a whole layer.")
+        blocks.caveat(
+            "Select at least one head above. A number without a point selects all heads of a layer."
+        )
         return
     result = shared_cache.answers.of(HeadAblation(heads, replacement, show="tokens").of, trace)
     with st.container(horizontal=True, vertical_alignment="center", gap="large"):
@@ -65,13 +67,13 @@ def _set(trace: Trace, replacement: str) -> None:
     st.header("Similarity of the tokens", anchor=False)
     _similarity(result)
     blocks.caveat(
-        "Cosine similarity of every two tokens' last-layer vectors, without special tokens. In the "
-        f"difference, values above 0 mean more similar without the heads. {_CAVEAT}"
+        "Cosine similarity of each pair of last-layer token vectors, without special tokens. Differences "
+        f"above 0 mean that tokens are more similar after the ablation. {_CAVEAT}"
     )
 
 
 def _select_heads(trace: Trace) -> tuple[Head, ...]:
-    """Draw a multiselect of heads; the number of a layer stands for all of its heads."""
+    """Draw a multiselect for heads and return them; the number of a layer selects all of its heads."""
     labels = shared_cache.answers.of(Heads().of, trace).labels
     options: dict[str, str] = {}
     heads_by_name: dict[str, list[Head]] = {}
@@ -89,8 +91,8 @@ def _select_heads(trace: Trace) -> tuple[Head, ...]:
         options,
         [default],
         "Layer and head, for example 3.7",
-        "Layer and head, counted from 1, with the head's label on this text. A layer without a head stands "
-        "for all of its heads.",
+        "Layer and head, counted from 1, with the head's label on this text. A layer number alone "
+        "selects all of its heads.",
     )
     return tuple(dict.fromkeys(head for name in names for head in heads_by_name[name]))
 
@@ -124,7 +126,7 @@ def _token_changes(result: HeadAblationResult) -> None:
 
 
 def _similarity(result: HeadAblationResult) -> None:
-    """Draw the similarities side by side, or for a long text one at a time."""
+    """Draw the similarity heatmaps side by side, or for a long text one at a time."""
     pictures = heatmaps.ablation_heatmaps(result)
     if len(pictures["before"].rows) > SIDE_BY_SIDE:
         options = {name: picture.drawing["caption"] for name, picture in pictures.items()}
@@ -147,8 +149,8 @@ def _set_exports(result: HeadAblationResult) -> None:
 
 
 def _each(trace: Trace, replacement: str) -> None:
-    """Draw every head ablated in turn, ranked by its effect."""
-    model_with_heads(trace)  # raises an error before the reader starts a long job
+    """Draw the effect of ablating each head in turn, as a ranking."""
+    model_with_heads(trace)  # raises errors before the user starts a long job
     runs = f"{trace.layers * trace.heads:,} batched forward passes on this text."
     result = jobs.answer(
         "head ablation sweep",

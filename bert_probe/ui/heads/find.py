@@ -1,4 +1,4 @@
-"""Find a head: all heads ranked by their attention from one word to another."""
+"""The Find a head section: all heads ranked by their attention from one word to another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bert_probe.views.text import shorten
 
 MAX_PAIRS = 6
 MAX_WORDS = 32
-"""Maximum number of words in the heatmap of rows; in a longer text those with small weights are left out."""
+"""Maximum number of words in the heatmap of rows; in longer texts, words with small weights are omitted."""
 MAX_HEADS = 3
 """Number of heads whose rows are drawn."""
 
@@ -36,7 +36,11 @@ _PAIRS, _ACTIVE = "find_pairs", "find_active"
 
 @dataclass(frozen=True)
 class WordPair:
-    """Two words as indices into the text's words, with a number that stays when other pairs are removed."""
+    """A query word and a key word, as indices into the words of the text.
+
+    Attributes:
+        number: identifier, which does not change when other pairs are removed.
+    """
 
     number: int
     query: int
@@ -44,7 +48,7 @@ class WordPair:
 
 
 def part(trace: Trace) -> None:
-    """Draw the section Find heads."""
+    """Draw the Find a head section."""
     units = word_lens(trace).units
     pairs = _choose_pairs(trace, units)
     question = FindHeads([(units[pair.query].position, units[pair.key].position) for pair in pairs])
@@ -74,7 +78,7 @@ def part(trace: Trace) -> None:
 
 
 def _choose_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
-    """Draw the pairs, with the words of the active pair as clickable strips."""
+    """Draw the word pairs, and for the active pair two token strips to select its words."""
     pairs = _session_pairs(trace, units)
     numbers = [pair.number for pair in pairs]
     if st.session_state.get(_ACTIVE) not in numbers:
@@ -87,7 +91,7 @@ def _choose_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
     pairs[active] = replace(pair, query=query, key=key)
     if len(pairs) > 1:
         above.pills(
-            "Pairs; heads are ranked by their mean weight",
+            "Word pairs (heads are ranked by the mean weight)",
             numbers,
             required=True,
             wrap=True,
@@ -104,7 +108,7 @@ def _choose_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
 
 
 def _session_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
-    """Return the pairs of this text: those of the session, else of the URL, else a default pair."""
+    """Return the word pairs of this text from the session or the URL, or a default pair."""
     text = (trace.encoding.text, trace.encoding.pair, len(trace.encoding))
     if st.session_state.get(_PAIRS, (None,))[0] != text:
         is_first_text = _PAIRS not in st.session_state
@@ -132,12 +136,12 @@ def _pairs_from_url(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
             indices = [index_of[select_word(trace, word).positions] for word in (query, key)]
             pairs.append(WordPair(number, *indices))
         except SelectionError:
-            st.caption(f":orange[There is no pair of words {state.escape(text)} here; left out.]")
+            st.caption(f":orange[There is no pair of words {state.escape(text)} here; it is ignored.]")
     return pairs
 
 
 def _remember(pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """Write the pairs to the URL, by the positions of their words' first tokens."""
+    """Write the pairs to the URL, as positions of the words' first tokens."""
     text = ",".join(f"{units[pair.query].position}-{units[pair.key].position}" for pair in pairs)
     default = _default_pair(units)
     is_default = len(pairs) == 1 and (pairs[0].query, pairs[0].key) == (default.query, default.key)
@@ -167,7 +171,7 @@ def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, s
     key = f"find_{side}_{pair.number}_{len(units)}"
     first_key = f"{key} first"
     if key not in st.session_state:
-        # The strip keeps its own choice while it is drawn; another initial position would undo quick clicks.
+        # The strip keeps its own selection; a changed initial position would undo quick clicks.
         st.session_state[first_key] = selected
     index = strip(tokens, key=key, label=label, selectable="one", selected=st.session_state[first_key])
     return selected if index is None else index
@@ -185,7 +189,7 @@ def _pair_name(units: Sequence[Unit], pair: WordPair) -> str:
 
 
 def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """Draw the attention of each query word in each of the best heads, one row each."""
+    """Draw a heatmap with one row for each query word in each of the best heads."""
     queries = list(dict.fromkeys(pair.query for pair in pairs))
     rows: list[Array] = []
     names = []

@@ -1,4 +1,4 @@
-"""The page Heads: its four parts, and the first of them, the profiles of all heads on one text."""
+"""The Heads page: its sections, and the Profiles section with the measures of all heads on one text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def render() -> None:
 
 
 def profiles(trace: Trace) -> None:
-    """Draw a measure of every head as a heatmap and as a table."""
+    """Draw the values of a measure for all heads as a heatmap and as a table."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, description = shared.choose_measure()
         words = state.toggle("words", "Whole words", False, shared.WORDS_HELP)

@@ -1,4 +1,4 @@
-"""Elements that the parts of the page Heads share: choice of measure, heatmap and table of heads."""
+"""Elements that the sections of the Heads page share, and its Many sentences section."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS_HELP = "Merge subword tokens into words before measuring."
 
 
 def choose_measure() -> tuple[str, HeadMeasure]:
-    """Draw a select box of the measures; return the name and the description of the selected one."""
+    """Draw a select box for the measure; return its name and description."""
     with st.container(width=340):
         name = state.selectbox(
             "measure",
@@ -42,7 +42,7 @@ def choose_measure() -> tuple[str, HeadMeasure]:
 
 
 def head_heatmap(data: Heatmap, key: str) -> tuple[int, int] | None:
-    """Draw a heatmap of layers × heads; return layer and head of the pinned cell, from 1."""
+    """Draw a heatmap of layers × heads; return layer and head of the pinned cell, from 1, or None."""
     cell = heatmap(data, key=key)
     return None if cell is None else (cell.row + 1, cell.column + 1)
 
@@ -51,7 +51,7 @@ def head_table(table: pd.DataFrame, numbers: dict[str, str], alt: str, height: i
     """Draw a sortable table of heads.
 
     Args:
-        numbers: column → heading, for columns with four decimals; the other columns keep their names.
+        numbers: column → heading, for columns that are formatted with four decimals.
     """
     config: dict[str, Any] = {
         column: st.column_config.NumberColumn(heading, format="%.4f") for column, heading in numbers.items()
@@ -64,7 +64,7 @@ def head_table(table: pd.DataFrame, numbers: dict[str, str], alt: str, height: i
 
 
 def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
-    """Draw the label of a head, and a button that shows the head on the page Attention."""
+    """Draw the label of a head, and a button that shows the head on the Attention page."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if label is not None:
             st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
@@ -75,13 +75,13 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
 
 
 MAX_SENTENCES = 10_000
-"""Maximum number of sentences; the measures of all sentences are in memory until the end."""
+"""Maximum number of sentences, because the measures of all sentences are kept in memory."""
 
 SOURCES = {"sample": "Reference sentences", "paste": "Paste", "file": "Upload a file"}
 
 
 def many_texts_part(request: Request, checkpoint: Checkpoint) -> None:
-    """Draw the section about many texts."""
+    """Draw the Many sentences section."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         source = state.segmented_control("sentences", "Sentences", SOURCES, "sample")
         words = state.toggle("words", "Whole words", False, WORDS_HELP)
@@ -108,10 +108,10 @@ def many_texts_part(request: Request, checkpoint: Checkpoint) -> None:
 
 
 def choose_sentences(source: str) -> tuple[str, ...]:
-    """Draw the input of one of `SOURCES` and return its sentences; empty while there are none."""
+    """Draw the input for one of `SOURCES` and return its sentences, or () if there are none yet."""
     if source == "sample":
-        blocks.caveat("40 short English sentences on unrelated subjects, which are part of the package.")
-        with st.expander("Read them"):
+        blocks.caveat("40 short English sentences on unrelated topics, included in the package.")
+        with st.expander("Show sentences"):
             st.text("\n".join(baseline_sentences()))
         return baseline_sentences()
     if source == "paste":
@@ -127,7 +127,7 @@ def error_box(error: ProbeError) -> None:
     """Draw an error about the sentences."""
     with st.container(border=True, key="refusal"):
         is_unreadable = isinstance(error, TextError)
-        title = "These sentences cannot be read" if is_unreadable else "This cannot be shown"
+        title = "These sentences cannot be read" if is_unreadable else "This result cannot be shown"
         st.header(title, anchor=False)
         st.text(str(error))
         st.caption("Empty lines are skipped. Your input is unchanged.")
@@ -141,7 +141,7 @@ def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
         export(means, "heads-many", [lines], data={"sentences": sentences})
     st.markdown(f":gray[{state.escape(description.meaning)}]")
     if means.tokens_dropped:
-        st.warning(f"{means.tokens_dropped:,} tokens were cut off from sentences that are too long.")
+        st.warning(f"Long sentences were truncated by {means.tokens_dropped:,} tokens in total.")
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
@@ -165,5 +165,5 @@ def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
         f"Means over {means.sentences:,} sentences with equal weight. Low and high are the "
         f"{question.confidence:.0%} confidence interval from {question.resamples:,} bootstrap samples of the "
         "sentences (percentile bootstrap, Efron and Tibshirani 1993): how much the mean depends on the "
-        f"choice of sentences, not what another kind of text would give. {LABELLING}"
+        f"choice of sentences, not how it changes for other kinds of text. {LABELLING}"
     )

@@ -1,1 +1,1 @@
-"""The page Probes: its files and its parts."""
+"""The Probes page: its files and its sections."""

@@ -1,4 +1,4 @@
-"""The files of the page Probes: tagged sentences or labeled texts, read once each."""
+"""The files of the Probes page: tagged sentences or labeled texts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_senten
 from bert_probe.ui import blocks, sentence_input, state
 
 MAX_SENTENCES = 20_000
-"""Maximum number of sentences of a file."""
+"""Maximum number of sentences in a file."""
 TYPES = ["conllu", "conll", "txt", "csv", "tsv", "jsonl", "gz"]
 
 EXAMPLE_NOTE = (
-    "A treebank of 24 short English sentences that is part of the package: 16 to train on, 8 held out. It "
-    "shows how the page works; it is too small for conclusions about a model."
+    "A treebank of 24 short English sentences, included in the package: 16 for training, 8 held out. It "
+    "shows how the page works and is too small for conclusions about a model."
 )
 _KEYS = ("probes_data", "probes_held_out")
-"""Prefixes of the session keys of the files."""
+"""Prefixes of the session keys of the two files."""
 
 CONLL = """The DET
 boat NOUN
@@ -43,26 +43,26 @@ CONLLU = """# genre = log
 TABLE = """text,label
 "The boat, at last, crosses.",river
 Nobody slept.,night"""
-"""Examples of the formats; a treebank has ten columns separated by tabs."""
+"""Examples of the file formats. A treebank has ten columns separated by tabs."""
 
 Tagged = tuple[TaggedSentence, ...]
 
 
 @dataclass(frozen=True)
 class ProbeFiles:
-    """The uploaded data: for training or selection, and held out for evaluation, if any."""
+    """The uploaded data for training or head selection, and the held-out data, if any."""
 
     data: Tagged | LabeledTexts
     held_out: Tagged | LabeledTexts | None
 
     @property
     def is_example(self) -> bool:
-        """Whether both files are the sample treebank, whose results take seconds."""
+        """Whether both files are the sample treebank, for which results take seconds."""
         return (self.data, self.held_out) == sample_treebank()
 
 
 def choose_files() -> ProbeFiles | None:
-    """Draw two uploaders and return their files; None without a first file.
+    """Draw two uploaders and return their files, or None without the first file.
 
     Raises:
         TextError: a file cannot be read; see `parse_tagged_sentences` and `parse_labeled_texts`.
@@ -73,7 +73,7 @@ def choose_files() -> ProbeFiles | None:
     with right:
         held_out = _upload(_KEYS[1], "Held-out data (optional for layers and trees)")
     if isinstance(data, ProbeError):
-        raise data  # only now, so that both uploaders are drawn
+        raise data  # raised only now, so that both uploaders are drawn
     if isinstance(held_out, ProbeError):
         raise held_out
     if data is None:
@@ -89,7 +89,7 @@ def choose_files() -> ProbeFiles | None:
 def explain_formats() -> None:
     """Draw a button that uses the sample treebank, and examples of the file formats."""
     st.info(
-        "Upload sentences with tagged words; a treebank, whose words have syntactic heads too; or labeled "
+        "Upload sentences with tagged words, a treebank (tagged words with syntactic heads), or labeled "
         "texts."
     )
     st.button("Try an example", type="primary", on_click=_use_example)
@@ -104,7 +104,7 @@ def explain_formats() -> None:
         st.markdown(
             "**CoNLL-U** (.conllu), as in [Universal Dependencies](https://universaldependencies.org): ten "
             "columns separated by tabs, of which word, UPOS, head and relation are read. A comment such as "
-            "genre can be a label of the sentence."
+            "genre can label the sentence."
         )
         st.code(CONLLU, language=None)
 
@@ -130,7 +130,7 @@ def _upload(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
 
 
 def use_files(files: Sequence[tuple[str, bytes]]) -> None:
-    """Use files, as names and contents in the order of the page, as if they had been uploaded."""
+    """Use files (name, content), in the order of the uploaders, as if they had been uploaded."""
     for key, file in zip_longest(_KEYS, files):
         sentence_input.store_file(key, None if file is None else _read(*file))
 

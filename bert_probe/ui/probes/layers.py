@@ -1,4 +1,4 @@
-"""The part Layers: linear probes, layer by layer."""
+"""The Layers section of the Probes page: a linear probe for each layer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from bert_probe.ui.probes.inputs import ProbeFiles
 _TAGS = "tags"
 _POOLINGS = {"mean": "Mean of all tokens", "cls": "First token"}
 _MAX_LABELS = 50
-"""Maximum number of values of a comment that is offered as a label."""
+"""Maximum number of distinct values of a comment that can be used as a label."""
 
 
 def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
-    """Draw the section Layers."""
+    """Draw the Layers section."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         label = None if isinstance(files.data, LabeledTexts) else _choose_label(files.data)
         is_of_texts = label is not None or isinstance(files.data, LabeledTexts)
@@ -39,15 +39,15 @@ def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
         label="Probe the layers",
         unit="steps",
         start=files.is_example,
-        note="The model reads all sentences; then a probe, its control task and its online code are fitted "
-        "for each layer. It takes minutes for thousands of sentences; you can cancel at any time.",
+        note="The model encodes all sentences; then a probe, a control task and an online code are fitted "
+        "for each layer. This takes minutes for thousands of sentences. You can cancel at any time.",
     )
     if result is not None:
         _result(result, files)
 
 
 def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
-    """Draw the choice between the tags of words and the comments of sentences that can be labels."""
+    """Draw a selector for the labels: the tags of words, or a comment of the sentences."""
     comments = [
         name
         for name in data[0].metadata
@@ -62,10 +62,10 @@ def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
 
 
 def _choose_pooling(checkpoint: Checkpoint) -> str | None:
-    """Draw the choice of pooling; None for the default."""
+    """Draw a selector for the pooling; return None for the default."""
     options = {name: label for name, label in _POOLINGS.items() if name in available_poolings(checkpoint)}
     pooling = state.segmented_control(
-        "probe_pooling", "Pooling", options, "mean", "How the vectors of a text's tokens become one vector."
+        "probe_pooling", "Pooling", options, "mean", "How token vectors are combined into one text vector."
     )
     return None if pooling == "mean" else pooling
 
@@ -114,8 +114,8 @@ def _result(result: ProbeResult, files: ProbeFiles) -> None:
 def _caveat(result: ProbeResult) -> str:
     controls = (
         "The baseline is the most frequent label. In the control task each text has a random label (Hewitt "
-        "and Liang 2019), which cannot be predicted for held-out texts: selectivity is here the accuracy "
-        "above chance. "
+        "and Liang 2019), which cannot be predicted for held-out texts, so selectivity is the accuracy above "
+        "chance here. "
         if result.of_sentences
         else "The baseline is the most frequent tag of each word form. In the control task each word form "
         "has a random tag (Hewitt and Liang 2019); selectivity is the accuracy minus that of the control "
@@ -126,13 +126,13 @@ def _caveat(result: ProbeResult) -> str:
         f"output of the embeddings. {controls}The band is the {result.question.confidence:.0%} confidence "
         "interval over held-out sentences (percentile bootstrap). The online code (Voita and Titov 2020) "
         f"transmits {result.counts[0]:,} labels of {len(result.labels)} kinds block by block, each encoded "
-        "by a probe trained on the blocks before it. Compression is relative to a uniform code: the higher, "
-        "the easier the labels are to learn."
+        "by a probe trained on the blocks before it. Compression is relative to a uniform code; higher "
+        "values mean that the labels are easier to learn."
     )
 
 
 def accuracy_curves(result: ProbeResult) -> Any:
-    """Return the accuracy by layer with its interval, the baseline and the control task."""
+    """Return curves of the accuracy by layer with its interval, the baseline and the control task."""
     figure, layers = go.Figure(), list(result.layers)
     figure.add_scatter(
         x=layers + layers[::-1],
@@ -158,7 +158,7 @@ def accuracy_curves(result: ProbeResult) -> Any:
 
 
 def compression_curve(result: ProbeResult) -> Any:
-    """Return the compression of the online code by layer."""
+    """Return a curve of the compression of the online code by layer."""
     figure, layers = go.Figure(), list(result.layers)
     line = {"color": ACCENT, "width": 3}
     add_curve(figure, "compression", layers, result.compressions, line, "%{y:.2f} ×")
@@ -170,7 +170,7 @@ def compression_curve(result: ProbeResult) -> Any:
 def add_curve(
     figure: Any, name: str, layers: list[int], values: Any, line: dict[str, Any], form: str
 ) -> None:
-    """Add a curve by layer."""
+    """Add a curve with one point per layer."""
     figure.add_scatter(
         x=layers,
         y=values,

@@ -1,4 +1,4 @@
-"""The page Probes: its files, its parts, and the part about heads that predict syntactic relations."""
+"""The Probes page: its sections, and the Heads and relations section."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bert_probe.views.heatmaps import relations_heatmap
 _PARTS = {"layers": "Layers", "structural_probe": "Syntax trees", "relations": "Heads and relations"}
 _DIRECTIONS = {"0": "From dependent to head", "1": "From head to dependent"}
 _EXAMPLE_LENGTH = 8
-"""Number of words of an example sentence; the sentence closest to it is used."""
+"""Preferred number of words of an example sentence."""
 
 
 def render() -> None:
@@ -53,12 +53,12 @@ def render() -> None:
             draw = {"layers": layers.part, "structural_probe": trees.part, "relations": _relations}[part]
             draw(files, checkpoint, request.truncate)
     except ProbeError as error:
-        blocks.error_box(error, "Fix the file and upload it again; the other one is kept.")
+        blocks.error_box(error, "Fix the file and upload it again. The other file is kept.")
 
 
 def _relations(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
     if files.held_out is None:
-        st.info("Heads are selected on one treebank and evaluated on another: upload the held-out file, too.")
+        st.info("Heads are selected on one treebank and evaluated on another. Upload the held-out file, too.")
         return
     data, held_out = files.data, files.held_out
     if isinstance(data, LabeledTexts) or isinstance(held_out, LabeledTexts):
@@ -111,7 +111,7 @@ def _relations_result(
         st.text(sentence.text)
         query = example.dependent if direction == 0 else example.head
         arguments = (checkpoint, sentence, query, (layer, head), truncate)
-        # In a callback, because the workbench cannot be changed after it is drawn.
+        # A callback, because the workbench cannot be changed after it is drawn.
         if st.button("Show its attention on this sentence", on_click=_show_attention, args=arguments):
             with callbacks.uninterrupted():
                 st.switch_page(paths.page_script("attention"))
@@ -132,12 +132,12 @@ def _relations_result(
         "A head predicts the word that gets the largest weight (Clark et al. 2019); subword tokens are "
         "merged into words. Head, direction and offset (in words from the dependent) are selected on the "
         "first file; the accuracies are measured on the second. A head that tracks a relation need not be "
-        "used for it, and if a fixed offset is as accurate, the head may track no more than that."
+        "used for it. If a fixed offset is as accurate, the head may only track that offset."
     )
 
 
 def _example(sentences: tuple[TaggedSentence, ...], relation: str) -> RelationExample:
-    """Return an occurrence of a relation in a sentence of convenient length."""
+    """Return an occurrence of a relation in a sentence of about `_EXAMPLE_LENGTH` words."""
     return min(
         find_examples(sentences, relation),
         key=lambda example: abs(len(sentences[example.sentence].words) - _EXAMPLE_LENGTH),
@@ -147,7 +147,7 @@ def _example(sentences: tuple[TaggedSentence, ...], relation: str) -> RelationEx
 def _show_attention(
     checkpoint: Checkpoint, sentence: TaggedSentence, word: int, head: tuple[int, int], truncate: bool
 ) -> None:
-    """Submit a sentence, and show the attention of one of its words in a head."""
+    """Submit a sentence to the workbench, and select the attention of one of its words in a head."""
     workbench.submit(replace(workbench.request(), a=sentence.text, b=""))
     trace = shared_cache.traces(checkpoint, [(sentence.text, None)], truncate)[0]
     words = align_words(sentence, trace.encoding)

@@ -1,4 +1,4 @@
-"""The part Syntax trees: the structural probe, layer by layer, and its tree of the reader's sentence."""
+"""The Syntax trees section of the Probes page: a structural probe for each layer, and a predicted tree."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from bert_probe.ui.probes.layers import add_curve, set_layout
 from bert_probe.views.text import shorten
 
 _MAX_WORDS = 60
-"""Maximum number of words of a drawn tree; a longer sentence has the table of edges only."""
+"""Maximum number of words of a tree in the figure; longer sentences have only the table of edges."""
 _MAX_CHARACTERS = 24
-"""Maximum length of a word in the picture."""
+"""Maximum number of characters of a word in the figure."""
 _LETTER_WIDTH, _GAP, _ARC_STEP = 8.5, 18, 26
-"""Pixels: width of a letter, between words, and height of an arc between adjacent words."""
+"""Pixels: width of a letter, gap between words, and height of an arc between adjacent words."""
 
 
 def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
-    """Draw the section Syntax trees."""
+    """Draw the Syntax trees section."""
     data, held_out = files.data, files.held_out
     if (
         isinstance(data, LabeledTexts)
@@ -52,8 +52,8 @@ def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
         label="Probe for trees",
         unit="steps",
         start=files.is_example,
-        note="The model reads all sentences; then a linear map is trained for each layer. It takes minutes "
-        "for thousands of sentences; you can cancel at any time.",
+        note="The model encodes all sentences, then a linear map is trained for each layer. This takes "
+        "minutes for thousands of sentences. You can cancel at any time.",
     )
     if result is None:
         return
@@ -104,7 +104,7 @@ def _result(result: StructuralProbeResult, bar: DeltaGenerator) -> None:
 
 
 def edge_curves(result: StructuralProbeResult) -> Any:
-    """Return the UUAS by layer, and its baseline."""
+    """Return curves of the UUAS by layer and its baseline."""
     figure, layers = go.Figure(), list(result.layers)
     add_curve(figure, "probe", layers, result.uuas, {"color": ACCENT, "width": 3}, "%{y:.2%}")
     baseline = [result.baseline] * len(layers)
@@ -117,7 +117,7 @@ def edge_curves(result: StructuralProbeResult) -> Any:
 def _tree_of_request(
     result: StructuralProbeResult, checkpoint: Checkpoint, truncate: bool
 ) -> PredictedTree | None:
-    """Draw the predicted tree of sentence A; None if there is none."""
+    """Draw the predicted tree of sentence A and return it, or None if there is none."""
     st.subheader("The tree of your sentence", anchor=False)
     try:
         trace = workbench.trace_texts(checkpoint, [(workbench.request().a, None)], truncate)[0]
@@ -126,7 +126,7 @@ def _tree_of_request(
             "Layer",
             {str(layer): str(layer) for layer in result.layers},
             str(result.best),
-            "The layer of the map; 0 is the output of the embeddings.",
+            "The layer of the probe; 0 is the output of the embeddings.",
         )
         tree = result.tree(trace, int(layer))
     except ProbeError as error:
@@ -152,20 +152,20 @@ def _tree_of_request(
         "Edges of the tree: two words, their positions, and their squared distance",
         max_height=320,
         column_config={
-            "other_place": "other place",
+            "other_place": "other position",
             "other_word": "other word",
             "distance": st.column_config.NumberColumn(format="%.4f"),
         },
     )
     blocks.caveat(
         "The minimum spanning tree of the squared distances by the map of this layer; edges have no "
-        "direction. There is no reference tree for this sentence, and the model need not use any."
+        "direction. There is no reference tree for this sentence, and the model need not use any tree."
     )
     return tree
 
 
 def arcs(tree: PredictedTree) -> Any:
-    """Return the words in a row, with an arc for each edge; as wide as the words need."""
+    """Return a figure of the words in a row, with an arc for each edge."""
     names = [truncate_text(word, _MAX_CHARACTERS) for word in tree.words]
     widths = [_LETTER_WIDTH * len(name) + _GAP for name in names]
     centers = [end - width / 2 for end, width in zip(accumulate(widths), widths, strict=True)]

@@ -1,1 +1,1 @@
-"""The page Train: its data, its settings, the training and its result."""
+"""The Train page: data, settings, training and result."""

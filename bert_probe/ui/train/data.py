@@ -29,8 +29,8 @@ from bert_probe.training.train import Train, TrainingPlan
 from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, ParameterCount, count_by_scope
 from bert_probe.ui import blocks, sentence_input, state
 
-HELD_OUT_OPTIONS = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "A file"}
-"""Sizes of the held-out split by URL value."""
+HELD_OUT_OPTIONS = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "File"}
+"""URL value → label of each size of the held-out split."""
 _DEFAULT_SHARE = "0.2"
 _SOURCES = {"example": "Sample: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
 _TABLES, _TAGGED, _PLAIN = ("csv", "tsv", "jsonl"), ("conll", "conllu"), ("txt",)
@@ -61,9 +61,9 @@ class TrainingData:
     """A dataset with its held-out split.
 
     Attributes:
-        held_out: rows of another file; None if a share of the rows is held out.
-        share: that share.
-        name: of the file.
+        held_out: rows of a separate held-out file; None if a share of `rows` is held out.
+        share: share of `rows` that is held out, in [0, 1].
+        name: file name.
     """
 
     rows: TrainingRows
@@ -73,7 +73,7 @@ class TrainingData:
 
 
 def choose_data() -> TrainingData | None:
-    """Draw the choice of data with a preview; None while there is none."""
+    """Draw the selector for the data, with a preview; return None if there is no data yet."""
     st.header("1 · Data", anchor=False)
     source = state.segmented_control(
         "data", "Dataset", _SOURCES, "example", "Labeled texts, or plain text for masked-language modeling."
@@ -93,7 +93,7 @@ def choose_data() -> TrainingData | None:
         )
     if share != "file":
         return TrainingData(rows, None, float(share), name)
-    held_out = _upload("train_held_out", "A held-out file with the same columns")
+    held_out = _upload("train_held_out", "Held-out file with the same columns")
     if held_out is None:
         return None
     _preview(held_out[1])
@@ -103,18 +103,18 @@ def choose_data() -> TrainingData | None:
 def _choose_rows(source: str) -> tuple[str, TrainingRows] | None:
     if source == "example":
         st.caption(
-            "300 short sentences on six topics, 50 each, which are part of the package. Sentences on the "
+            "300 short sentences on six topics, 50 for each, included in the package. Sentences on the "
             "same topic share few words, so the topic must be recognized by meaning."
         )
         return "everyday_topics.csv", everyday_topics()
-    named_rows = _paste() if source == "lines" else _upload("train_data", "A training file")
+    named_rows = _paste() if source == "lines" else _upload("train_data", "Training file")
     if named_rows is None:
         st.caption(_MASKING if source == "lines" else _FORMATS)
     return named_rows
 
 
 def _paste() -> tuple[str, TrainingRows] | None:
-    """Draw a field for lines; None while there are none."""
+    """Draw a text area and return its lines, or None if it is empty."""
     try:
         text = sentence_input.paste_text(
             _PASTED,
@@ -126,13 +126,15 @@ def _paste() -> tuple[str, TrainingRows] | None:
         _file_error(error, "pasted lines")
         return None
     last = st.session_state.get(_READ)
-    if last is None or last[0] != text:  # the plan is cached by the identity of the rows
+    if (
+        last is None or last[0] != text
+    ):  # the plan is cached by the identity of the rows, so they are created only once
         last = st.session_state[_READ] = (text, tuple(lines(text)))
     return ("lines.txt", last[1]) if last[1] else None
 
 
 def _upload(key: str, label: str) -> tuple[str, TrainingRows] | None:
-    """Draw an uploader and return the rows of the file; None without a file, or after drawing its error."""
+    """Draw an uploader and return the rows of its file; None without a file or if an error was drawn."""
     help_text = (
         f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine."
     )
@@ -193,7 +195,7 @@ def _preview(rows: TrainingRows) -> None:
         rows = cast(Rows, rows)
         if isinstance(rows, LabeledTexts) and rows.kind == NUMBER:
             numbers = pd.Series([row.label for row in rows.rows], dtype=float)
-            st.markdown(f"**{len(numbers):,} texts with a number each**")
+            st.markdown(f"**{len(numbers):,} texts with numeric labels**")
             st.markdown(f"{numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.4g}.")
             return
         counts = _counts(rows)
@@ -255,7 +257,7 @@ def _first_rows(rows: TrainingRows) -> pd.DataFrame:
 _UPDATES = {HEAD: "Head only", TOP: "Top layers", ALL: "All", LORA: "LoRA"}
 _DESCRIPTIONS = {
     HEAD: "The encoder is frozen.",
-    TOP: "The head and the last layers: slower, and better if the task is far from the pretraining.",
+    TOP: "The head and the last layers: slower, but better if the task differs from pretraining.",
     ALL: "All parameters of the model; the slowest.",
     LORA: "Low-rank matrices in each layer; the model's own parameters are frozen.",
 }
@@ -293,7 +295,7 @@ def _format_counts(checkpoint: Checkpoint, data: TrainingData) -> list[Parameter
 
 
 def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
-    """Return the plan; it is computed again only after a change, as it reads all texts."""
+    """Return the plan, which is cached until a setting changes, because it reads all texts."""
     last: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
     cause = (question, checkpoint.cache_key)
     if (
@@ -309,7 +311,7 @@ def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> Traini
 
 
 def choose_update(parameter_counts: Sequence[ParameterCount]) -> str:
-    """Draw the choice of trainable parameters, each with its number of parameters."""
+    """Draw a selector for the trainable parameters and their numbers; return the value of `update`."""
     by_name = {count.update: count for count in parameter_counts}
     depths = sum(name.startswith(TOP) for name in by_name)
     options = [option for option in _UPDATES if option != TOP or depths]
@@ -347,7 +349,7 @@ def _describe(count: ParameterCount) -> str:
 
 
 def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
-    """Draw the settings and return the question; settings equal to the default are left out of it.
+    """Draw the settings and return the question, without settings that equal the default.
 
     Raises:
         SelectionError: the learning rate is invalid.
@@ -374,7 +376,7 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
         f"For an encoder that is updated, the BERT paper recommends {RECOMMENDED_EPOCHS[0]} to "
         f"{RECOMMENDED_EPOCHS[-1]} epochs, a "
         f"batch size of {' or '.join(map(str, RECOMMENDED_BATCHES))} and a learning rate of "
-        f"{rates}. A head alone starts "
+        f"{rates}. A head that is trained alone starts "
         "from random weights and needs a higher learning rate and more epochs. The same seed gives the same "
         "weights."
     )
@@ -386,10 +388,10 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
 
 
 def number(key: str, label: str, default: int, minimum: int, maximum: int, suffix: str = "") -> int:
-    """Draw a number input; its value is in the URL unless it is the default.
+    """Draw a number input, whose value is stored in the URL unless it is the default.
 
     Args:
-        suffix: of the widget key; a widget with another suffix starts with its own default.
+        suffix: suffix of the widget key; a widget with another suffix starts with its own default.
     """
     name = key + suffix
     if name not in st.session_state:
@@ -402,7 +404,7 @@ def number(key: str, label: str, default: int, minimum: int, maximum: int, suffi
 
 
 def _choose_rate(update: str, default: float) -> str:
-    """Draw the choice of a learning rate, which can also be typed."""
+    """Draw a selector for the learning rate, which also accepts typed values."""
     key, default_text = f"rate {update}", f"{default:g}"
     options = [f"{rate:g}" for rate in sorted({default, *RECOMMENDED_RATES}, reverse=True)]
     if key not in st.session_state:
@@ -412,8 +414,8 @@ def _choose_rate(update: str, default: float) -> str:
         list(dict.fromkeys([*options, st.session_state[key] or default_text])),
         key=key,
         accept_new_options=True,
-        help="The maximum: the rate rises for the first tenth of the steps (warmup), then falls to 0. You "
-        "can type another value.",
+        help="The maximum learning rate, which is reached after a warmup of a tenth of the steps and then "
+        "falls to 0. You can type another value.",
         persist_state="session",
     )
     rate = (value or default_text).strip().lower()

@@ -1,4 +1,4 @@
-"""The result of a training: held-out evaluation, errors, saving, and the training curve."""
+"""The result of a training: held-out evaluation, errors, saving the model, and the training curve."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bert_probe.ui.train.running import TrainingOutcome, training_curve
 from bert_probe.views.answers import confusion_heatmap
 
 _MAX_TEXTS = 10
-"""Maximum number of texts in a list; the export has all."""
+"""Maximum number of texts in a list; the export contains all."""
 _LISTS = {"wrong": "Most confident errors", "uncertain": "Least certain"}
 _FOLDER, _REPLACE = "train_folder", "train_replace"
 _ANSWER = paths.page_script("answer")
@@ -82,7 +82,7 @@ def part(outcome: TrainingOutcome) -> None:
 
 
 def _comparison(training: TrainingResult, evaluation: EvaluateResult) -> None:
-    """Draw a summary, and a bar for the model and for each baseline."""
+    """Draw a summary, and a bar chart of the model and the baselines."""
     measure, values = MAIN_MEASURES[evaluation.kind], evaluation.measures
     text = summary(evaluation)
     st.markdown(text)
@@ -122,7 +122,7 @@ def summary(evaluation: EvaluateResult) -> str:
 
 
 def _mask_comparison(evaluation: EvaluateMasksResult, texts: int) -> None:
-    """Draw the accuracy on masked tokens, with that of always predicting the most frequent token."""
+    """Draw the accuracy on masked tokens and the baseline of the most frequent token."""
     values = evaluation.measures
     low, high = values["first_guess_low"], values["first_guess_high"]
     text = (
@@ -136,7 +136,13 @@ def _mask_comparison(evaluation: EvaluateMasksResult, texts: int) -> None:
 
 
 def comparison_bars(bars: Mapping[str, float], interval: tuple[float, float] | None, measure: str) -> Any:
-    """Return a bar for the model, the first, with its interval; and one for each baseline."""
+    """Return a bar chart of the model, which is first, and the baselines.
+
+    Args:
+        bars: name → value.
+        interval: confidence interval of the model's value.
+        measure: name of the measure.
+    """
     names, values = [*bars], [*bars.values()]
     figure = go.Figure(
         go.Bar(
@@ -209,7 +215,7 @@ def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
 
 
 def _texts(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
-    """Draw the texts with the most confident errors, or the least certain predictions."""
+    """Draw the texts with the most confident errors or the least certain predictions."""
     if evaluation.kind == NUMBER:
         st.header("Largest errors", anchor=False)
         _list(outcome, evaluation, evaluation.confident_errors, "wrong")
@@ -234,11 +240,11 @@ def _list(
             text, markdown = _word_in_sentence(outcome, evaluation, int(units[number]))
         _row(outcome, f"{markdown}  \n:gray[{_prediction(row)}]", f"{key} {number}", text, pair)
     if len(units) > _MAX_TEXTS:
-        st.caption(f"The first {_MAX_TEXTS} of {len(units):,}; the export has all.")
+        st.caption(f"The first {_MAX_TEXTS} of {len(units):,}. The export contains all.")
 
 
 def _plain_texts(outcome: TrainingOutcome) -> None:
-    """Draw texts in which words can be masked: the held-out ones, if there are any."""
+    """Draw texts whose words can be masked: held-out texts if there are any, otherwise training texts."""
     texts = outcome.training.held_out or outcome.training.data
     st.header("Predict masked words", anchor=False)
     for number, text in enumerate(texts[:_MAX_TEXTS]):
@@ -248,7 +254,7 @@ def _plain_texts(outcome: TrainingOutcome) -> None:
 
 
 def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str | None = None) -> None:
-    """Draw a text, and the button that opens it with the trained model."""
+    """Draw a text and a button that opens it with the trained model."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         with st.container(width="stretch"):
             st.markdown(markdown)
@@ -259,8 +265,7 @@ def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str
 
 
 def _word_in_sentence(outcome: TrainingOutcome, evaluation: EvaluateResult, unit: int) -> tuple[str, str]:
-    """Return the sentence of a word, and the same as Markdown with the word and its prediction
-    highlighted."""
+    """Return the sentence of a word, as text and as Markdown with the highlighted word and prediction."""
     sentence: TaggedSentence = outcome.training.held_out[evaluation.rows[unit]]
     predicted = evaluation.named(evaluation.predicted[unit])
     start, end = sentence.spans[evaluation.words[unit]]
@@ -275,7 +280,7 @@ def _prediction(row: Mapping[Any, Any]) -> str:
 
 
 def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> list[ExtraDownload]:
-    """Return further tables, and the files that the code in the menu reads."""
+    """Return additional tables, and the files that the code in the export menu reads."""
     tables = {"classes": "Metrics by class", "confusion": "Confusion matrix", "texts": "All texts"}
     missing = {NUMBER: ("classes", "confusion"), MULTI_LABEL: ("confusion",)}.get(evaluation.kind, ())
     downloads: list[ExtraDownload] = [
@@ -292,7 +297,7 @@ def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> l
 
 
 def _data_files(outcome: TrainingOutcome) -> list[ExtraDownload]:
-    """Return the files that the code of a training reads."""
+    """Return the data files that the code of the training reads."""
     rows_by_name = {"data": outcome.data.rows, "held_out": outcome.data.held_out}
     return [
         (f"Data ({file})", file, partial(_file, rows))
@@ -309,7 +314,7 @@ def _file(rows: TrainingRows, _csv_safe: bool) -> bytes:
 
 
 def _save(outcome: TrainingOutcome) -> None:
-    """Draw where the model can go: a folder, the workbench, or a download."""
+    """Draw widgets that save the model to a folder, open it in the workbench, or download it."""
     with st.container(border=True, key="save"):
         st.markdown("**Save the model**")
         state.preserve(_FOLDER)
@@ -328,21 +333,21 @@ def _save(outcome: TrainingOutcome) -> None:
         if is_clicked:
             _write(outcome, folder, is_replacing)
         status = (
-            f"Saved in {state.escape(outcome.folder, 400)}. Every page can open it."
+            f"Saved in {state.escape(outcome.folder, 400)}. You can open the model on any page."
             if outcome.folder
-            else "The model is in memory only and is lost when this page is closed."
+            else "The model is in memory only and is lost when you close this page."
         )
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             st.caption(status, width="content")
             help_text = "Use this model in the workbench, on every page."
-            if st.button("Open it", help=help_text, on_click=_use, args=(outcome,)):
+            if st.button("Open model", help=help_text, on_click=_use, args=(outcome,)):
                 with callbacks.uninterrupted():
                     st.switch_page(_ANSWER)
             if outcome.download is None:
                 outcome.download = Download(outcome.training)
             size = format_bytes(outcome.training.nbytes)
             st.link_button(
-                "Download it",
+                "Download model",
                 outcome.download.address,
                 icon=":material/download:",
                 help=f"The same folder as a ZIP file, about {size}, created when you click.",
@@ -352,20 +357,20 @@ def _save(outcome: TrainingOutcome) -> None:
 def _write(outcome: TrainingOutcome, folder: str, is_replacing: bool) -> None:
     try:
         if not folder:
-            raise ExportError("No folder is given. Type a path, such as the one shown in gray.")
+            raise ExportError("No folder was given. Type a path, such as the one shown in gray.")
         outcome.folder = str(outcome.training.save_model(folder, is_replacing).absolute())
     except ProbeError as error:
         st.error(state.escape(str(error), 600))
 
 
 def _open_text(outcome: TrainingOutcome, text: str, pair: str | None) -> None:
-    """Open the trained model and a text in the workbench."""
+    """Submit the trained model and a text to the workbench."""
     request = replace(workbench.request(), a=text, b=pair or "")
     _open(outcome, replace(request, relation="pair") if pair else request)
 
 
 def _use(outcome: TrainingOutcome) -> None:
-    """Open the trained model in the workbench, with the current text."""
+    """Submit the trained model to the workbench, with the current text."""
     _open(outcome, workbench.request())
 
 

@@ -1,4 +1,4 @@
-"""The page Train: fine-tuning the model on labeled texts, tagged words or plain text."""
+"""The Train page: fine-tuning the model on labeled texts, tagged words or plain text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def render() -> None:
 
 
 def _choose(checkpoint: Checkpoint) -> None:
-    """Draw data, settings and the button that starts the training."""
+    """Draw the data, the settings and the button that starts the training."""
     if running.failure():
         st.warning(state.escape(running.failure(), 1_000))
     training_data = data.choose_data()

@@ -1,5 +1,4 @@
-"""A training in progress: its reports are drawn as they arrive, and Cancel keeps the best checkpoint so
-far."""
+"""A training in progress: draw its evaluations as they arrive; Cancel keeps the best checkpoint so far."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
 from bert_probe.ui.train.data import TrainingData, is_plain
 
-_RUN, _OUTCOME, _FAILURE = "train_run", "train_outcome", "train_said"
+_RUN, _OUTCOME, _FAILURE = "train_run", "train_outcome", "train_error"
 
 
 @dataclass(eq=False)
@@ -35,11 +34,11 @@ class TrainingOutcome:
     """The result of a training.
 
     Attributes:
-        evaluation: on held-out labeled texts; None without them.
-        mask_evaluation: on masked tokens of held-out lines; None without them.
-        folder: that the model was saved in; "" while it is in memory only.
-        lent: the name under which pages open it from memory; "" until one does.
-        download: created when it is first drawn.
+        evaluation: evaluation on held-out labeled texts, if any.
+        mask_evaluation: evaluation on masked tokens of held-out lines, if any.
+        folder: folder in which the model was saved; "" if it is in memory only.
+        lent: name under which pages open the model from memory; "" before its first use.
+        download: download of the model, created when its button is first drawn.
     """
 
     data: TrainingData
@@ -57,8 +56,8 @@ class TrainingRun:
 
     Attributes:
         history: all evaluations so far.
-        stop: set to end it at the next step and keep the best checkpoint.
-        started: time by the monotonic clock.
+        stop: event that ends the training at the next step and keeps the best checkpoint.
+        started: monotonic time of the start.
     """
 
     data: TrainingData
@@ -68,7 +67,7 @@ class TrainingRun:
     started: float = field(default_factory=time.monotonic)
 
     def work(self, progress: Progress) -> TrainingOutcome:
-        """Train and evaluate the model; runs in a thread of its own."""
+        """Train and evaluate the model. This method runs in its own thread."""
 
         def report(done: int, total: int) -> None:
             if self.stop.is_set():
@@ -79,7 +78,7 @@ class TrainingRun:
         return TrainingOutcome(self.data, training, _evaluate(training), _evaluate_masks(training))
 
     def time_left(self, done: int, total: int) -> str:
-        """Return an estimate in words; "" while there is none."""
+        """Return an estimate of the remaining time as text; "" if there is none yet."""
         elapsed = time.monotonic() - self.started
         if not 0 < done < total or elapsed < 1:
             return ""
@@ -95,7 +94,7 @@ def _evaluate(training: TrainingResult) -> EvaluateResult | None:
 
 
 def _evaluate_masks(training: TrainingResult) -> EvaluateMasksResult | None:
-    """Evaluate the model on held-out lines; None also if they have no word that can be masked."""
+    """Evaluate the model on held-out lines; return None without lines or words that can be masked."""
     if training.held_out is None or not is_plain(training.held_out):
         return None
     try:
@@ -105,7 +104,7 @@ def _evaluate_masks(training: TrainingResult) -> EvaluateMasksResult | None:
 
 
 def start(data: TrainingData, plan: TrainingPlan) -> None:
-    """Start a training and drop the outcome of the last one."""
+    """Start a training and delete the outcome of the last one."""
     run = TrainingRun(data, plan)
     job: Job[TrainingOutcome] = Job(run, run.work, partial(sessions.is_connected, sessions.current()))
     st.session_state[_RUN] = (run, job)
@@ -115,7 +114,7 @@ def start(data: TrainingData, plan: TrainingPlan) -> None:
 
 
 def is_running() -> bool:
-    """Return whether a training is running; when it has ended, keep its outcome or its error."""
+    """Return whether a training is running; if it has ended, store its outcome or error."""
     running: tuple[TrainingRun, Job[TrainingOutcome]] | None = st.session_state.get(_RUN)
     if running is None:
         return False
@@ -124,7 +123,7 @@ def is_running() -> bool:
         return True
     del st.session_state[_RUN]
     if job.state == "cancelled":
-        st.session_state[_FAILURE] = "Cancelled before the first evaluation, so nothing was kept."
+        st.session_state[_FAILURE] = "Cancelled before the first evaluation, so no checkpoint was kept."
         return False
     try:
         st.session_state[_OUTCOME] = job.value()
@@ -140,7 +139,7 @@ def last_outcome() -> TrainingOutcome | None:
 
 
 def failure() -> str:
-    """Return why the last training has no outcome; "" if it has one."""
+    """Return the error message of the last training; "" if it succeeded."""
     message: str = st.session_state.get(_FAILURE, "")
     return message
 
@@ -159,7 +158,7 @@ def _watch(run: TrainingRun, job: Job[TrainingOutcome]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.progress(min(done / total, 1.0) if total else 0.0, _status(run, job, done, total))
         if st.button(
-            "Cancel", help="Ends the training. The best checkpoint so far is kept, if one was evaluated."
+            "Cancel", help="Stops the training and keeps the best checkpoint so far, if one was evaluated."
         ):
             run.stop.set()
     if run.history:
@@ -169,14 +168,14 @@ def _watch(run: TrainingRun, job: Job[TrainingOutcome]) -> None:
             key=f"course {len(run.history)}",
         )
     else:
-        st.caption("The first evaluation is after a sixth of the steps.")
+        st.caption("The first evaluation takes place after a sixth of the steps.")
     if job.wait(0):
         st.rerun()
 
 
 def _status(run: TrainingRun, job: Job[TrainingOutcome], done: int, total: int) -> str:
     if run.stop.is_set():
-        return "Ending …"
+        return "Stopping …"
     if job.state == "waiting":
         return "Waiting for other work on this machine …"
     if not total:
@@ -187,11 +186,11 @@ def _status(run: TrainingRun, job: Job[TrainingOutcome], done: int, total: int) 
 def training_curve(
     history: Sequence[EvaluationPoint], measure: str, steps: int, best: EvaluationPoint | None = None
 ) -> Any:
-    """Return loss and held-out measure by step, on two y axes.
+    """Return curves of the loss and the held-out measure by step, on two y axes.
 
     Args:
-        steps: end of the x axis.
-        best: the evaluation whose weights were kept, which is marked.
+        steps: total number of steps, the end of the x axis.
+        best: evaluation of the checkpoint that was kept, which is marked.
     """
     figure = go.Figure()
     x = [point.step for point in history]
