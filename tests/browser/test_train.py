@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 def test_trained_model_opens_on_answer_page(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/train?held_out=0.5&epochs=2&model={quote(str(trained.bert_tiny()))}")
-    page.get_by_role("button", name="Open").click()
+    page.get_by_role("button", name="Open", exact=True).click()
     page.get_by_role("button", name="Start training").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     expect(page.get_by_role("heading", name="Result", exact=True)).to_be_visible(timeout=120_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,7 +147,9 @@ def save_download(page: Page, label: str, exact: bool = False, timeout: float | 
 
 def download(page: Page, label: str) -> tuple[str, bytes]:
     """Return the name and content of a file from the export menu."""
-    exports = page.get_by_role("button", name="Export").filter(has_not_text="this part")
+    exports = page.get_by_role("button", name="Export").filter(
+        has_not_text=re.compile("attribution|patching|predictions by layer")
+    )
     expect(exports).to_have_count(1)  # not the menu of the previous view
     exports.click()
     try:

@@ -83,7 +83,7 @@ def test_excess_sentences_stay_in_the_field() -> None:
     app.text_area(key="context_draft").set_value("\n".join(f"a python {number}" for number in range(60)))
     click(app, "Add")
     assert app.text_area(key="context_draft").value.splitlines() == [f"a python {n}" for n in range(46, 60)]
-    assert f"{context.MAX_SENTENCES} sentences, the maximum of this page" in page_text(app)
+    assert f"accepts at most {context.MAX_SENTENCES} sentences" in page_text(app)
     assert app.selectbox(key="context_pairs").value == "1", "only some of a thousand curves"
     assert "context" not in app.query_params or len(app.query_params["context"]) <= 1500
 

@@ -238,7 +238,7 @@ def test_consent_shows_the_view(family_folder: Callable[[str], Path], tmp_path: 
     app = dropped(ViewFile("Tokens", {}, references, page="tokens", address=view.address).to_bytes())
     click(app, "Open")
     assert app.session_state["request"].model == folder
-    assert "made with other weights" in page_text(app)
+    assert "created with different weights" in page_text(app)
     shared_cache.evict(folder)
 
 

@@ -155,7 +155,7 @@ def test_model_is_saved_to_new_folder_and_opens_from_it(family_folder: Folder, t
     app = press(app, "Save")
     assert not app.error
     assert result.folder == str(place)
-    app = press(app, "Open")
+    app = press(app, "Open model")
     assert url_params(app)["model"] == str(place)
     opened_again = Evaluate().of(bert_probe.load(place), result.training.held_out)
     np.testing.assert_allclose(opened_again.certainty, result.evaluation.certainty, rtol=1e-5)

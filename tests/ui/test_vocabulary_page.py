@@ -57,7 +57,7 @@ def test_repeated_url_parameter_is_reported() -> None:
     app = open_page("vocabulary", search=["river", "*boat*"])
     assert not app.exception
     assert any(
-        "contains search more than once\\. The last value is used: \\*boat\\*" in element.value
+        "contains search more than once. The last value is used: \\*boat\\*" in element.value
         for element in app.caption
     )
     assert app.text_input(key="search").value == "*boat*"
