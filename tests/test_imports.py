@@ -94,7 +94,7 @@ def test_command_list_imports_no_command(arguments: list[str]) -> None:
         "bert_probe.errors",
         "bert_probe.runtime",
         "bert_probe.runtime.imports",
-        "bert_probe.runtime.progress",
+        "bert_probe.runtime.terminal",
     }
 
 

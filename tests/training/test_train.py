@@ -328,10 +328,10 @@ def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.Monke
     [
         ({"update": "bottom"}, "head, top:K"),
         ({"update": "top:0"}, "head, top:K"),
-        ({"epochs": 0}, "epochs is 0"),
-        ({"rate": float("nan")}, "rate is nan"),
+        ({"epochs": 0}, "epochs must be 1 to 10000, not 0"),
+        ({"rate": float("nan")}, "rate must be 1e-08 to 1, not nan"),
         ({"batch": 1.5}, "batch must be a whole number"),
-        ({"held_out": 1.0}, "held_out is 1.0"),
+        ({"held_out": 1.0}, "held_out must be 0 to 0.9, not 1.0"),
     ],
 )
 def test_invalid_settings_raise_errors(arguments: dict[str, Any], message: str) -> None:

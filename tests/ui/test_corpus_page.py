@@ -138,7 +138,7 @@ def test_missing_broken_or_unfinished_store_is_reported(
     assert "it contains 8 of 10 sentences, and all results are for these" in page_text(app)
     assert "**8** sentences" in page_text(app)
     (tmp_path / "cut" / "rows" / "00001.parquet").write_bytes(b"")
-    assert "gone or was cut" in error_text(corpus("cut"))
+    assert "missing or truncated" in error_text(corpus("cut"))
     torn: tuple[Any, ...] = ({"format": "bert-probe corpus", "version": 1}, [])
     for manifest in torn:
         (tmp_path / "torn" / "manifest.json").write_text(json.dumps(manifest))

@@ -219,7 +219,7 @@ def test_invalid_searches_raise_readable_errors(
             corpus.near(question)
     assert corpus.near(NearestContexts("map", layer=-3)).question.layer == 1
     for top in (0, 1001):
-        with pytest.raises(SelectionError, match="top must be 1 to 1000, not 0"):
+        with pytest.raises(SelectionError, match=f"top must be 1 to 1000, not {top}"):
             NearestContexts("map", top=top)
     with pytest.raises(TextError, match="not as a pair"):
         NearestContexts("map").of(corpus.store, corpus.checkpoint.trace(TEXT, TEXT))
