@@ -45,7 +45,7 @@ def test_tuned_lens_is_saved_and_used(
         "mine.safetensors",
         "mine.safetensors.meta.json",
     }
-    assert "already exists. Choose another name, or replace it with --force." in run("tune-lens", lines, "--model", model, "--out", str(file)).refusal
+    assert "replace it with --force" in run("tune-lens", lines, "--model", model, "--out", str(file)).refusal
     plain, tuned = (
         run("lens", TEXT, "--mask", "ground", "--model", model, *more)
         for more in ([], ["--tuned", str(file)])

@@ -66,23 +66,27 @@ addEventListener("drop", (event) => {
 // values that were last run, by widget key; see `ui/blocks.not_run`.
 const NOT_RUN = "Not run yet";
 const NOT_RUN_PAGE = `${NOT_RUN}: this page still shows what was last run.`;
-const valueOf = (key) => {
+/** Returns the value of a widget in the browser; null if it is not on the page. @param {string} key */
+const readValue = (key) => {
   const widget = document.querySelector(`.st-key-${CSS.escape(key)}`);
   const field = widget?.querySelector("textarea, input");
-  if (field?.type === "checkbox") return field.checked ? "on" : "off";
-  return (field ? field.value : widget?.querySelector('[aria-checked="true"]')?.textContent) ?? null;
+  if (field instanceof HTMLInputElement && field.type === "checkbox") return field.checked ? "on" : "off";
+  if (field instanceof HTMLInputElement || field instanceof HTMLTextAreaElement) return field.value;
+  return widget?.querySelector('[aria-checked="true"]')?.textContent ?? null;
 };
+/** @param {[string, unknown]} entry */
 const isTyped = ([key, submitted]) => {
-  const value = valueOf(key);
+  const value = readValue(key);
   return value !== null && value !== submitted;
 };
+/** @param {Element} element @param {string} text */
 const setText = (element, text) => {
   if (element.textContent !== text) element.textContent = text; // Screen readers announce each change.
 };
 const markTyped = () => {
   let isAny = false;
   for (const mark of document.querySelectorAll("[data-submitted]")) {
-    const isNotRun = Object.entries(JSON.parse(mark.dataset.submitted)).some(isTyped);
+    const isNotRun = Object.entries(JSON.parse(mark.getAttribute("data-submitted") ?? "{}")).some(isTyped);
     setText(mark, isNotRun ? NOT_RUN : "");
     isAny ||= isNotRun;
   }
