@@ -97,7 +97,7 @@ def _surfaces(question: type[Question]) -> Iterator[str]:
     registered = _registered().get(question.analysis)
     if registered is not None:
         values = schema.example(registered).get("question", {})
-        example = question.from_json(values, _Dimensions)
+        example = question.from_json(values, _ExampleSizes)
         parameters = list(inspect.signature(question.of).parameters.values())[1:]  # type: ignore[attr-defined]
         names = ", ".join(parameter.name for parameter in parameters if parameter.default is parameter.empty)
         yield f"- **Python**: `bert_probe.{example!r}.of({names}).table()`"
@@ -106,7 +106,7 @@ def _surfaces(question: type[Question]) -> Iterator[str]:
         yield f"- **HTTP and agents**: `POST /api/v1/{registered.name}`, tool `{registered.name}`"
 
 
-class _Dimensions:
+class _ExampleSizes:
     """Number of layers and heads with which the examples are parsed."""
 
     layers = heads = 12
