@@ -33,7 +33,7 @@ from bert_probe.text.words import WordLens, word_lens
 BATCH_TOKENS = 1024
 """Maximum number of tokens, including padding, per forward pass on a CPU: hidden states fit in its cache."""
 DEVICE_BATCH_TOKENS = 2**15
-"""Maximum number of tokens, including padding, per forward pass on a GPU, which is idle between passes."""
+"""Maximum number of tokens, including padding, per forward pass on a GPU. Large batches keep it busy."""
 
 
 def extract_tables(

@@ -489,7 +489,8 @@ READERS: Mapping[str, Reader] = MappingProxyType(
     }
 )
 ENDINGS = (*READERS, PARQUET)
-"""Endings of files that are found in folders; all but Parquet may be followed by a `COMPRESSED_ENDINGS`."""
+"""File extensions that are searched for in folders. All but Parquet may be followed by one of
+`COMPRESSED_ENDINGS`."""
 WITHOUT_COLUMNS = (".txt", ".text", ".conllu", ".conll")
 
 

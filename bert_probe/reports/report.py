@@ -88,7 +88,7 @@ class Item:
 
     @property
     def payloads(self) -> Sequence[bytes]:
-        """The binary payloads of the picture."""
+        """The binary data of the figure."""
         return () if self.numbers.picture is None else self.numbers.picture.payloads
 
     def to_json(self) -> dict[str, Any]:

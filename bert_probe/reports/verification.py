@@ -273,7 +273,7 @@ class _PageScanner:
 
 
 def _text(token: bytes) -> str:
-    """Return the text after a tag."""
+    """Return the text that follows the HTML tag in `token`."""
     return html.unescape(token.partition(b">")[2].decode("utf-8", "replace"))
 
 

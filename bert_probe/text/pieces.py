@@ -240,7 +240,8 @@ MAX_SEARCH_LENGTH = 200
 SECONDS = 5.0
 """Time limit of a regular expression for the whole vocabulary."""
 MAX_TOKEN_LENGTH = 10_000
-"""Maximum length of a token for regular expressions, because a call of RE2 cannot be interrupted."""
+"""Maximum length of a token that regular expressions are matched against. A call of RE2 cannot be
+interrupted."""
 _PROGRAM_BYTES = 2**21
 """Memory limit of a compiled regular expression, in bytes. RE2 caches the last 128 expressions."""
 

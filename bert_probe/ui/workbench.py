@@ -26,8 +26,8 @@ SUGGESTED = (
     "answerdotai/ModernBERT-base",
 )
 PATIENCE = 4.0
-"""Seconds for which a page waits for a model before it shows progress and reruns. By then the browser has
-drawn the typed text and does not lose it."""
+"""Seconds for which a page waits for a model before it shows progress and reruns. An earlier rerun could
+discard text that was just typed."""
 _SEEN, _REPLACED = "model files", "replaced models"
 """Session keys: the file stamps of each opened model, and the models whose files were replaced."""
 _SILENCE = 300.0

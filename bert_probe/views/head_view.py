@@ -41,7 +41,7 @@ MAX_LABELED_TOKENS: Final = 1024
 """Maximum number of tokens of a text whose heads are labeled; the labels take as long as a forward pass."""
 
 TOLERANCE: Final = 2.5e-5
-"""Maximum error of an attention weight in a page with rounded vectors: a quarter of the last decimal."""
+"""Maximum error of a weight that a page computes from rounded vectors: a quarter of the last digit."""
 
 AnswerFn: TypeAlias = Callable[[Callable[[Trace], AttentionResult], Trace], AttentionResult]
 """Calls a question's ``of`` with a trace, optionally through a cache."""

@@ -197,10 +197,10 @@ class WordHead:
     def __call__(
         self, states: torch.Tensor, inputs: Mapping[str, torch.Tensor], last: bool = False
     ) -> torch.Tensor:
-        """Return the logits of all words, [mask, word], in `dtype`.
+        """Return the logits over the vocabulary at the masked positions, [mask, token], in `dtype`.
 
         Args:
-            states: vectors at the masks, [mask, hidden].
+            states: hidden states at the masked positions, [mask, hidden].
             inputs: model inputs at the masks, name → [mask].
             last: whether `states` are last hidden states, to which the norm has already been applied.
         """

@@ -70,7 +70,7 @@ class VectorBatch:
 
     @cached_property
     def scales(self) -> Array:
-        """1 / length of each vector, float32 [vector]; NaN for a vector without a direction."""
+        """Reciprocal L2 norm of each vector, float32 [vector]; NaN for zero and for non-finite vectors."""
         squares = np.concatenate([np.einsum("ij,ij->i", block, block) for block in self._blocks()])
         lengths = np.sqrt(squares)
         is_valid = (lengths > _MIN_LENGTH) & (lengths < _MAX_LENGTH)

@@ -40,7 +40,7 @@ PREFIX: Final = "made-"
 """Prefix of the names of stores built on a page; a random string follows."""
 
 MAX_TOTAL_BYTES: Final = 2_000_000_000
-"""Maximum total size in bytes of all stores built on pages."""
+"""Maximum total size in bytes of all stores built in the app."""
 
 GRACE: Final = 60.0
 """Seconds for which a store that no page shows is kept, so that it survives a reload."""

@@ -19,7 +19,7 @@ _SHARES = ("previous", "next", "same_token", "same_word", "punctuation", "self",
 
 
 def _count_queries(context: HighlightContext, share: str) -> int:
-    """Return the number of tokens that have a target of this kind."""
+    """Return the number of query tokens for which a measure is defined: all but the first for "previous"."""
     tokens = context.trace.tokens
     count = len(tokens)
     if share in ("previous", "next"):
