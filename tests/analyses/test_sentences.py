@@ -177,7 +177,7 @@ def test_zero_vectors_and_wrong_shapes_raise(minilm: Checkpoint) -> None:
         replace(result, tokens=(1, 2))
     with pytest.raises(SelectionError, match="count is 0"):
         _made([[1, 0], [0, 1]]).nearest(0)
-    with pytest.raises(SelectionError, match="count is 0; 1 or more"):
+    with pytest.raises(SelectionError, match="count must be 1 or more, not 0"):
         Sentences(count=0)
 
 

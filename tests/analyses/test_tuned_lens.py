@@ -230,7 +230,7 @@ def test_saved_lens_round_trips_with_provenance(trained_on: Trained, tmp_path: P
     assert list(same.table()) == ["layer", "plain_loss_bits", "tuned_loss_bits"]
     files[1].unlink()
     assert load_lens(files[0], checkpoint).provenance == lens.provenance
-    with pytest.raises(ExportError, match="there already"):
+    with pytest.raises(ExportError, match="already exists"):
         lens.save(files[0], overwrite=False)
     assert lens.save(tmp_path / "losses.csv")[0].read_text().startswith("layer,plain_loss_bits")
 

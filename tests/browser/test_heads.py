@@ -141,7 +141,7 @@ def test_profile_of_sentences_can_be_canceled_and_matches_library(
     select_page(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
     select_page(page, "Heads")
-    expect(page.get_by_text("few.txt, uploaded before.")).to_be_visible()
+    expect(page.get_by_text("few.txt, uploaded earlier.")).to_be_visible()
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
 
 

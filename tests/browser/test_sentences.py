@@ -53,7 +53,7 @@ def wait_until_computed(page: Page) -> Page:
 def show(page: Page, part: str) -> None:
     """Choose another view, and wait for the end of the run that shows it, which changes the URL."""
     before = page.url
-    page.get_by_text(part, exact=True).click()
+    page.get_by_test_id("stMain").get_by_text(part, exact=True).click()
     page.wait_for_url(lambda url: url != before)
     wait_until_settled(page)
 

@@ -84,7 +84,7 @@ def test_snippets_train_the_same_model(has_held_out_file: bool) -> None:
     assert ended.status == 0, ended.err
     losses = [float(row["held_out_loss"]) for row in csv.DictReader(io.StringIO(ended.text))]
     assert losses == pytest.approx(result.table()["held_out_loss"].tolist())
-    assert bert_probe.load("taught").tasks == ("text-classification",)
+    assert bert_probe.load("trained").tasks == ("text-classification",)
 
 
 @pytest.mark.usefixtures("folder")

@@ -119,7 +119,7 @@ def test_hostile_expressions_are_bounded_in_time_and_memory() -> None:
     program = f"""
 import resource, time
 from bert_probe.errors import SelectionError
-from bert_probe.text import matching
+from bert_probe.text import pieces as search
 from bert_probe.text.pieces import BoundaryMarks, VocabularyTokens
 
 with open("/proc/self/statm") as file:
@@ -128,12 +128,12 @@ resource.setrlimit(resource.RLIMIT_AS, (size, size))
 names = ("a" * 100, "ab" * 50, "a" * 60 + "b", "é" * 100, "東" * 100) * 20
 marks = BoundaryMarks("##", "", False)
 pieces = VocabularyTokens(marks, names, names, ("word",) * 100, ("none",) * 100, {{}})
-matching.SECONDS = 0.1
+search.SECONDS = 0.1
 slowest = 0.0
 for expression in {HOSTILE!r}:
     start = time.process_time()
     try:
-        matching.matching(pieces, expression, "regex", False)
+        search.matching(pieces, expression, "regex", False)
     except SelectionError as error:
         assert len(str(error)) < 400, str(error)
     slowest = max(slowest, time.process_time() - start)

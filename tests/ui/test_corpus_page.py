@@ -186,7 +186,7 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
     name = url_params(app)["store"]
     assert name.startswith(stores.PREFIX)
     assert "**2** sentences" in page_text(app)
-    assert "**1** refused" in page_text(app)
+    assert "**1** rejected" in page_text(app)
     app = corpus(name, corpus_part="about")
     assert "is deleted when no page shows it" in app.info[0].value
     refused = app.dataframe[-1].value
@@ -304,7 +304,7 @@ def test_model_of_store_is_opened_only_after_consent(
     monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))  # another test file may have opened it
     assert len(corpus(OTHERS).dataframe) == 2
     app = corpus(OTHERS, corpus_part="near", agrees=False)
-    assert "This store was built with it" in page_text(app)
+    assert "This store was built with this model" in page_text(app)
     assert not app.dataframe
     app = press(app, "Open")
     assert not app.exception
@@ -410,4 +410,4 @@ def test_about_view_lists_model_files_and_digest(shelf: Path) -> None:
     table = corpus(corpus_part="about").dataframe[0].value.set_index("property")["value"]
     assert table["Digest, SHA-256"] == store.digest
     assert table["Weights, SHA-256"] == store.manifest["model"]["weights_sha256"]
-    assert table["Layers with vectors"] == "3, 6"
+    assert table["Layers with stored vectors"] == "3, 6"
