@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, overload
 
 from bert_probe.errors import EmptyTextError, InvalidFileError, TextError
 from bert_probe.model.lengths import MAX_CHARACTERS
@@ -212,7 +212,31 @@ class NonTextCell(str):
     __slots__ = ()
 
 
-def json_table(lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+class JsonRow(Sequence[str]):
+    """A JSON object as a row of a table. Each cell is converted when it is read.
+
+    A file may have many keys and many lines, so converting all cells would take time proportional to their
+    product.
+    """
+
+    def __init__(self, header: Sequence[str], value: Mapping[str, object], name: str, line: int) -> None:
+        self._header, self._value, self._name, self._line = header, value, name, line
+
+    def __len__(self) -> int:
+        return len(self._header)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        key = self._header[index]
+        return _cell(key, self._value.get(key), self._name, self._line)
+
+
+def json_table(lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
     """Return the header, and an iterator over line numbers and rows.
 
     A line that is a string becomes a row with the column text. Numbers are written in digits, null becomes an
@@ -227,11 +251,9 @@ def json_table(lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tup
     if not sample:
         raise EmptyTextError(f"{name} is empty. Write an object with a text on each line.")
     header = list(dict.fromkeys(key for _, value in sample for key in value))
-    rows = (
-        (number, [_cell(key, value.get(key), name, number) for key in header])
-        for number, value in chain(sample, objects)
+    return header, (
+        (number, JsonRow(header, value, name, number)) for number, value in chain(sample, objects)
     )
-    return header, rows
 
 
 def _object(line: str, name: str, number: int) -> dict[str, object]:

@@ -265,7 +265,7 @@ def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
             return
 
 
-def table_of(file_lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+def table_of(file_lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
     """Return the header, and an iterator over line numbers and rows. The separator is detected in the header.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from bert_probe.errors import TextError
-from bert_probe.text import sentence_files
+from bert_probe.text import formats, sentence_files
 from bert_probe.text.labeled_texts import parse_labeled_texts, read_labeled_texts
 from bert_probe.text.sentence_files import column_names, parse_sentences, read_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
@@ -131,6 +132,27 @@ def test_invalid_json_line_is_reported(line: str, reason: str) -> None:
     first = '{"text": "first", "label": "b"}\n'
     with pytest.raises(TextError, match=reason):
         parse_labeled_texts(f"{first}{line}\n".encode(), "a.jsonl")
+
+
+@pytest.mark.parametrize("read", [parse_sentences, parse_labeled_texts])
+def test_json_lines_convert_only_the_cells_that_are_read(
+    read: Callable[[bytes, str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = 400
+    first = json.dumps({"text": "a day", "label": "a"} | {str(key): 1 for key in range(keys)})
+    content = "\n".join([first, *['{"text": "a day", "label": "b"}'] * keys])
+    converted: list[str] = []
+
+    def convert(key: str, *rest: Any) -> str:
+        converted.append(key)
+        return cell(key, *rest)
+
+    cell = formats._cell
+    monkeypatch.setattr(formats, "_cell", convert)
+    read(content.encode(), "a.jsonl")
+    # Each reader looks at a cell a few times; keys × lines would be 161,202.
+    assert set(converted) <= {"text", "label"}
+    assert len(converted) <= 8 * (keys + 1)
 
 
 def test_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
