@@ -111,7 +111,7 @@ def check_grid(labels: Labels, *measured: Mapping[str, Array]) -> None:
     """Check that all measures have the [layer, head] shape of the labels.
 
     Raises:
-        ShapeError: a measure has another shape.
+        ShapeError: a measure has a different shape.
     """
     shape = (len(labels), len(labels[0]))
     for values in measured:

@@ -45,7 +45,7 @@ class AttentionSteps(Question):
 
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
     head: int = param(HEAD, default=0, about="Head, counted from 1.")
-    query: int | str | None = param(TOKEN, default=None, about="Query token: a word, or its position.")
+    query: int | str | None = param(TOKEN, default=None, about="Query token: a word or a token position.")
     key: int | str | None = param(
         TOKEN,
         default=None,
@@ -263,13 +263,13 @@ class AttentionStepsResult(Result):
         return int(self.weights.argmax())
 
     def summands(self, count: int) -> tuple[tuple[int, ...], Array]:
-        """Split the output into the weighted values of the largest weights and a remainder.
+        """Split the output into the weighted values of the keys with the largest weights, and a remainder.
 
         Args:
             count: maximum number of keys with a row of their own.
 
         Returns:
-            The positions of these keys, by descending weight, and their weighted values, [part, dim]. With
+            The positions of these keys, by descending weight, and their weighted values, [row, dim]. With
             more keys than ``count``, a last row is the sum of the other keys. The rows add up to `output`.
         """
         order = np.argsort(-self.weights, kind="stable")

@@ -57,7 +57,7 @@ class FertilityChangeResult(Result):
 
     @property
     def by_pieces(self) -> tuple[tuple[SplitWord, SplitWord], ...]:
-        """The same words, sorted by the larger of their two token counts, highest first."""
+        """The `words`, sorted by the larger of their two token counts, highest first."""
         return tuple(sorted(self.words, key=lambda pair: -max(len(word.pieces) for word in pair)))
 
     @property

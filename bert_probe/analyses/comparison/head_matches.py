@@ -116,7 +116,7 @@ class HeadMatchesResult(Result):
 
     @property
     def best(self) -> Array:
-        """For each row of `matrix`, the column of the most similar head; the first of them in a tie."""
+        """For each row of `matrix`, the column of the most similar head; in a tie, the first."""
         columns: Array = self.matrix.argmax(axis=1)
         return columns
 
@@ -127,7 +127,7 @@ class HeadMatchesResult(Result):
         return is_mutual
 
     def place(self, head: int, side: int) -> tuple[int, int]:
-        """Return layer and head, from 0, of a row (side 0) or a column (side 1) of `matrix`."""
+        """Return layer and head index, from 0, of a row (side 0) or a column (side 1) of `matrix`."""
         layer, index = divmod(int(head), self.similarity.shape[1 + 2 * side])
         return layer, index
 
@@ -160,7 +160,7 @@ class HeadMatchesResult(Result):
 
     @property
     def strongest(self) -> tuple[int, int]:
-        """Row and column of `matrix` with the most similar heads; the first of them in a tie."""
+        """Row and column of the largest value of `matrix`; in a tie, the first."""
         row = int(self.matrix.max(axis=1).argmax())
         return row, int(self.best[row])
 

@@ -56,7 +56,7 @@ def measure_references(
     """Measure all highlight types on the reference sentences, read in one form.
 
     Args:
-        checkpoint: the model that reads the sentences.
+        checkpoint: the model.
         form: how the sentences are read; see `ReferenceForm`.
         progress: called with the number of sentences done and the total.
 

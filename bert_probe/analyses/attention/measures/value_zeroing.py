@@ -76,7 +76,7 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
 
 @dataclass(frozen=True, eq=False)
 class _Zeroed:
-    """Subtracts the contribution of one key from the heads' output; each batch row has its own key."""
+    """Callback that subtracts the contribution of one key from the output; each batch row has its own key."""
 
     keys: torch.Tensor
     weights: torch.Tensor
