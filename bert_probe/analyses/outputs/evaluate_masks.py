@@ -68,7 +68,7 @@ class EvaluateMasks(Question):
         """Mask tokens of the lines and compare them with the head's predictions.
 
         Args:
-            sentences: one line each; blank lines are skipped.
+            sentences: the lines; blank lines are skipped.
             truncate: truncate lines that are too long instead of raising an error.
             progress: called with the number of lines done and the total.
 

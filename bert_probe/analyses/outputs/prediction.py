@@ -19,7 +19,7 @@ CERTAINTY = (
 class Prediction(Question):
     """Base class of the questions that a trained head answers.
 
-    They share one command, whose option ``--task`` selects the question.
+    All predictions share one command, whose option ``--task`` selects the question.
     """
 
     task: ClassVar[str]

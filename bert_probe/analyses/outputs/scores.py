@@ -74,7 +74,7 @@ def score_multilabel(true: Array, predicted: Array) -> dict[str, float]:
 
 
 def score_numbers(true: Array, predicted: Array) -> dict[str, float]:
-    """Return the measures of predicted numbers, [text]: squared and absolute error, and correlations.
+    """Return the measures of predicted numbers, [text]: mean squared and absolute error, and correlations.
 
     A correlation is NaN if the true or the predicted numbers are constant.
     """

@@ -76,7 +76,7 @@ class ProbeSpace:
 
 
 def standardization(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and standard deviation of each dimension; the latter is infinite if it is constant."""
+    """Return mean and standard deviation of each dimension; infinite deviation for constant dimensions."""
     mean = vectors.mean(dim=0)
     spread = (vectors - mean).std(dim=0, correction=0)
     # Do not scale up the rounding errors of constant dimensions.
@@ -154,7 +154,7 @@ class LinearFit:
 def fit_online(
     rows: torch.Tensor, classes: torch.Tensor, count: int, space: ProbeSpace, on_step: OnStep
 ) -> LinearFit:
-    """Fit probes to the first rows of each share in `BLOCKS`, the last one to all rows; see `LinearFit`."""
+    """Fit a probe to the first rows of each share in `BLOCKS`, finally to all rows; see `LinearFit`."""
     ends = sorted({max(1, round(share * len(rows))) for share in BLOCKS})
     bits = ends[0] * np.log2(count)
     weights = np.zeros((rows.shape[1], count))
