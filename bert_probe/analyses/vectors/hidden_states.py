@@ -45,7 +45,7 @@ class HiddenStates(Question):
         """Return the hidden states of a text.
 
         Raises:
-            SelectionError: the layer does not exist, or the pooler is selected with a layer other than the last.
+            SelectionError: the layer does not exist, or the pooler is selected with a layer that is not the last.
             UnavailableError: the model has no pooler, or its input does not begin with [CLS].
         """
         resolved = self.resolved(trace)

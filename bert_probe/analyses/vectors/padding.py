@@ -31,8 +31,8 @@ COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask
 class PaddingEffect(Question):
     """A batch of texts padded to the longest one, and the effect of padding on the hidden states.
 
-    For comparison, the model also runs on each text alone, and on the batch with an attention mask of ones, as
-    if padding were text.
+    For comparison, the model also runs on each text alone, and on the batch with an attention mask of ones,
+    as if padding were text.
 
     Attributes:
         show: the table to return: "inputs" has a row for each position of each text, "differences" has a row

@@ -106,7 +106,7 @@ def resolve_pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
 
 
 def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the poolings that a checkpoint supports, first the pooling of its training if it declares one."""
+    """Return the poolings that a checkpoint supports; if it declares a pooling, this comes first."""
     own: tuple[str, ...] = ("model",) if checkpoint.has_pooling else ()
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
     pooler: tuple[str, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
@@ -146,7 +146,7 @@ def _own(checkpoint: Checkpoint) -> PoolingConfig:
     folder, name = checkpoint.folder, checkpoint.description.name
     if folder is None or not checkpoint.has_pooling:
         raise UnavailableError(
-            f"{name} does not declare its pooling (there is no modules.json of sentence-transformers). "
+            f"{name} does not declare its pooling in a modules.json of sentence-transformers. "
             "Use mean, cls, pooler or max."
         )
     types, file = _modules(checkpoint)

@@ -20,7 +20,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.text.pieces import visible
 
 _WORD = regex.compile(r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|[^\w\s\p{M}]")
-"""A run of letters, marks and digits, including inner apostrophes, or a single other character."""
+"""Matches a run of letters, marks and digits, including inner apostrophes, or a single other character."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class FertilityResult(Result):
 
     Attributes:
         words: words with at least one token; words that the tokenizer drops are left out.
-        unknown_id: id of the token for unknown text; None if the vocabulary has none.
+        unknown_id: id of the token for unknown text; None if the vocabulary has no such token.
     """
 
     question: Fertility

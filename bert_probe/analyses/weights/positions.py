@@ -82,7 +82,7 @@ class Positions(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PositionsResult(Result):
-    """Position encodings of a model. Encodings that it does not have are None or empty.
+    """Position encodings of a model. Encodings that the model does not have are None or empty.
 
     Attributes:
         positions: maximum number of positions.
@@ -166,7 +166,7 @@ class PositionsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Difference of learned embeddings from sinusoids, and directions needed for 90 % of variance."""
+        """Difference from sinusoids, and number of principal directions with 90 % of the variance."""
         if self.learned is None:
             return {}
         learned, fixed = (count_directions(shares) for shares in self.spectra)
@@ -321,7 +321,7 @@ class Rotary:
     def rotated_cosines(self, distances: Array) -> Array:
         """Return the cosine between a vector and the same vector rotated by each distance, [distance].
 
-        All pairs of its dimensions are assumed to have the same norm.
+        All pairs of dimensions of the vector are assumed to have the same norm.
         """
         cosines: Array = np.cos(distances[:, None] * self.frequencies).mean(axis=1)
         return cosines
