@@ -114,7 +114,7 @@ class HeadMeans(Question):
         return values
 
     def _interval(self, values: Array, check_cancelled: Callable[[], None]) -> tuple[Array, Array]:
-        """Return the ends of the bootstrap interval of the mean of ``values`` [sentence, …]."""
+        """Return the bounds of the bootstrap interval of the mean of ``values`` [sentence, …]."""
         flat = values.reshape(len(values), -1)
         with memory_errors(
             f"{self.resamples:,} resamples need more memory than is free. Use fewer resamples."

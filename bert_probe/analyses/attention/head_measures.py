@@ -109,7 +109,7 @@ class _AttentionBuffer:
         group = margin + 1
         self.width = width = margin + length
         self.margin = margin
-        # The zeros after the last row replace the margin of a next row.
+        # Zeros after the last row serve as the margin of a next row.
         memory = torch.zeros(heads * rows * width + group - 1, dtype=dtype)
         self.weights = memory[: heads * rows * width].view(heads, rows, width)
         self.within = self.weights[:, :, margin:]

@@ -31,9 +31,9 @@ LABELS = {
     "same_token": "repeated token",
 }
 LABEL_SHARE = 0.5
-"""Smallest share that labels a head."""
+"""Minimum share of attention on a target for which a head is labeled."""
 BROAD_ENTROPY = 0.85
-"""Smallest relative entropy of a head labeled "broad"."""
+"""Minimum relative entropy of a head labeled "broad"."""
 
 Labels = tuple[tuple[str, ...], ...]
 """Label of each head, [layer][head]; "" for a head without a label."""

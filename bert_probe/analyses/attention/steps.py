@@ -119,8 +119,8 @@ class AttentionStepsResult(Result):
         spacing: distance between adjacent values of the model's dtype, near the largest absolute output.
         rotary: whether the config sets rotary position embeddings (Su et al. 2021).
         local: whether the config restricts this layer to a window around the query.
-        sharing: heads with the same keys and values, from 0, including this head; several with grouped-query
-            attention (Ainslie et al. 2023).
+        sharing: indices of the heads that share keys and values with this head, including itself; more than
+            one with grouped-query attention (Ainslie et al. 2023).
     """
 
     question: AttentionSteps

@@ -50,7 +50,7 @@ class TokenRollout(Question):
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with a token position; with ``words``, that of the word's first token."""
+        """Return the question with its token as a position; for a word, the position of its first token."""
         if self.words and isinstance(self.token, str):
             return replace(self, token=find_word(trace, self.token).position).resolved(trace)
         return super().resolved(trace)

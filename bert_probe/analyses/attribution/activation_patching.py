@@ -308,7 +308,7 @@ class _PatchedText:
         return values, float(number.on(inputs_a, last, self.a.pooled(last))[0])
 
     def untouched(self) -> float:
-        """Return the value for B without patching; raise an error if it equals A's."""
+        """Return the value for B without patching; raise an error if it equals the value for A."""
         value = float(self.answer_fn(self.b.states[-1][None])[0])
         # Rounding may make a cosine of 1 slightly larger than 1.
         if value == self.goal or (self.goal == 1 and not value < 1):

@@ -104,7 +104,7 @@ class Attribution(TargetQuestion):
         Raises:
             UnavailableError: the checkpoint has no head for the task, or its architecture does not support
                 the method.
-            SelectionError: there is no such class, label, word or answer.
+            SelectionError: the class, label, word or answer does not exist.
             TextError: the second text is missing.
             OutOfMemoryError: there is not enough memory.
         """
@@ -137,7 +137,7 @@ def attribution_result(
     value: float,
     scores: AttributionScores,
 ) -> AttributionResult:
-    """Return the scores of a method as a result."""
+    """Return an `AttributionResult` with the scores of a method."""
     return AttributionResult(
         resolved,
         inputs,

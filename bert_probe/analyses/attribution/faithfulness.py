@@ -38,7 +38,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 REMOVED_SHARES = (0.1, 0.2, 0.5)
-"""Shares of the words, highest score first, that are removed, or that alone are kept; at least one word."""
+"""Shares of the highest-scoring words that are removed or, for sufficiency, kept; at least one word."""
 RANDOM = "random order"
 INTERVAL = (2.5, 97.5)
 
@@ -275,7 +275,7 @@ class FaithfulnessSummary(Question):
         """Return the measures of each method for each text.
 
         Args:
-            sentences: the texts; two texts that belong together are separated by a tab.
+            sentences: the texts; a text and its second text are separated by a tab.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of texts done and the total.
 

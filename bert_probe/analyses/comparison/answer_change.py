@@ -90,7 +90,7 @@ class AnswerChange(Question):
         if task == SENTENCE_SIMILARITY and resolve_pooling(a.checkpoint, "model") != resolve_pooling(
             b.checkpoint, "model"
         ):
-            trace_b = b  # same model, but different pooling
+            trace_b = b  # equal weights, but different pooling
         resolved = replace(self, task=task).resolved(a)
         prediction_a = _PREDICT[task](resolved, trace_a)
         prediction_b = prediction_a if trace_b is trace_a else _PREDICT[task](resolved, trace_b)

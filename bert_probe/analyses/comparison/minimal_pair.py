@@ -183,7 +183,7 @@ class MinimalPairResult(Result):
 
     @property
     def most_moved(self) -> int:
-        """Place of the unit whose vector changed most in any layer; see the function `most_moved`."""
+        """Index of the aligned unit whose vector changed most in any layer; see the function `most_moved`."""
         return most_moved(self.moved, self.alignment)
 
     def strongest_shift(self, place: int) -> tuple[int, int]:
@@ -291,7 +291,7 @@ class MinimalPairRowResult(Result):
 
 
 def most_moved(moved: Array, alignment: Alignment) -> int:
-    """Return the place of the unit that changed most in any layer.
+    """Return the index of the aligned unit whose vector changed most in any layer.
 
     Special tokens are considered only if the texts share no other token.
 
@@ -389,7 +389,7 @@ def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, 
 
 
 def describe(pair: MinimalPairResult, place: int | None = None) -> str:
-    """Return a sentence on what changed for the aligned unit at a place; see `MinimalPairResult.finding`."""
+    """Return a sentence on what changed for one aligned unit; see `MinimalPairResult.finding`."""
     if pair.same_input:
         return "Nothing changed: both texts are the same input to the model."
     place = pair.most_moved if place is None else resolve_index(place, len(pair.alignment.pairs), "place")

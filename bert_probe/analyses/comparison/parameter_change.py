@@ -63,8 +63,8 @@ class TensorChange:
         parameter: A's parameter, or B's if A has no parameter of that name.
         there: where the parameter exists: "both", "other shape" (same name, different shape), "only A" or
             "only B".
-        norm: ‖A‖, Frobenius norm; NaN if the parameter is not in both with the same shape.
-        change: ‖B − A‖; NaN if the parameter is not in both with the same shape.
+        norm: ‖A‖, Frobenius norm; NaN if `there` is not "both".
+        change: ‖B − A‖; NaN if `there` is not "both".
     """
 
     parameter: Parameter

@@ -16,7 +16,7 @@ MAX_QUERIES = 64
 """Maximum number of queries measured, from the beginning of the text, so that long texts open quickly."""
 
 MAX_TOKENS = 1024
-"""Maximum length of a text that is measured: some attention masks require computing whole layers."""
+"""Maximum number of tokens of a measured text: some attention masks require computing whole layers."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Highlights(Question):
 
         Args:
             trace: the text, or a sentence pair.
-            other: a second text; not together with a sentence pair.
+            other: a second text; cannot be combined with a sentence pair.
             numbers: the values of the reference sentences, see `measure_references_for`; measured if None.
             progress: called with the number of reference sentences done and the total.
 
@@ -246,7 +246,7 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
 
     Args:
         trace: the text, or a sentence pair.
-        other: a second text; not together with a sentence pair.
+        other: a second text; cannot be combined with a sentence pair.
         quick: leave out the types that run the model again.
 
     Raises:

@@ -22,7 +22,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 _BATCH_SIZE = 8  # number of traces in memory at a time
 
 ReferenceForm = Literal["text", "pair", "two texts"]
-"""How the reference sentences are read: alone, paired with the next one, or compared with the next one."""
+"""How the reference sentences are read: alone, paired with the next sentence, or compared with it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -490,7 +490,7 @@ def _most_frequent(answers: Sequence[Any]) -> Any:
 
 
 def _first(counts: Counter[Any]) -> Any:
-    """Return the most frequent value. A tie goes to the smallest, so that row order does not matter."""
+    """Return the most frequent value; in a tie, the smallest, so that row order does not matter."""
 
     def sort_key(value: Hashable) -> tuple[int, Any]:
         return -counts[value], value

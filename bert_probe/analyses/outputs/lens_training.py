@@ -51,7 +51,7 @@ class MaskTargets:
     lines: Array
 
     def of(self, selected: Array) -> MaskTargets:
-        """Return the selected masks.
+        """Return the hidden states and inputs at the selected masks.
 
         Args:
             selected: whether each mask is selected, bool [mask].

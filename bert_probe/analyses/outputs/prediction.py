@@ -34,7 +34,7 @@ class PredictionResult(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the result to show with its table."""
+        """Notes to display with the table of the result."""
         return ()
 
 

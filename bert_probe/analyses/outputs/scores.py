@@ -16,7 +16,7 @@ import pandas as pd
 from bert_probe.model.trace import Array
 
 Z_95 = 1.959963984540054
-"""Half-width of the central 95 % of a normal distribution, in standard deviations."""
+"""97.5th percentile of the standard normal distribution."""
 
 OUTSIDE = "O"
 

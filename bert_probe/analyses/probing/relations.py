@@ -208,7 +208,7 @@ class _HeadCounts:
         return accuracy
 
     def add(self, pairs: _Pairs, trace: Trace) -> None:
-        """Count the pairs of a sentence."""
+        """Add the predictions for one sentence to the counts."""
         is_counted = np.array([name in self._place for name in pairs.names], dtype=bool)
         if not is_counted.any():
             return
@@ -311,7 +311,7 @@ class RelationsResult(Result):
         return tuple(map(self._best, range(len(self.relations))))
 
     def in_direction(self, direction: int) -> Array:
-        """Return the accuracy of every head in a direction in the reported file, [relation, layer × head]."""
+        """Return each head's accuracy in one direction in the file for reporting, [relation, layer × head]."""
         accuracies = self.accuracies[:, direction]
         return accuracies.reshape(len(accuracies), -1)
 

@@ -141,7 +141,7 @@ class StructuralProbe(Question):
 
 @dataclass(frozen=True, eq=False)
 class _Trees:
-    """The trees of some sentences.
+    """The syntactic trees of a set of sentences.
 
     Attributes:
         pooled: the tokens, pooled into words.
@@ -347,7 +347,7 @@ LEARNING_RATE = 0.1
 DECAY = 0.1
 """Factor by which the learning rate is multiplied after an epoch without improvement."""
 MAX_DECAYS = 3
-"""Training ends after this many decays."""
+"""Number of decays of the learning rate after which training ends."""
 MAX_EPOCHS = 40
 STEP_WORDS = 400
 """Maximum number of padded words per training step, about 20 sentences."""
@@ -399,7 +399,7 @@ def _batch(trees: Sequence[Tree]) -> TreeBatch:
 
 
 class _StandardizedSpace:
-    """Standardized vectors, so that one learning rate suits all layers and models."""
+    """Standardizes vectors, so that one learning rate suits all layers and models."""
 
     def __init__(self, vectors: torch.Tensor) -> None:
         self.vectors = vectors
@@ -460,7 +460,7 @@ def train_map(
 
 
 Edges = set[tuple[int, int]]
-"""Pairs of joined words, the smaller index first."""
+"""Index pairs of joined words, smaller index first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -521,7 +521,7 @@ def squared_distances(points: Array) -> Array:
 def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
     """Return the minimum spanning tree over words other than punctuation.
 
-    Prim 1957: the word that is nearest to the tree is added until no word is left; in a tie, the first one.
+    Prim 1957: the word nearest to the tree is added until no word is left; in a tie, the first word.
 
     Args:
         distance_matrix: distances, [word, word].

@@ -45,7 +45,8 @@ class HiddenStates(Question):
         """Return the hidden states of a text.
 
         Raises:
-            SelectionError: the layer does not exist, or the pooler is selected with a layer that is not the last.
+            SelectionError: the layer does not exist, or the pooler is selected for another layer
+                than the last.
             UnavailableError: the model has no pooler, or its input does not begin with [CLS].
         """
         resolved = self.resolved(trace)

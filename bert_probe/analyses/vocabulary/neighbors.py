@@ -36,7 +36,7 @@ class VocabularyToken(FieldType):
     metavar = "WORD|id:N"
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the name or the id."""
+        """Return a token's name as str, or its id as int."""
         if isinstance(value, bool) or not isinstance(value, int | np.integer | str):
             raise SelectionError(f"{name} must be a token or its id, not {value!r}.")
         if not isinstance(value, str):

@@ -106,7 +106,7 @@ class Inventory:
 
     @property
     def tied(self) -> int:
-        """Number of parameters that are tied to an earlier one."""
+        """Number of parameters that are tied to an earlier parameter."""
         return sum(row.tied_to is not None for row in self.rows)
 
     def subtotals(self, key: Callable[[Parameter], T]) -> dict[T, int]:

@@ -112,7 +112,7 @@ def _load_measures() -> Mapping[str, AttentionMeasure]:
 
 
 def get_measure(name: str) -> AttentionMeasure:
-    """Return the measure with a name.
+    """Return the measure with the given name.
 
     Raises:
         SelectionError: no measure has this name.
