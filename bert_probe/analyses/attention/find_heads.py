@@ -32,12 +32,12 @@ class WordPairs(FieldType):
     def check(self, name: str, value: Any) -> tuple[tuple[Word, Word], ...]:
         """Check that there is at least one valid pair, and return the pairs as tuples."""
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise SelectionError(f"{name} must be a list of (query, key), not {value!r}.")
+            raise SelectionError(f"{name} must be a list of (query, key) pairs, not {value!r}.")
         if not value:
             raise SelectionError("No word pair was given. Choose a query and a key.")
         for pair in value:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
-                raise SelectionError(f"{name} must be a list of (query, key), not of {pair!r}.")
+                raise SelectionError(f"{name} must be a list of (query, key) pairs, but contains {pair!r}.")
         return tuple((_check_word(query), _check_word(key)) for query, key in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[tuple[str, str], ...]:  # noqa: ARG002
@@ -200,7 +200,7 @@ def _check_word(word: Any) -> Word:
     if isinstance(word, str):
         return str(word)
     if isinstance(word, bool) or not isinstance(word, int | np.integer) or word < 0:
-        raise SelectionError(f"{word!r} is not a word. Give a name, or a position from 0.")
+        raise SelectionError(f"{word!r} is not a word. Give a word, or a token position from 0.")
     return int(word)
 
 

@@ -97,7 +97,8 @@ class HeadMeans(Question):
         """Return every measure of each sentence, float64 [sentence, measure, layer, head]."""
         description = checkpoint.description
         with memory_errors(
-            f"The measures of {len(encodings):,} sentences need more memory than is free. Use fewer."
+            f"The measures of {len(encodings):,} sentences need more memory than is free. "
+            "Use fewer sentences."
         ):
             values = np.empty((len(encodings), len(MEASURES), description.layers, description.heads))
         profile = Heads(self.words)

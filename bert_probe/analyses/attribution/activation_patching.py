@@ -76,7 +76,10 @@ class ActivationPatching(Question):
     inputs = TwoTraces(pair_options=("--pair-a", "--pair-b"))
 
     what: str = param(
-        Choice(COMPONENTS), default="tokens", key="patch", about="What is copied from TEXT_A into TEXT_B."
+        Choice(COMPONENTS),
+        default="tokens",
+        key="patch",
+        about="Activations copied from TEXT_A into TEXT_B: token vectors or head outputs.",
     )
     task: str | None = param(
         Optional(Choice(PATCHABLE)), default=None, key="patch_task", about="The task of the output head."
@@ -112,7 +115,7 @@ class ActivationPatching(Question):
         places = counterparts(a, b)
         number = self._number(a, b)
         with (
-            memory_errors("Patching these texts does not fit in memory. Shorten them."),
+            memory_errors("Patching these texts does not fit in memory. Shorten the texts."),
             torch.inference_mode(),
             b.checkpoint.running(),
         ):
@@ -293,7 +296,7 @@ class _PatchedText:
             token = self.a.trace.tokens[unaligned[0]]
             raise SelectionError(
                 f"The prediction is at {token}, which has no counterpart in the second text. "
-                "Give texts that share it."
+                "Give texts that share this token."
             )
         self.b.check_pooler()
         number_b = replace(

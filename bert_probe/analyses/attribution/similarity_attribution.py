@@ -79,7 +79,7 @@ class SimilarityAttribution(Question):
             done += steps
             progress(done, 2 * self.steps)
 
-        message = "Attribution of these texts does not fit in memory. Shorten them."
+        message = "Attribution of these texts does not fit in memory. Shorten the texts."
         with memory_errors(message), a.checkpoint.running() as model:
             paths = [_integrate(side, model, self.steps, on_step) for side in sides]
         norm = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))

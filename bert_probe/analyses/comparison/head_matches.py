@@ -142,7 +142,7 @@ class HeadMatchesResult(Result):
         return self.spans.merged(a.attention(*head_a), 0), self.spans.merged(b.attention(*head_b), 1)
 
     def maps_frame(self, a: Trace, b: Trace, row: int, column: int) -> pd.DataFrame:
-        """Return the matrices of `maps` in long form: index and text of query and key spans, and both weights."""
+        """Return the matrices of `maps` in long form: index and text of both spans, and both weights."""
         texts = np.array([span.text for span in self.spans.spans], dtype=object)
         keys = np.tile(np.arange(len(texts)), len(self.spans.rows))
         queries = np.repeat(self.spans.rows, len(texts))

@@ -423,7 +423,7 @@ def _describe_shift(pair: MinimalPairResult, place: int) -> str:
         return "no head shifts its attention"
     heads = np.argwhere(shift == amount)
     if len(heads) > 1:
-        return f"{len(heads)} heads share the largest shift of its attention, {_format_amount(amount)}"
+        return f"its attention shifts most in {len(heads)} heads, by {_format_amount(amount)}"
     layer, head = heads[0]
     a, b = pair.strongest_a[place], pair.strongest_b[place]
     keys = int((b - a).argmin()), int((b - a).argmax())

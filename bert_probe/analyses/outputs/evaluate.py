@@ -50,7 +50,7 @@ TABLES: Mapping[str, str] = {
     "classes": "Precision, recall, F1 and count of each class and entity type.",
     "confusion": "The confusion matrix: rows are true classes, columns are predicted classes.",
     "texts": "Each text with its true and predicted label, and the probability of the prediction.",
-    "uncertain": "Each text as in “texts”, least confident predictions first.",
+    "uncertain": "The rows of “texts”, least confident predictions first.",
     "wrong": "Errors, most confident first; for numbers, all texts, largest error first.",
 }
 THRESHOLD = 0.5
@@ -132,7 +132,7 @@ class Evaluate(Question):
 def _label_type(rows: Rows) -> str:
     count = len(rows.rows) if isinstance(rows, LabeledTexts) else len(rows)
     if not count:
-        raise EmptyTextError("There are no labeled texts. Give at least one.")
+        raise EmptyTextError("There are no labeled texts. Give at least one labeled text.")
     return rows.kind if isinstance(rows, LabeledTexts) else TAGS
 
 
@@ -404,7 +404,7 @@ MOST_FREQUENT, MEAN, BAG_OF_WORDS, BY_WORD = "most_frequent", "mean", "bag_of_wo
 BASELINE_DESCRIPTIONS = {
     BAG_OF_WORDS: "a bag of words",
     BY_WORD: "each word's most frequent tag",
-    MOST_FREQUENT: "the most frequent answer",
+    MOST_FREQUENT: "the most frequent label",
     MEAN: "the mean",
 }
 """Name of a baseline → its description in the UI.

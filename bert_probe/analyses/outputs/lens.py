@@ -90,7 +90,7 @@ class Lens(Question):
         output = _output(trace.checkpoint, self.task)
         if output.task != FILL_MASK and (self.targets or self.mask is not None or self.tuned is not None):
             raise SelectionError(
-                f"Target words, masks and tuned lenses need a {FILL_MASK} head; this is the head for "
+                f"Target words, masks and tuned lenses need a {FILL_MASK} head, but this head is for "
                 f"{output.task}."
             )
         lens = None if self.tuned is None else load_lens(self.tuned, trace.checkpoint)

@@ -30,7 +30,7 @@ RESAMPLES = 1000
 MAX_LABELS = 500
 """Maximum number of different labels; a column with more probably contains text."""
 LABEL_HELP = "Name of the comment with each sentence's label, such as genre.  [default: tags of words]"
-POOLING_HELP = "How tokens are pooled to a sentence vector.  [default: mean]"
+POOLING_HELP = "How tokens are pooled into a sentence vector.  [default: mean]"
 
 
 @question("probe")

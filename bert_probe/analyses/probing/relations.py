@@ -311,7 +311,7 @@ class RelationsResult(Result):
         return tuple(map(self._best, range(len(self.relations))))
 
     def in_direction(self, direction: int) -> Array:
-        """Return each head's accuracy in one direction in the file for reporting, [relation, layer × head]."""
+        """Return the accuracies of one direction in the file for reporting, [relation, layer × head]."""
         accuracies = self.accuracies[:, direction]
         return accuracies.reshape(len(accuracies), -1)
 

@@ -60,8 +60,8 @@ def pool_words(texts: EncodedTexts) -> tuple[PooledTokens, Array, Array]:
 
 
 POOLINGS: Mapping[str, str] = {
-    "mean": "The mean of all tokens, special ones included.",
-    "cls": "The first token, [CLS] or <s>.",
+    "mean": "Mean of all token vectors, including special tokens.",
+    "cls": "Vector of the first token, [CLS] or <s>.",
 }
 """Name of a pooling → its description. The same pooling is applied to every layer."""
 

@@ -53,7 +53,7 @@ class Vocabulary(Question):
     match: str = param(
         Choice(pieces.MATCHES),
         default=pieces.CONTAINS,
-        about="How --search is matched.",
+        about="How the text of --search is matched.",
         display_only=True,
     )
     case: bool = param(Flag(), default=False, about="Case-sensitive search.", display_only=True)

@@ -116,7 +116,7 @@ MEASURE = AttentionMeasure(
     name="value-zeroing",
     label="Value zeroing",
     title="Value zeroing in",
-    value="cosine distance without the value",
+    value="cosine distance after zeroing",
     total="change",
     meaning="How much a token's next vector changes when another token's value is zeroed in this layer "
     "(Mohebbi et al. 2023). It covers the whole layer, but not the effect on later layers.",
