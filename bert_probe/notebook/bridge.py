@@ -11,7 +11,7 @@ from bert_probe.views import built
 
 
 class Bridge(anywidget.AnyWidget):
-    """A widget model without a visible view; the frame works without it.
+    """A widget model without a visible view. Frames also work without it.
 
     Attributes:
         key: Key of the frames that the widget communicates with.

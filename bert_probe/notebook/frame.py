@@ -23,7 +23,7 @@ _SANDBOX = "allow-scripts allow-downloads"
 class Frame:
     """A view as self-contained HTML, which a notebook displays as the output of a cell and saves.
 
-    It is HTML and not a widget, because a widget disappears when the notebook is opened without a kernel.
+    HTML is used instead of a widget, because widgets disappear when a notebook is opened without a kernel.
 
     Attributes:
         page: The web page.

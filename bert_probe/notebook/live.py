@@ -50,7 +50,7 @@ class HeadView:
 
     @property
     def heads(self) -> Series:
-        """The visible heads, from 0, or "mean". A single head can be set as a number."""
+        """The visible heads, from 0, or "mean". A single head can be set as an integer."""
         return self._selection.series
 
     @heads.setter
@@ -72,7 +72,7 @@ class HeadView:
 
     @property
     def pins(self) -> tuple[int, ...]:
-        """Indices of the pinned tokens or words; `side` says whether they are queries or keys."""
+        """Indices of the pinned tokens or words, which are queries or keys depending on `side`."""
         return self._selection.pins.units
 
     @pins.setter

@@ -54,8 +54,8 @@ def head_view(
         heads: Initial heads: an index, several indices, or "mean" for the mean over all heads.
         measure: Name of the attention measure; `words` and `residual` are its options, see `Attention`.
         words: Whether to merge tokens into words.
-        residual: Share of the residual connection, for rollout.
-        layout: "columns" shows the tokens in two columns, "reading" once in reading direction.
+        residual: Weight of the residual connection for rollout, 0 to 1.
+        layout: "columns" shows the tokens in two columns, "reading" shows them once, in reading direction.
         specials: Whether special tokens are initially visible.
         pins: Indices of the initially pinned tokens or words, whose attention is summed.
         side: Whether the pinned tokens are queries ("query") or keys ("key").
@@ -66,7 +66,7 @@ def head_view(
 
     Raises:
         SelectionError: A layer, head, measure or pin does not exist.
-        UnavailableError: This model or its attention does not have the measure.
+        UnavailableError: The measure is not available for this model or its attention.
         TooLongError: The page would be larger than `MAX_BYTES`.
     """
     data, selection = head_view_data(
@@ -86,7 +86,7 @@ def head_view(
         raise TooLongError(
             f"The page of {trace.layers} layers and {len(trace.tokens):,} tokens would have "
             f"{size / 1e6:,.0f} MB, but the limit is {MAX_BYTES / 1e6:.0f} MB. Shorten the text, or use the "
-            "app, which loads single layers."
+            "app, which loads one layer at a time."
         )
     return HeadView(data, selection, exact, height)
 
@@ -102,7 +102,7 @@ def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, h
 
     Raises:
         SelectionError: The measure does not exist, or is defined per layer and not per head.
-        UnavailableError: This model or its attention does not have the measure.
+        UnavailableError: The measure is not available for this model or its attention.
     """
     return Frame(model_views.page(trace, Heads(words).of(trace), words=words, measure=measure), height)
 

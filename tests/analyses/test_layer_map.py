@@ -179,7 +179,7 @@ def test_unreadable_or_too_many_texts_raise_before_the_model_runs(
     monkeypatch.setattr(token_map, "forward", refused)
     monkeypatch.setattr(token_map, "MAX_BYTES", 1000)
     with pytest.raises(
-        TextError, match=r"The vectors of \d+ tokens in \d layers have .* GB, but the limit is"
+        TextError, match=r"The vectors of \d+ tokens in \d layers need .* GB, but the limit is"
     ):
         ask(checkpoint, TEXTS)
 

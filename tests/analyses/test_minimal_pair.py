@@ -99,7 +99,7 @@ def test_finding_names_all_ties() -> None:
     )
     assert MinimalPair().of(a, b).finding() == (
         "The vector of ‘it’ (0) changed most in layers 1 and 2 (cosine distance 1.00); "
-        "2 heads share the largest shift of its attention, less than 0.01. "
+        "its attention shifts most in 2 heads, by less than 0.01. "
         "2 heads changed most over all aligned tokens: total variation less than 0.01."
     )
 

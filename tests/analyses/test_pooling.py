@@ -261,7 +261,7 @@ def test_missing_pooling_raises_error(minilm: Checkpoint, family: Callable[[str]
     assert set(available_poolings(minilm)) == set(POOLINGS)
     plain = family("distilbert")
     assert available_poolings(plain) == ("mean", "cls", "max")
-    with pytest.raises(UnavailableError, match="has no pooling of its own"):
+    with pytest.raises(UnavailableError, match="does not declare its pooling"):
         Sentences("model").of(plain, ["a"])
     with pytest.raises(UnavailableError, match="no pooler"):
         Sentences("pooler").of(plain, ["a"])

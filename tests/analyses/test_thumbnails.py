@@ -99,7 +99,7 @@ def test_invalid_thumbnails_raise(
     trace = minilm.trace(TEXT)
     with pytest.raises(SelectionError, match="at least 1 cell"):
         make_thumbnails(trace, size=0)
-    with pytest.raises(SelectionError, match="Rollout is defined for whole layers and has no single heads"):
+    with pytest.raises(SelectionError, match="Rollout is defined for whole layers, not for individual heads"):
         make_thumbnails(trace, measure="rollout")
     with pytest.raises(UnavailableError, match="does not expose its value vectors"):
         make_thumbnails(family("mpnet").trace(TEXT), measure="value-norm")

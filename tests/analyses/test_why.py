@@ -437,7 +437,7 @@ def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) 
         Attribution(target="nothing").of(trace)
     with pytest.raises(SelectionError, match="Leave the token out"):
         Attribution(at="river").of(classes.trace("The river"))
-    with pytest.raises(SelectionError, match="is its rank, from 1"):
+    with pytest.raises(SelectionError, match="must be the rank of an answer, from 1"):
         Attribution(target="first").of(trained_on("bert", "question-answering").trace("Who?", TEXT))
     with pytest.raises(TextError, match="Give the second one"):
         Attribution().of(minilm.trace(A))

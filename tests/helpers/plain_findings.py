@@ -338,7 +338,7 @@ def same_token(names: str, value: float, layer: int, mean: float, pairs: int) ->
         return f"{names} are the same token, with a cosine similarity of {value:.2f} after layer {layer}."
     return (
         f"Of all repeated tokens, {names} differ most: cosine similarity {value:.2f} after layer {layer} "
-        f"(mean over such pairs: {mean:.2f})."
+        f"(mean over all pairs: {mean:.2f})."
     )
 
 

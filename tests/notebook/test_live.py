@@ -70,7 +70,7 @@ def test_invalid_state_is_refused(view: HeadView, name: str, value: Any, message
 
 def test_measure_of_whole_layers_has_no_heads_to_set(minilm: Checkpoint) -> None:
     view = minilm.trace(TEXT).head_view(measure="rollout")
-    with pytest.raises(SelectionError, match="no single heads"):
+    with pytest.raises(SelectionError, match="not for individual heads"):
         view.heads = 2
     assert view.heads == "mean"
 

@@ -203,7 +203,7 @@ def test_table_has_requested_order(minilm: bert_probe.Checkpoint) -> None:
     ("text", "sentence"),
     [
         ("", "No sentences were given. Write one per line."),
-        ("only one", "One sentence cannot be ordered. Give two or more."),
+        ("only one", "One sentence cannot be ordered. Give at least two sentences."),
         ("fine\n\u200b", "Sentence 2: The text contains no character"),
         ("a\n" * 2001, "2,001 sentences, but this page accepts at most 2,000"),
     ],

@@ -156,7 +156,10 @@ def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> Non
             ("attention", TEXT, "--renormalize", "--picture", "lines", "--out", "a.svg"),
             "--renormalize is for the heatmap",
         ),
-        (("attention", TEXT, "--measure", "rollout", "--head", "2", "--out", "a.svg"), "no single heads"),
+        (
+            ("attention", TEXT, "--measure", "rollout", "--head", "2", "--out", "a.svg"),
+            "not for individual heads",
+        ),
         (
             ("attention", TEXT, "--csv-safe", "--out", "a.svg"),
             "--csv-safe applies to CSV files only; a.svg contains text unchanged. Leave it out.",

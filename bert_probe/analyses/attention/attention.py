@@ -32,7 +32,7 @@ SHARE = Number(0, 1, integer=False)
 WORDS_HELP = "Merge subword tokens into words: sum over keys, mean over queries."
 SPECIALS = "Leave out special tokens such as [CLS] and [SEP]."
 RENORMALIZE = "Divide each row by its sum after special tokens are left out."
-MEASURED = "Attention weights, or another measure; see docs/methods.md."
+MEASURED = "Attention measure; see docs/methods.md."
 RESIDUAL = "For rollout: weight of the residual connection, 0 to 1."
 
 
@@ -48,8 +48,8 @@ class Attention(Question):
             defined for whole layers only and need "mean".
         measure: "weights", "value-norm", "rollout", …; see `measures`.
         words: merge subword tokens into words: sum over keys, mean over queries.
-        specials: keep special tokens. Without them rows no longer sum to 1, because [CLS] and [SEP]
-            often receive most of the attention (Clark et al. 2019).
+        specials: keep special tokens. If they are left out, rows no longer sum to 1; [CLS] and [SEP] often
+            receive most of the attention (Clark et al. 2019).
         renormalize: divide each row by its sum. A row whose sum is 0 becomes NaN.
         residual: for rollout, the weight of the residual connection, 0 to 1.
     """
@@ -57,7 +57,7 @@ class Attention(Question):
     inputs = OneTrace()
 
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
-    head: Head = param(HEAD, default="mean", about="Head, counted from 1, or their mean.")
+    head: Head = param(HEAD, default="mean", about="Head, counted from 1, or mean for the layer's mean.")
     measure: str = param(Choice(measures), default="weights", key="drawn", about=MEASURED)
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     specials: bool = param(Flag(), default=True, option="--no-specials", about=SPECIALS)
@@ -72,7 +72,8 @@ class Attention(Question):
             progress: receives the progress of a slow measure.
 
         Raises:
-            SelectionError: the layer or head does not exist, or the measure has no single heads.
+            SelectionError: the layer or head does not exist, or the measure is not defined for individual
+                heads.
             UnavailableError: the architecture does not expose what the measure needs.
             EmptyTextError: the text has only special tokens, and these are left out.
         """
@@ -96,7 +97,8 @@ class AttentionLong(Question):
     """Attention of several layers and heads in long format: one row for each weight.
 
     Attributes:
-        layers, heads: indices from 0; None for all. Measures without single heads give one matrix per layer.
+        layers, heads: indices from 0; None for all. Measures that are not defined for individual heads give
+            one matrix per layer.
         measure, words, specials, renormalize, residual: as in `Attention`.
     """
 
@@ -111,9 +113,9 @@ class AttentionLong(Question):
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionLongResult:
-        """Return the matrices, which are computed one at a time while the table is written.
+        """Return a result that computes one matrix at a time while the table is written.
 
-        Slow measures are computed immediately instead, so that their progress can be reported.
+        Slow measures are computed and cached immediately, so that their progress can be reported.
 
         Args:
             trace: the model's forward pass over the text.
@@ -155,7 +157,7 @@ class AttentionResult(Result):
     Attributes:
         queries, keys: tokens or words of the rows and of the columns.
         weights: values of the measure, [query, key], in the dtype of the trace; 0 to 1 if rows sum to 1.
-        notes: metadata about the measure, for files.
+        notes: metadata about the measure, written to exported files.
         shares: whether each row sums to 1 over all keys, so that no value exceeds 1.
     """
 
@@ -175,7 +177,7 @@ class AttentionResult(Result):
 
     @property
     def row_sums(self) -> Array:
-        """Sum of each row, [query]; 1 for weights, unless tokens are left out."""
+        """Sum of each row, [query]; 1 for attention weights unless tokens are left out."""
         sums: Array = self.weights.sum(axis=1)
         return sums
 
@@ -216,7 +218,7 @@ class AttentionLongResult(Result):
 
     Attributes:
         trace: the model's forward pass over the text.
-        chosen: layer and head of each matrix, from 0.
+        chosen: (layer, head) of each matrix; indices from 0.
     """
 
     question: AttentionLong
@@ -240,7 +242,7 @@ class AttentionLongResult(Result):
         return self.joined([matrix.long() for matrix in self.matrices()])
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-        """Return one table made of the tables of all matrices."""
+        """Concatenate the tables of all matrices."""
         table = super().joined(parts)
         if len({part["head"].dtype for part in parts}) > 1:
             # "mean" and integers are mixed, but a column of a file needs a single type.
@@ -259,7 +261,7 @@ class UnitSelection:
 
     Attributes:
         units: the selected tokens or words.
-        lens: merges subword tokens into words; None for tokens.
+        lens: merges subword tokens into words; None if the units are tokens.
         indices: indices of the selected units among all units; None if all are selected.
     """
 

@@ -30,14 +30,14 @@ class WordPairs(FieldType):
     metavar = "QUERY-KEY,…"
 
     def check(self, name: str, value: Any) -> tuple[tuple[Word, Word], ...]:
-        """Check the pairs, at least one, and return them as tuples."""
+        """Check that there is at least one valid pair, and return the pairs as tuples."""
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise SelectionError(f"{name} must be a list of (query, key), not {value!r}.")
+            raise SelectionError(f"{name} must be a list of (query, key) pairs, not {value!r}.")
         if not value:
             raise SelectionError("No word pair was given. Choose a query and a key.")
         for pair in value:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
-                raise SelectionError(f"{name} must be a list of (query, key), not of {pair!r}.")
+                raise SelectionError(f"{name} must be a list of (query, key) pairs, but contains {pair!r}.")
         return tuple((_check_word(query), _check_word(key)) for query, key in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[tuple[str, str], ...]:  # noqa: ARG002
@@ -78,7 +78,7 @@ class FindHeads(Question):
 
     Attributes:
         pairs: (query, key) words, each given by name, such as "ground" or "it:2", or by the position of one
-            of its tokens. With several pairs, the result is their mean.
+            of its tokens. The results are averaged over the pairs.
     """
 
     inputs = OneTrace()
@@ -166,7 +166,7 @@ class FindHeadsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Positions of the tokens of each pair's words."""
+        """Token positions of the words of each pair."""
         return {"positions": [[[*word.positions] for word in pair] for pair in self.words]}
 
     def frame(self) -> pd.DataFrame:
@@ -185,7 +185,7 @@ class FindHeadsResult(Result):
 
 
 def select_word(trace: Trace, word: Word) -> Unit:
-    """Return the word that has a name, or that contains the token at a position.
+    """Return the word with the given name, or the word that contains the token at the given position.
 
     Raises:
         SelectionError: the text does not contain the word or position.
@@ -200,7 +200,7 @@ def _check_word(word: Any) -> Word:
     if isinstance(word, str):
         return str(word)
     if isinstance(word, bool) or not isinstance(word, int | np.integer) or word < 0:
-        raise SelectionError(f"{word!r} is not a word. Give a name, or a position from 0.")
+        raise SelectionError(f"{word!r} is not a word. Give a word, or a token position from 0.")
     return int(word)
 
 

@@ -43,7 +43,7 @@ class HeadConfidence(Question):
         tokens = trace.encoding.tokens
         places = [index for index, token in enumerate(tokens) if self.specials or not token.special]
         if not places:
-            raise SelectionError("The text has only special tokens. Add text, or include them with specials.")
+            raise SelectionError("The text has only special tokens. Add text, or set specials=True.")
         square = np.ix_(range(trace.heads), places, places)
         confidence = [
             trace.attention(layer)[square].max(axis=-1).mean(axis=-1, dtype=np.float64)

@@ -27,7 +27,7 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 BATCH_TOKENS = 2048
-"""Maximum number of padded tokens in a batch; lower than elsewhere, because a trace stores every layer."""
+"""Maximum number of padded tokens in a batch; low, because a trace stores the vectors of every layer."""
 _BLOCK = 50
 """Number of resamples averaged in one matrix product."""
 
@@ -37,7 +37,7 @@ class HeadMeans(Question):
     """Profiles of all heads averaged over sentences, with percentile bootstrap intervals.
 
     An interval estimates how much the mean would vary with other sentences of the same kind (Efron and
-    Tibshirani 1993, chapter 13). It says nothing about another kind of text.
+    Tibshirani 1993, chapter 13). It does not apply to other kinds of text.
 
     Attributes:
         words: merge subword tokens into words first.
@@ -69,7 +69,7 @@ class HeadMeans(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> HeadMeansResult:
-        """Return the means over sentences. Each sentence is a separate input and has the same weight.
+        """Return the means over sentences. Each sentence is a separate input; all have the same weight.
 
         Args:
             checkpoint: the model.
@@ -97,7 +97,8 @@ class HeadMeans(Question):
         """Return every measure of each sentence, float64 [sentence, measure, layer, head]."""
         description = checkpoint.description
         with memory_errors(
-            f"The measures of {len(encodings):,} sentences need more memory than is free. Give fewer."
+            f"The measures of {len(encodings):,} sentences need more memory than is free. "
+            "Use fewer sentences."
         ):
             values = np.empty((len(encodings), len(MEASURES), description.layers, description.heads))
         profile = Heads(self.words)
@@ -114,7 +115,7 @@ class HeadMeans(Question):
         return values
 
     def _interval(self, values: Array, check_cancelled: Callable[[], None]) -> tuple[Array, Array]:
-        """Return the ends of the bootstrap interval of the mean of ``values`` [sentence, …]."""
+        """Return the bounds of the bootstrap interval of the mean of ``values`` [sentence, …]."""
         flat = values.reshape(len(values), -1)
         with memory_errors(
             f"{self.resamples:,} resamples need more memory than is free. Use fewer resamples."

@@ -1,4 +1,4 @@
-"""Measures of attention heads on a text: targets, entropy, distance and difference from the layer mean."""
+"""Measures of attention heads: shares by target, entropy, distance, and difference from the layer mean."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BLOCK = 2**19
 LANES = 64
 """Row widths are rounded up to multiples of this, because reductions are vectorized."""
 MASKED_SCORE = -1e30
-"""A score whose softmax weight is 0, also in float32."""
+"""Score of the keys in the margin: its softmax weight is 0 in float32 and float64."""
 
 
 @torch.inference_mode()
@@ -49,7 +49,7 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
 
     Args:
         trace: the model's forward pass over the text.
-        lens: merges subword tokens into words first, see `WordLens.merge`; None measures tokens.
+        lens: merges subword tokens into words first, see `WordLens.merge`; None to measure tokens.
         max_queries: average over this many queries from the beginning of the text; None for all.
 
     Returns:
@@ -72,13 +72,13 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
 
 @dataclass(frozen=True, eq=False)
 class _Features:
-    """The keys of one text that each of the `SHARES` counts.
+    """For one text, the keys that each of the `SHARES` counts.
 
     Attributes:
         length: number of tokens or words.
         keys: for shares that count the same keys for every query: name → 1 or 0 for each key, float64 [key].
-        groups: for shares that count the other members of the query's group: name → group of each token or
-            word.
+        groups: for shares that count the other members of the query's group: name → index of the
+            group of each token or word.
         segments: for each run of queries in one segment, its slice, and 1 for each key of another segment and
             0 otherwise, float64 [key].
     """
@@ -109,7 +109,7 @@ class _AttentionBuffer:
         group = margin + 1
         self.width = width = margin + length
         self.margin = margin
-        # The zeros after the last row replace the margin of a next row.
+        # Zeros after the last row serve as the margin of a next row.
         memory = torch.zeros(heads * rows * width + group - 1, dtype=dtype)
         self.weights = memory[: heads * rows * width].view(heads, rows, width)
         self.within = self.weights[:, :, margin:]
@@ -129,7 +129,7 @@ class _QueryBlock:
 
     Attributes:
         queries: positions of the queries.
-        buffer: memory for their attention, shared by blocks of the same size.
+        buffer: memory for the attention of these queries, shared by blocks of the same size.
         pairs: name of a share → flat indices, within one head of the buffer, of the weights that it counts.
     """
 

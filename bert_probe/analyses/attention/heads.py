@@ -31,9 +31,9 @@ LABELS = {
     "same_token": "repeated token",
 }
 LABEL_SHARE = 0.5
-"""Smallest share that labels a head."""
+"""Minimum share of attention on a target for which a head is labeled."""
 BROAD_ENTROPY = 0.85
-"""Smallest relative entropy of a head labeled "broad"."""
+"""Minimum relative entropy of a head labeled "broad"."""
 
 Labels = tuple[tuple[str, ...], ...]
 """Label of each head, [layer][head]; "" for a head without a label."""
@@ -111,7 +111,7 @@ def check_grid(labels: Labels, *measured: Mapping[str, Array]) -> None:
     """Check that all measures have the [layer, head] shape of the labels.
 
     Raises:
-        ShapeError: a measure has another shape.
+        ShapeError: a measure has a different shape.
     """
     shape = (len(labels), len(labels[0]))
     for values in measured:

@@ -45,7 +45,7 @@ class AttentionSteps(Question):
 
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
     head: int = param(HEAD, default=0, about="Head, counted from 1.")
-    query: int | str | None = param(TOKEN, default=None, about="Query token: a word, or its position.")
+    query: int | str | None = param(TOKEN, default=None, about="Query token: a word or a token position.")
     key: int | str | None = param(
         TOKEN,
         default=None,
@@ -119,8 +119,8 @@ class AttentionStepsResult(Result):
         spacing: distance between adjacent values of the model's dtype, near the largest absolute output.
         rotary: whether the config sets rotary position embeddings (Su et al. 2021).
         local: whether the config restricts this layer to a window around the query.
-        sharing: heads with the same keys and values, from 0, including this head; several with grouped-query
-            attention (Ainslie et al. 2023).
+        sharing: indices of the heads that share keys and values with this head, including itself; more than
+            one with grouped-query attention (Ainslie et al. 2023).
     """
 
     question: AttentionSteps
@@ -263,13 +263,13 @@ class AttentionStepsResult(Result):
         return int(self.weights.argmax())
 
     def summands(self, count: int) -> tuple[tuple[int, ...], Array]:
-        """Split the output into the weighted values of the largest weights and a remainder.
+        """Split the output into the weighted values of the keys with the largest weights, and a remainder.
 
         Args:
             count: maximum number of keys with a row of their own.
 
         Returns:
-            The positions of these keys, by descending weight, and their weighted values, [part, dim]. With
+            The positions of these keys, by descending weight, and their weighted values, [row, dim]. With
             more keys than ``count``, a last row is the sum of the other keys. The rows add up to `output`.
         """
         order = np.argsort(-self.weights, kind="stable")

@@ -26,7 +26,7 @@ class Thumbnails:
             rows of the measure sum to 1.
         units: the tokens or words that are the queries and keys.
         block: number of queries, and of keys, per cell; the last block may be smaller. A cell is the
-            **largest** weight of its block, so rows do not sum to 1. With 1, it is the weight itself.
+            **largest** weight of its block, so rows do not sum to 1 unless block is 1.
         specials: whether special tokens are included.
         words: whether subword tokens are merged into words.
         measure: name of the attention measure.
@@ -80,10 +80,10 @@ def make_thumbnails(
         size: maximum number of cells per side, at least 1.
         specials: keep special tokens.
         words: merge subword tokens into words: sum over keys, mean over queries.
-        measure: name of a measure that has single heads.
+        measure: name of a measure that is defined for individual heads.
 
     Raises:
-        SelectionError: size is below 1, or the measure is unknown or has no single heads.
+        SelectionError: size is below 1, or the measure is unknown or not defined for individual heads.
         UnavailableError: the architecture does not expose what the measure needs.
         EmptyTextError: the text has only special tokens, and these are left out.
     """
@@ -101,9 +101,9 @@ def make_thumbnails(
 
 
 def largest_in_blocks(weights: Array, block: int) -> Array:
-    """Return the maximum of each ``block`` × ``block`` square, [head, query, key] → [head, block, block].
+    """Return the maximum of each ``block`` × ``block`` square of [head, query, key].
 
-    The squares at the end of a row or column may be smaller.
+    The result is [head, query block, key block]. The last block of a row or column may be smaller.
     """
     if block == 1:
         return weights

@@ -44,13 +44,13 @@ class TokenRollout(Question):
         Choice(DIRECTIONS),
         default="from",
         key="direction_of",
-        about="With --token: from the token to the others, or from the others into the token.",
+        about="With --token: rollout from the token into all tokens, or from all tokens into it.",
     )
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with the token's position; with ``words``, that of a word's first token."""
+        """Return the question with its token as a position; for a word, the position of its first token."""
         if self.words and isinstance(self.token, str):
             return replace(self, token=find_word(trace, self.token).position).resolved(trace)
         return super().resolved(trace)

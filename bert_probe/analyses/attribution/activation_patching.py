@@ -58,10 +58,10 @@ class ActivationPatching(Question):
     Vig et al. 2020, Meng et al. 2022.
 
     The prediction is one output value of a trained head, by default A's most probable prediction; without a
-    head it is the cosine with A's sentence vector. Without patching it has B's value, and with everything
-    patched A's value. The result is the share of this difference that patching each single component
-    restores. Unlike attention, this is a causal effect, measured by running the model. Question answering and
-    next-sentence prediction need two text pairs.
+    head it is the cosine with A's sentence vector. Without patching, it has B's value; with everything
+    patched, it has A's value. The result is the share of this difference that patching one component at a
+    time restores. Unlike attention, this is a causal effect, measured by running the model. Question
+    answering and next-sentence prediction need two text pairs.
 
     Attributes:
         what: "tokens": patch the vector of one token after one layer; "heads": patch the output of one head
@@ -76,13 +76,19 @@ class ActivationPatching(Question):
     inputs = TwoTraces(pair_options=("--pair-a", "--pair-b"))
 
     what: str = param(
-        Choice(COMPONENTS), default="tokens", key="patch", about="What is copied from TEXT_A into TEXT_B."
+        Choice(COMPONENTS),
+        default="tokens",
+        key="patch",
+        about="Activations copied from TEXT_A into TEXT_B: token vectors or head outputs.",
     )
     task: str | None = param(
-        Optional(Choice(PATCHABLE)), default=None, key="patch_task", about="The output head."
+        Optional(Choice(PATCHABLE)), default=None, key="patch_task", about="The task of the output head."
     )
     target: str | None = param(
-        Optional(FieldType()), default=None, key="patch_target", about="The class, label, word or rank."
+        Optional(FieldType()),
+        default=None,
+        key="patch_target",
+        about="The class, label, word, or rank of an answer span whose value is predicted.",
     )
     at: int | str | None = param(
         Optional(WordSelector()),
@@ -99,9 +105,9 @@ class ActivationPatching(Question):
 
         Raises:
             SelectionError: the traces are from different models, the texts have the same prediction or
-                nothing in common, or the predicted token has no counterpart in B.
-            TextError: the task needs text pairs and a text has none.
-            UnavailableError: the architecture gives no access to its layers, a trace has no model, or the
+                no token in common, or the predicted token has no counterpart in B.
+            TextError: the task needs text pairs, but an input is a single text.
+            UnavailableError: the architecture does not expose its layers, a trace has no model, or the
                 checkpoint has no head for the task.
             OutOfMemoryError: there is not enough memory.
         """
@@ -109,7 +115,7 @@ class ActivationPatching(Question):
         places = counterparts(a, b)
         number = self._number(a, b)
         with (
-            memory_errors("Patching these texts does not fit in memory. Shorten them."),
+            memory_errors("Patching these texts does not fit in memory. Shorten the texts."),
             torch.inference_mode(),
             b.checkpoint.running(),
         ):
@@ -142,7 +148,7 @@ class ActivationPatching(Question):
             raise TextError(f"{task} needs a text pair. Give a pair for each of the two texts.")
         if task is None or task == SENTENCE_SIMILARITY:
             if self.target is not None or self.at is not None:
-                raise SelectionError("The cosine has no target and no position. Leave target and at out.")
+                raise SelectionError("The cosine has no target and no position. Omit target and at.")
             return None
         number = select_output(a, None, task, self.target, self.resolved(a).at)  # type: ignore[arg-type]
         if number.trace is not a:
@@ -157,8 +163,8 @@ class ActivationPatchingResult(Result):
     """The effect of patching components of A's forward pass into B's.
 
     Attributes:
-        tokens_a, tokens_b: the aligned tokens of either text.
-        whole: whether these are all tokens of both texts. If so, patching all of them after any layer turns
+        tokens_a, tokens_b: the aligned tokens of A and of B.
+        whole: whether all tokens of both texts are aligned. If so, patching all tokens after any layer turns
             B's forward pass into A's.
         number: description of the target output; "" for the cosine with A's sentence vector.
         nothing: target value for B without patching.
@@ -183,8 +189,8 @@ class ActivationPatchingResult(Result):
         fits = self.answers.ndim == 2 and self.together.shape == self.answers.shape[:1]
         if not fits or (self.question.what == "tokens" and self.answers.shape[1] != count):
             raise ShapeError(
-                f"answers has shape {self.answers.shape} and together {self.together.shape}, for {count} "
-                "tokens."
+                f"answers and together have shapes {self.answers.shape} and {self.together.shape}, which do "
+                f"not fit {count} tokens."
             )
 
     @property
@@ -235,10 +241,10 @@ class ActivationPatchingResult(Result):
 
 
 def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
-    """Return the aligned positions of A and B, in ascending order.
+    """Return a (position in A, position in B) for each pair of aligned tokens, in ascending order.
 
-    Identical tokens are aligned as in `align_traces`. Between two of them, the remaining tokens are aligned
-    one by one if there are equally many in A and in B.
+    Identical tokens are aligned as in `align_traces`. The tokens between two identical tokens are aligned one
+    by one if A and B have the same number of them.
 
     Raises:
         SelectionError: no tokens are aligned.
@@ -260,7 +266,7 @@ AnswerFn = Callable[[torch.Tensor], Array]
 
 
 class _PatchedText:
-    """B's forward pass with activations of A's patched in, and the resulting target value."""
+    """B's forward pass with activations of A patched in, and the resulting target value."""
 
     def __init__(
         self, a: ForwardPass, b: ForwardPass, aligned: Sequence[tuple[int, int]], number: TargetOutput | None
@@ -290,7 +296,7 @@ class _PatchedText:
             token = self.a.trace.tokens[unaligned[0]]
             raise SelectionError(
                 f"The prediction is at {token}, which has no counterpart in the second text. "
-                "Give texts that share it."
+                "Give texts that share this token."
             )
         self.b.check_pooler()
         number_b = replace(
@@ -305,7 +311,7 @@ class _PatchedText:
         return values, float(number.on(inputs_a, last, self.a.pooled(last))[0])
 
     def untouched(self) -> float:
-        """Return the value for B without patching; raise an error if it equals A's."""
+        """Return the value for B without patching; raise an error if it equals the value for A."""
         value = float(self.answer_fn(self.b.states[-1][None])[0])
         # Rounding may make a cosine of 1 slightly larger than 1.
         if value == self.goal or (self.goal == 1 and not value < 1):
@@ -318,7 +324,7 @@ class _PatchedText:
     def tokens(self, progress: Progress) -> Array:
         """Return the target values with each token's vector patched, [layer + 1, token + 1].
 
-        The last column has all tokens patched.
+        In the last column, all tokens are patched.
         """
 
         def run(layer: int, mask: torch.Tensor) -> torch.Tensor:
@@ -333,7 +339,7 @@ class _PatchedText:
     def heads(self, progress: Progress) -> Array:
         """Return the target values with each head's output patched, [layer, head + 1].
 
-        The last column has all heads of the layer patched.
+        In the last column, all heads of the layer are patched.
         """
 
         def run(layer: int, mask: torch.Tensor) -> torch.Tensor:

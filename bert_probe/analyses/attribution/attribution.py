@@ -32,7 +32,7 @@ from bert_probe.text.words import Unit
 
 METHOD_HELP = "Attribution method; see docs/methods.md."
 REMOVAL_HELP = "Whether words are removed or masked."
-BASELINE_HELP = "Integrated gradients: the token of the uninformative baseline."
+BASELINE_HELP = "Baseline token of integrated gradients."
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,10 +52,12 @@ class TargetQuestion(Question):
     target: str | None = param(
         Optional(FieldType()),
         default=None,
-        about="The class, label or word; for answer spans the rank.",
+        about="The class, label or word to explain; for answer spans, the rank.",
     )
     at: int | str | None = param(
-        Optional(WordSelector()), default=None, about="The word to mask, or whose label is explained."
+        Optional(WordSelector()),
+        default=None,
+        about="The word to mask or whose label is explained.",
     )
 
     def number(self, trace: Trace, other: Trace | None) -> TargetOutput:
@@ -80,7 +82,7 @@ class Attribution(TargetQuestion):
         method: one of `methods()`.
         words: score whole words.
         removal: how a word is ablated; None for "masked" if the prediction is at a token, else "removed".
-        baseline: the token of the uninformative baseline; None for the first of `BASELINES` that the
+        baseline: baseline token of integrated gradients; None for the first of `BASELINES` that the
             tokenizer has.
     """
 
@@ -94,7 +96,7 @@ class Attribution(TargetQuestion):
     def of(
         self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress
     ) -> AttributionResult:
-        """Score the units of a text. For sentence similarity, the second text is held constant.
+        """Score the tokens or words of a text. For sentence similarity, the second text is held constant.
 
         Args:
             progress: called with the work done and the total.
@@ -102,7 +104,7 @@ class Attribution(TargetQuestion):
         Raises:
             UnavailableError: the checkpoint has no head for the task, or its architecture does not support
                 the method.
-            SelectionError: there is no such class, label, word or answer.
+            SelectionError: the class, label, word or answer does not exist.
             TextError: the second text is missing.
             OutOfMemoryError: there is not enough memory.
         """
@@ -115,9 +117,9 @@ class Attribution(TargetQuestion):
         )
 
     def options(self) -> list[str]:
-        """Return the command-line options, always with a method.
+        """Return the command-line options, always with --method.
 
-        Without one, the command shows similarities for two texts.
+        Without it, the command shows the similarity scores of two texts.
         """
         method = [] if self.method != "leave-one-out" else ["--method", self.method]
         return [*method, *super().options()]
@@ -135,7 +137,7 @@ def attribution_result(
     value: float,
     scores: AttributionScores,
 ) -> AttributionResult:
-    """Return the scores of a method as a result."""
+    """Return an `AttributionResult` with the scores of a method."""
     return AttributionResult(
         resolved,
         inputs,

@@ -38,7 +38,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 REMOVED_SHARES = (0.1, 0.2, 0.5)
-"""Shares of the highest-ranked words that are removed, or kept alone; at least one word each."""
+"""Shares of the highest-scoring words that are removed or, for sufficiency, kept; at least one word."""
 RANDOM = "random order"
 INTERVAL = (2.5, 97.5)
 
@@ -50,7 +50,7 @@ class AttributionFaithfulness(TargetQuestion):
     Attributes:
         words: score whole words.
         removal, baseline: as in `Attribution`.
-        orders: number of random orders to compare with.
+        orders: number of random orders of the words, for comparison.
         seed: random seed of these orders.
         rows: rows of the table: "methods" with their faithfulness, or "words" with the scores of each method.
     """
@@ -257,7 +257,7 @@ class FaithfulnessSummary(Question):
     target: str | None = param(
         Optional(FieldType()),
         default=None,
-        about="The class, label or word; for answer spans the rank.",
+        about="The class, label or word to explain; for answer spans, the rank.",
     )
     words: bool = param(Flag(), default=False, about="Score whole words instead of tokens.")
     removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
@@ -275,7 +275,7 @@ class FaithfulnessSummary(Question):
         """Return the measures of each method for each text.
 
         Args:
-            sentences: one text each, or two texts separated by a tab.
+            sentences: the texts; a text and its second text are separated by a tab.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of texts done and the total.
 
@@ -351,7 +351,7 @@ class FaithfulnessSummaryResult(Result):
 
     @property
     def means(self) -> Array:
-        """Means over the texts that have a value, [method, measure]; NaN if no text has one."""
+        """Means over texts, ignoring NaN, [method, measure]; NaN if all values are NaN."""
         counts = (~np.isnan(self.values)).sum(axis=0)
         means: Array = np.divide(
             np.nansum(self.values, axis=0), counts, out=np.full(counts.shape, np.nan), where=counts > 0

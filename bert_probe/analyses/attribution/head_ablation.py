@@ -30,7 +30,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
 Head = tuple[int, int]
-"""Layer and head, from 0."""
+"""Layer index and head index, from 0."""
 
 REPLACEMENTS = ("zero", "mean")
 SIMILARITIES = ("before", "after", "difference")
@@ -69,16 +69,16 @@ class HeadAblation(Question):
         Flag(),
         default=False,
         key="ablation_specials",
-        about="Keep [CLS], [SEP] and the like in tables of cosines.",
+        about="Include special tokens such as [CLS] and [SEP] in tables of cosines.",
         display_only=True,
     )
 
     def of(self, trace: Trace) -> HeadAblationResult:
-        """Run a traced text without these heads.
+        """Run the model on a traced text without these heads.
 
         Raises:
-            SelectionError: there is no such layer or head.
-            UnavailableError: the architecture gives no access to its heads, or the trace has no model.
+            SelectionError: a layer or head does not exist.
+            UnavailableError: the architecture does not expose its heads, or the trace has no model.
             OutOfMemoryError: there is not enough memory.
         """
         resolved = self.resolved(trace)
@@ -135,7 +135,7 @@ class HeadAblationResult(Result):
         tokens: tokens of the text.
         with_heads, without_heads: last-layer vectors, [token, hidden], in the trace's dtype.
         token_change: change of each token, float64 [token], 0 to 2.
-        pooler_change: change of the pooler's output; None without a pooler.
+        pooler_change: change of the pooler's output; None if the model has no pooler.
     """
 
     question: HeadAblation
@@ -165,7 +165,7 @@ class HeadAblationResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Changes of the first token, of the pooler's output, and on average over the tokens."""
+        """Changes of the first token and of the pooler's output, and the mean change over the tokens."""
         return {
             "cls_change": self.cls_change,
             "pooler_change": self.pooler_change,
@@ -186,8 +186,8 @@ class HeadAblationResult(Result):
         """Return the table that the question selects.
 
         Columns of "set": layer, head, cls_change, mean_token_change; several heads are written as 8.10+3.2
-        and have no layer. Columns of "tokens": position, token, change. Tables of cosines have a row and a
-        column per token.
+        and their layer is empty. Columns of "tokens": position, token, change. Tables of cosines have a row
+        and a column per token.
         """
         if self.question.show == "set":
             return self._one_row()
@@ -239,7 +239,7 @@ class HeadAblationSweepResult(Result):
     Attributes:
         mean_token_change: mean over the tokens of 1 − cosine of their last-layer vectors with and without the
             head, float64 [layer, head], 0 to 2.
-        cls_change: the same for the first token, float64 [layer, head].
+        cls_change: 1 − cosine of the first token's vectors, float64 [layer, head], 0 to 2.
     """
 
     question: HeadAblationSweep
@@ -273,12 +273,12 @@ def model_with_heads(trace: Trace) -> Checkpoint:
     """Return the model of a trace after checking that its heads can be switched off.
 
     Raises:
-        UnavailableError: the architecture gives no access to its heads, or the trace has no model.
+        UnavailableError: the architecture does not expose its heads, or the trace has no model.
     """
     checkpoint = trace.checkpoint
     description = checkpoint.description
     if not description.shows_qkv:
-        raise UnavailableError(f"Single heads of {description.architecture} cannot be switched off.")
+        raise UnavailableError(f"Individual heads of {description.architecture} cannot be switched off.")
     return checkpoint
 
 

@@ -37,8 +37,8 @@ class HeadAttribution(TargetQuestion):
     Attributes:
         replacement: what replaces a head's output, before the output projection: "zero", or its "mean" over
             the tokens of the text.
-        show: the table to return: the change for each of the "heads", for all heads of each of the "layers",
-            or the "importance" of each head.
+        show: the table to return: "heads" for the change without each head, "layers" for the change without
+            all heads of each layer, or "importance" for the importance of each head.
     """
 
     inputs = OneOrTwoTraces("--pair")
@@ -51,13 +51,13 @@ class HeadAttribution(TargetQuestion):
     def of(
         self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress
     ) -> HeadAttributionResult:
-        """Switch off each head, and all heads of each layer, in batches.
+        """Measure the target value without each head, and without all heads of each layer.
 
         Args:
             progress: called with the number of runs done and the total.
 
         Raises:
-            UnavailableError: see `Attribution.of`; also if the architecture gives no access to its heads.
+            UnavailableError: see `Attribution.of`; also if the architecture does not expose its heads.
             SelectionError, TextError, OutOfMemoryError: see `Attribution.of`.
         """
         number = self.number(trace, other)

@@ -59,15 +59,15 @@ class HeadPruning(Question):
         """Compute the accuracy curve of each order.
 
         Args:
-            sentences: one text each: label, tab, text, and optionally tab and second text.
+            sentences: labeled texts, each written as label, tab, text, and optionally tab and second text.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of texts done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: there is no text, or a line lacks a text or one of the
-                checkpoint's labels.
-            UnavailableError: the checkpoint has no classification head, or its architecture gives no access
-                to its heads.
+            EmptyTextError, TooLongError, TextError: there is no text, or a line has no text or does not start
+                with one of the checkpoint's labels.
+            UnavailableError: the checkpoint has no classification head, or its architecture does not expose
+                its heads.
         """
         checkpoint = checkpoint.snapshot()
         output = output_head(checkpoint, TEXT_CLASSIFICATION)

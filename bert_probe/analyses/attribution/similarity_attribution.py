@@ -50,9 +50,7 @@ class SimilarityAttribution(Question):
     inputs = TwoTraces()
 
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
-    steps: int = param(
-        Number(1, 1000), default=32, about="Steps on the path from the baseline.  [default: 32]"
-    )
+    steps: int = param(Number(1, 1000), default=32, about="Number of interpolation steps.  [default: 32]")
 
     def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> SimilarityAttributionResult:
         """Compute the contributions.
@@ -81,7 +79,7 @@ class SimilarityAttribution(Question):
             done += steps
             progress(done, 2 * self.steps)
 
-        message = "Attribution of these texts does not fit in memory. Shorten them."
+        message = "Attribution of these texts does not fit in memory. Shorten the texts."
         with memory_errors(message), a.checkpoint.running() as model:
             paths = [_integrate(side, model, self.steps, on_step) for side in sides]
         norm = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
@@ -170,7 +168,7 @@ class SimilarityAttributionResult(Result):
         tokens_a, tokens_b: tokens of the texts as the model reads them.
         contributions: contribution of each token pair to the cosine, float64 [token of A, token of B].
         cosine: cosine of the two sentence vectors.
-        reference: the part of the cosine that is due to the baselines and belongs to no pair of tokens.
+        reference: share of the cosine that is due to the baselines and not attributed to any token pair.
         baseline: the baseline token.
     """
 
@@ -201,7 +199,7 @@ class SimilarityAttributionResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The cosine, the part due to the baselines, the integration error, and the baseline token."""
+        """The cosine, its share due to the baselines, the integration error, and the baseline token."""
         return {
             "cosine": self.cosine,
             "reference": self.reference,

@@ -57,7 +57,7 @@ class AnswerChange(Question):
     """The predictions of two models with heads for the same task.
 
     Attributes:
-        task: a task of both models; None for the first common task.
+        task: a task for which both models have a head; None for the first common task.
         top: number of words per mask, or of answer spans, from each model. For text classification all
             classes are compared, for token classification each token's most probable label.
         mask: position or name of a word to mask, in addition to the masks in the text.
@@ -65,7 +65,9 @@ class AnswerChange(Question):
 
     inputs = TwoModelTraces()
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="A task of both models.")
+    task: str | None = param(
+        Optional(Choice(TASKS)), default=None, about="A task for which both models have a head."
+    )
     top: int = param(Number(1), default=5, about="Number of words or answers from each model.  [default: 5]")
     mask: int | str | None = param(
         Optional(WordSelector()), default=None, about="Mask this word of the text."
@@ -88,7 +90,7 @@ class AnswerChange(Question):
         if task == SENTENCE_SIMILARITY and resolve_pooling(a.checkpoint, "model") != resolve_pooling(
             b.checkpoint, "model"
         ):
-            trace_b = b  # same model, but different pooling
+            trace_b = b  # equal weights, but different pooling
         resolved = replace(self, task=task).resolved(a)
         prediction_a = _PREDICT[task](resolved, trace_a)
         prediction_b = prediction_a if trace_b is trace_a else _PREDICT[task](resolved, trace_b)
@@ -130,9 +132,9 @@ class AnswerChangeResult(Result):
 
     Attributes:
         kind: unit of the predictions: "probability", "value" or "cosine".
-        keys: the predictions, each with the cells of `KEY_COLUMNS`; at each position A's top predictions,
-            then those that are only among B's top predictions.
-        a, b: value of each prediction in either model, float64 [prediction]; NaN for a label that the model
+        keys: the predictions, each identified by the cells of `KEY_COLUMNS`; at each position, A's top
+            predictions come first, then the top predictions that only B has.
+        a, b: value of each prediction in A and in B, float64 [prediction]; NaN for a label that the model
             does not have.
     """
 
@@ -199,7 +201,7 @@ class AnswerChangeResult(Result):
 
 
 def common_tasks(a: Checkpoint, b: Checkpoint) -> tuple[str, ...]:
-    """Return the tasks that both models have heads for, at least one, in the order of `TASKS`.
+    """Return the tasks for which both models have heads, in the order of `TASKS`.
 
     Raises:
         UnavailableError: there is no common task.

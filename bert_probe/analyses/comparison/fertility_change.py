@@ -57,7 +57,7 @@ class FertilityChangeResult(Result):
 
     @property
     def by_pieces(self) -> tuple[tuple[SplitWord, SplitWord], ...]:
-        """The same words, sorted by the larger of their two token counts, highest first."""
+        """The `words`, sorted by the larger of their two token counts, highest first."""
         return tuple(sorted(self.words, key=lambda pair: -max(len(word.pieces) for word in pair)))
 
     @property
@@ -66,7 +66,10 @@ class FertilityChangeResult(Result):
         return {"a": dict(self.a.metadata), "b": dict(self.b.metadata)}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per word: word, segment, start, end, pieces_a, pieces_b, cut_a, cut_b."""
+        """Return one row per word.
+
+        Columns: word, segment, start, end, pieces_a and pieces_b (token counts), cut_a and cut_b (tokens).
+        """
         words = self.words
         return pd.DataFrame(
             {

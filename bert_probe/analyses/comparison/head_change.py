@@ -77,7 +77,7 @@ class HeadChangeResult(Result):
 
     @property
     def strongest(self) -> tuple[int, int]:
-        """Layer and head, from 0, with the largest change; the first of them in a tie."""
+        """Layer and head index, from 0, of the head that changed most; in a tie, the first."""
         layer, head = np.unravel_index(int(self.total_variation.argmax()), self.total_variation.shape)
         return int(layer), int(head)
 

@@ -20,7 +20,7 @@ from bert_probe.text.alignment import CommonSpans
 
 TABLES = ("best", "all")
 CHUNK_BYTES = 128_000_000
-"""Maximum size of A's attention in memory; B's is computed once per chunk of A's layers."""
+"""Maximum size of A's attention in memory. B's attention is computed once per chunk of A's layers."""
 
 
 @question("head matches", command="diff matches")
@@ -116,7 +116,7 @@ class HeadMatchesResult(Result):
 
     @property
     def best(self) -> Array:
-        """For each row of `matrix`, the column of the most similar head; the first of them in a tie."""
+        """For each row of `matrix`, the column of the most similar head; in a tie, the first."""
         columns: Array = self.matrix.argmax(axis=1)
         return columns
 
@@ -127,7 +127,7 @@ class HeadMatchesResult(Result):
         return is_mutual
 
     def place(self, head: int, side: int) -> tuple[int, int]:
-        """Return layer and head, from 0, of a row (side 0) or a column (side 1) of `matrix`."""
+        """Return layer and head index, from 0, of a row (side 0) or a column (side 1) of `matrix`."""
         layer, index = divmod(int(head), self.similarity.shape[1 + 2 * side])
         return layer, index
 
@@ -142,7 +142,7 @@ class HeadMatchesResult(Result):
         return self.spans.merged(a.attention(*head_a), 0), self.spans.merged(b.attention(*head_b), 1)
 
     def maps_frame(self, a: Trace, b: Trace, row: int, column: int) -> pd.DataFrame:
-        """Return the matrices of `maps` in long form: query and key spans (index and text), both weights."""
+        """Return the matrices of `maps` in long form: index and text of both spans, and both weights."""
         texts = np.array([span.text for span in self.spans.spans], dtype=object)
         keys = np.tile(np.arange(len(texts)), len(self.spans.rows))
         queries = np.repeat(self.spans.rows, len(texts))
@@ -160,7 +160,7 @@ class HeadMatchesResult(Result):
 
     @property
     def strongest(self) -> tuple[int, int]:
-        """Row and column of `matrix` with the most similar heads; the first of them in a tie."""
+        """Row and column of the largest value of `matrix`; in a tie, the first."""
         row = int(self.matrix.max(axis=1).argmax())
         return row, int(self.best[row])
 

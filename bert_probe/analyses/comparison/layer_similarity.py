@@ -37,8 +37,8 @@ class LayerSimilarity(Question):
     to rotating or scaling a layer's vectors, so the models may have different hidden sizes.
 
     Attributes:
-        examples: maximum number of tokens to compare; from longer texts, a random sample is drawn. Special
-            tokens are skipped.
+        examples: maximum number of tokens to compare; if the texts have more, a random sample is drawn.
+            Special tokens are skipped.
         seed: random seed of the sample.
     """
 
@@ -60,7 +60,7 @@ class LayerSimilarity(Question):
         """Compare the layers over sentences.
 
         Args:
-            sentences: one sentence each; blank ones are skipped.
+            sentences: the sentences; blank ones are skipped.
             truncate: truncate sentences that are too long instead of raising an error.
             progress: called with the number of steps done and the total. A step is a sentence read by one
                 model, or a pair of layers.
@@ -177,7 +177,7 @@ def linear_cka(x: Array, y: Array) -> float:
 
     Args:
         x: vectors, [example, dimension].
-        y: other vectors of the same examples, [example, dimension]; they may have another dimension.
+        y: other vectors of the same examples, [example, dimension]; their dimension may differ.
 
     Returns:
         0 to 1; exactly 1 if y is x, NaN if all rows of x or of y are equal.
@@ -187,7 +187,7 @@ def linear_cka(x: Array, y: Array) -> float:
     """
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise ShapeError(
-            f"x and y have shapes {x.shape} and {y.shape}; two matrices with equally many rows are needed."
+            f"x and y have shapes {x.shape} and {y.shape}, but must be matrices with equally many rows."
         )
     centered_x = _center(x)
     centered_y = centered_x if y is x else _center(y)

@@ -110,7 +110,7 @@ class MinimalPairRow(Question):
         about="A token of TEXT_A.  [default: the token whose vector changed most]",
     )
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
-    head: Head = param(HEAD, default="mean", about="Head, counted from 1, or the mean of all.")
+    head: Head = param(HEAD, default="mean", about="Head, counted from 1, or mean for the layer's mean.")
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> MinimalPairRowResult:
@@ -143,8 +143,8 @@ class MinimalPairResult(Result):
         same_input: whether the model inputs of both texts are equal.
         total_variation: ½ Σ |p − q| between a query's attention in A and in B, [layer, head], 0 to 1. The sum
             is over the aligned keys and all other keys pooled; it is averaged over the aligned queries.
-        jensen_shannon: the same with the Jensen-Shannon distance, the square root of the divergence to base 2
-            (Endres and Schindelin 2003), [layer, head], 0 to 1.
+        jensen_shannon: Jensen-Shannon distance over the same keys and queries: the square root of the
+            divergence to base 2 (Endres and Schindelin 2003), [layer, head], 0 to 1.
         moved: 1 − cosine of a unit's vectors in A and in B, [layer + 1, place], 0 to 2; row 0 is the
             embeddings. The vector of a word is the mean of its tokens' vectors.
         shift: attention that a query moves from one key to another, [layer, head, place], 0 to 1. It is the
@@ -183,14 +183,14 @@ class MinimalPairResult(Result):
 
     @property
     def most_moved(self) -> int:
-        """Place of the unit whose vector changed most in any layer; see the function `most_moved`."""
+        """Index of the aligned unit whose vector changed most in any layer; see the function `most_moved`."""
         return most_moved(self.moved, self.alignment)
 
     def strongest_shift(self, place: int) -> tuple[int, int]:
-        """Return layer and head, from 0, where a unit's attention shifts most; the first of them in a tie.
+        """Return layer and head index, from 0, where a unit's attention shifts most; in a tie, the first.
 
         Raises:
-            SelectionError: there is no such place.
+            SelectionError: the place does not exist.
         """
         shift = self.shift[:, :, resolve_index(place, self.shift.shape[2], "place")]
         layer, head = np.unravel_index(int(shift.argmax()), shift.shape)
@@ -203,7 +203,7 @@ class MinimalPairResult(Result):
         another. If several layers or heads share the maximum, the sentence lists or counts all of them.
 
         Raises:
-            SelectionError: there is no such place.
+            SelectionError: the place does not exist.
         """
         return describe(self, place)
 
@@ -244,12 +244,12 @@ class MinimalPairRowResult(Result):
 
     @property
     def query(self) -> Token | Unit:
-        """The token or word, as in text A."""
+        """The query token or word in text A."""
         return self.keys[self.place]
 
     @property
     def keys(self) -> tuple[Token | Unit, ...]:
-        """The aligned keys, as in text A."""
+        """The aligned tokens or words of text A."""
         return self.alignment.aligned
 
     @property
@@ -265,7 +265,7 @@ class MinimalPairRowResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The name of the query."""
+        """The query as text."""
         return {"query": str(self.query)}
 
     def frame(self) -> pd.DataFrame:
@@ -291,7 +291,7 @@ class MinimalPairRowResult(Result):
 
 
 def most_moved(moved: Array, alignment: Alignment) -> int:
-    """Return the place of the unit that changed most in any layer.
+    """Return the index of the aligned unit whose vector changed most in any layer.
 
     Special tokens are considered only if the texts share no other token.
 
@@ -389,7 +389,7 @@ def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, 
 
 
 def describe(pair: MinimalPairResult, place: int | None = None) -> str:
-    """Return a sentence on what changed for the aligned unit at a place; see `MinimalPairResult.finding`."""
+    """Return a sentence on what changed for one aligned unit; see `MinimalPairResult.finding`."""
     if pair.same_input:
         return "Nothing changed: both texts are the same input to the model."
     place = pair.most_moved if place is None else resolve_index(place, len(pair.alignment.pairs), "place")
@@ -423,7 +423,7 @@ def _describe_shift(pair: MinimalPairResult, place: int) -> str:
         return "no head shifts its attention"
     heads = np.argwhere(shift == amount)
     if len(heads) > 1:
-        return f"{len(heads)} heads share the largest shift of its attention, {_format_amount(amount)}"
+        return f"its attention shifts most in {len(heads)} heads, by {_format_amount(amount)}"
     layer, head = heads[0]
     a, b = pair.strongest_a[place], pair.strongest_b[place]
     keys = int((b - a).argmin()), int((b - a).argmax())

@@ -33,7 +33,7 @@ def check_same_tokens(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
 
 
 def align_spans(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace, CommonSpans]:
-    """Return the same as `check_same_tokens`, and aligned text spans; the tokenizers may differ.
+    """Return provenance and traces as in `check_same_tokens`, and the text spans that both tokenizers share.
 
     Raises:
         SelectionError: the traces come from different texts, or the text was truncated.
@@ -107,8 +107,8 @@ def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str =
         and len(encoding_a) + encoding_a.dropped == len(encoding_b) + encoding_b.dropped
     ):
         raise SelectionError(
-            f"A reads {len(encoding_a):,} tokens of {text_name} and B {len(encoding_b):,}, because one of "
-            "them accepts no more. Shorten the text so that both models read all of it."
+            f"A reads {len(encoding_a):,} tokens of {text_name} and B {len(encoding_b):,}, because one "
+            "model accepts no more. Shorten the text so that both models read all of it."
         )
     pairs = zip([*encoding_a.tokens, None], [*encoding_b.tokens, None], strict=False)
     position, (token_a, token_b) = next(

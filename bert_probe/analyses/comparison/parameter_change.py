@@ -57,13 +57,14 @@ class ParameterChange(Question):
 
 @dataclass(frozen=True)
 class TensorChange:
-    """A named parameter in both models.
+    """A parameter name, and the change of its values between two models.
 
     Attributes:
         parameter: A's parameter, or B's if A has no parameter of that name.
-        there: "both", "other shape" (same name, different shape), "only A" or "only B".
-        norm: ‖A‖, Frobenius norm; NaN unless compared.
-        change: ‖B − A‖; NaN unless compared.
+        there: where the parameter exists: "both", "other shape" (same name, different shape), "only A" or
+            "only B".
+        norm: ‖A‖, Frobenius norm; NaN if `there` is not "both".
+        change: ‖B − A‖; NaN if `there` is not "both".
     """
 
     parameter: Parameter
@@ -73,7 +74,7 @@ class TensorChange:
 
     @property
     def relative(self) -> float:
-        """‖B − A‖ ÷ ‖A‖; 0 if nothing changed, NaN if A is zero and B is not."""
+        """‖B − A‖ ÷ ‖A‖; 0 if nothing changed, NaN if not compared, or if A is zero and B is not."""
         return _ratio(self.change, self.norm)
 
 
@@ -104,7 +105,7 @@ class ParameterChangeResult(Result):
         """Return ‖B − A‖ ÷ ‖A‖ over several parameters; NaN if none is compared. Tied parameters count once.
 
         Args:
-            of: selects the parameters.
+            of: function that returns whether to include a parameter.
         """
         tensors = [
             tensor for tensor in self.compared if tensor.parameter.tied_to is None and of(tensor.parameter)

@@ -79,7 +79,7 @@ class VectorChangeResult(Result):
 
     def __post_init__(self) -> None:
         if self.moved.ndim != 2 or self.moved.shape[1] != len(self.units):
-            raise ShapeError(f"moved has shape {self.moved.shape} for {len(self.units)} tokens.")
+            raise ShapeError(f"moved has shape {self.moved.shape}; [layer + 1, {len(self.units)}] is needed.")
 
     @property
     def mean(self) -> Array:

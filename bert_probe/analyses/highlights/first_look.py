@@ -1,4 +1,4 @@
-"""The attention head that is shown first for a text: the one that stands out most."""
+"""The attention head shown first for a text: the head that stands out most."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from bert_probe.analyses.attention.heads import LABEL_SHARE
 from bert_probe.model.trace import Trace
 
 SPECIALIZED_SHARES = tuple(share for share in SHARES if share not in ("first", "separator"))
-"""Shares by which a head can stand out. An attention sink does not stand out."""
+"""Attention shares by which a head can stand out; attention sinks are excluded."""
 
 MAX_QUERIES = 64
 """Maximum number of queries measured, from the beginning of the text, so that long texts open quickly."""
 
 MAX_TOKENS = 1024
-"""Maximum length of a text that is measured: some attention masks require computing whole layers."""
+"""Maximum number of tokens of a measured text: some attention masks require computing whole layers."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class FirstLook:
     """The head to show first.
 
     Attributes:
-        layer, head: indices from 0. The mean over the heads of the last layer if no head stands out, rows of
-            attention do not sum to 1, or the text has more than `MAX_TOKENS` tokens.
+        layer, head: indices from 0; the last layer and "mean" if no head stands out, rows of attention do not
+            sum to 1, or the text has more than `MAX_TOKENS` tokens.
         measure: the share in which the head stands out, one of `SPECIALIZED_SHARES`; "" if none does.
         share: value of this share, 0 to 1, averaged over the queries.
         queries: number of queries measured.
@@ -46,7 +46,7 @@ class FirstLook:
 
     @property
     def reason(self) -> str:
-        """Why the head is shown: a phrase that continues "it"; "" if no head stands out."""
+        """Reason why the head is shown, as a phrase that follows "it"; "" if no head stands out."""
         if not self.measure:
             return ""
         queries = "" if self.is_complete else f" (mean over the first {self.queries} tokens)"

@@ -27,8 +27,8 @@ from bert_probe.errors import TextError
 from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Trace
 
-# (lowest percentile, maximum number of highlights). If too few highlights reach the first percentile, the
-# pair that selects most highlights applies.
+# Pairs of a minimum percentile and a maximum number of highlights. If fewer than FEW_HIGHLIGHTS reach
+# HIGH_PERCENTILE, the pair that selects most highlights applies.
 HIGH_PERCENTILE, MAX_HIGHLIGHTS = 75.0, 8
 MIDDLE_PERCENTILE, FEW_HIGHLIGHTS = 50.0, 5
 MIN_HIGHLIGHTS = 2
@@ -39,8 +39,8 @@ MAX_PER_TYPE = 2
 class Highlights(Question):
     """What is most unusual about a text, ranked by percentile among the reference sentences.
 
-    Each highlight is a measured value. Its percentile is the share of the reference sentences, read by the
-    same model, with a smaller value. At most `MAX_HIGHLIGHTS` highlights from `HIGH_PERCENTILE` upward are
+    Each highlight is a measured value. Its percentile is the share of the reference sentences that have
+    a smaller value in the same model. At most `MAX_HIGHLIGHTS` highlights from `HIGH_PERCENTILE` upward are
     reported. If these are fewer than `FEW_HIGHLIGHTS`, up to `FEW_HIGHLIGHTS` from `MIDDLE_PERCENTILE` upward
     are reported. The first `MIN_HIGHLIGHTS` are always reported.
     """
@@ -58,7 +58,7 @@ class Highlights(Question):
 
         Args:
             trace: the text, or a sentence pair.
-            other: a second text; not together with a sentence pair.
+            other: a second text; cannot be combined with a sentence pair.
             numbers: the values of the reference sentences, see `measure_references_for`; measured if None.
             progress: called with the number of reference sentences done and the total.
 
@@ -78,8 +78,7 @@ class Highlight:
         kind: the highlight type.
         value: the measured value.
         said: the sentence that states the value.
-        page, choices: the view that shows the highlight: name of a page and URL parameters other than the
-            texts.
+        page, choices: page name and URL parameters, without the texts, of the view that shows the highlight.
         picture: content of the thumbnail.
         clear: whether the value is worth reporting.
         below: number of reference sentences with a smaller value.
@@ -135,7 +134,7 @@ class Highlight:
         if not self.of:
             return ""
         sentences = "pairs of reference sentences" if self.kind.texts == 2 else "reference sentences"
-        sentences += " that have this number" if self.of < self.among else ""
+        sentences += " for which it is defined" if self.of < self.among else ""
         if self.below == self.of:
             return f"Higher than in all {self.of} {sentences}."
         if self.below == 0:
@@ -196,7 +195,7 @@ class HighlightsResult(Result):
         return tuple(sorted(selections, key=len)[-1])
 
     def ranked(self, numbers: ReferenceNumbers) -> HighlightsResult:
-        """Return the same result, ranked against the values of the reference sentences."""
+        """Return this result with its highlights ranked against the values of the reference sentences."""
         return replace(
             self,
             candidates=tuple(candidate.with_reference(numbers) for candidate in self.candidates),
@@ -223,7 +222,7 @@ class HighlightsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Lengths of the reference sentences, in tokens."""
+        """Lengths of the shortest and the longest reference sentence, in tokens."""
         return {} if self.tokens is None else {"tokens_of_shipped_sentences": [*self.tokens]}
 
     def frame(self) -> pd.DataFrame:
@@ -247,7 +246,7 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
 
     Args:
         trace: the text, or a sentence pair.
-        other: a second text; not together with a sentence pair.
+        other: a second text; cannot be combined with a sentence pair.
         quick: leave out the types that run the model again.
 
     Raises:
@@ -300,7 +299,7 @@ def measure_references_for(
 
 
 def reference_forms(trace: Trace, other: Trace | None = None) -> Sequence[ReferenceForm]:
-    """Return the forms in which the reference sentences are read to rank one or two texts."""
+    """Return the forms of the reference sentences that are needed to rank one or two texts."""
     if trace.encoding.pair is not None:
         return ["pair"]
     return ["text"] if other is None else ["text", "two texts"]

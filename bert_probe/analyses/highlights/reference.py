@@ -22,7 +22,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 _BATCH_SIZE = 8  # number of traces in memory at a time
 
 ReferenceForm = Literal["text", "pair", "two texts"]
-"""How the reference sentences are read: alone, paired with the next one, or compared with the next one."""
+"""How the reference sentences are read: alone, paired with the next sentence, or compared with it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ def measure_references(
     """Measure all highlight types on the reference sentences, read in one form.
 
     Args:
-        checkpoint: the model that reads the sentences.
+        checkpoint: the model.
         form: how the sentences are read; see `ReferenceForm`.
         progress: called with the number of sentences done and the total.
 

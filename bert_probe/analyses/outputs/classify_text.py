@@ -24,7 +24,7 @@ class ClassifyText(Prediction):
     """The predicted classes of a text or text pair, most probable first.
 
     Attributes:
-        top: the maximum number of classes; None for all.
+        top: maximum number of classes; None for all.
     """
 
     inputs = OneTrace()
@@ -56,8 +56,8 @@ class ClassifyText(Prediction):
 def problem_type(output: OutputHead) -> str:
     """Return the problem type of a sequence-classification head, as in the `transformers` configuration.
 
-    A head whose configuration has no problem type is single-label. If it has only one label, it answers a
-    yes-or-no question and is therefore multi-label.
+    If the configuration has no problem type, a head with one label is multi-label, because it makes a
+    yes-or-no decision, and other heads are single-label.
     """
     single = "multi_label_classification" if len(output.labels) == 1 else "single_label_classification"
     return output.problem or single

@@ -50,7 +50,7 @@ TABLES: Mapping[str, str] = {
     "classes": "Precision, recall, F1 and count of each class and entity type.",
     "confusion": "The confusion matrix: rows are true classes, columns are predicted classes.",
     "texts": "Each text with its true and predicted label, and the probability of the prediction.",
-    "uncertain": "The same texts, least confident predictions first.",
+    "uncertain": "The rows of “texts”, least confident predictions first.",
     "wrong": "Errors, most confident first; for numbers, all texts, largest error first.",
 }
 THRESHOLD = 0.5
@@ -132,7 +132,7 @@ class Evaluate(Question):
 def _label_type(rows: Rows) -> str:
     count = len(rows.rows) if isinstance(rows, LabeledTexts) else len(rows)
     if not count:
-        raise EmptyTextError("There are no labeled texts. Give at least one.")
+        raise EmptyTextError("There are no labeled texts. Give at least one labeled text.")
     return rows.kind if isinstance(rows, LabeledTexts) else TAGS
 
 
@@ -193,7 +193,7 @@ _DECISIONS: Mapping[str, Any] = {
 def _unit_texts(
     rows: Rows, predictions: HeadPredictions
 ) -> tuple[tuple[str, ...], tuple[str | None, ...], Array]:
-    """Return text, pair and line of each unit. A word has no pair, and the line of its sentence."""
+    """Return text, pair and line of each unit. For a word, pair is None and line is that of its sentence."""
     if isinstance(rows, LabeledTexts):
         texts = tuple(row.text for row in rows.rows)
         return texts, tuple(row.pair for row in rows.rows), np.array([row.line for row in rows.rows])
@@ -304,7 +304,7 @@ class EvaluateResult(Result):
         return read_only(scores.confusion(self.true, self.predicted, len(self.labels)))
 
     def where(self, true: int, predicted: int) -> Array:
-        """Return the indices of the units with this true and this predicted class."""
+        """Return the indices of the units with a given true class and predicted class."""
         self._check_classes()
         return np.flatnonzero((self.true == true) & (self.predicted == predicted))
 
@@ -324,8 +324,8 @@ class EvaluateResult(Result):
     def listed(self, units: Array | Sequence[int]) -> pd.DataFrame:
         """Return one row per selected unit.
 
-        Columns: line, text, pair (if any text has one), true, predicted, probability, right. For numbers,
-        there are no probability and no right.
+        Columns: line, text, pair (if any text has one), true, predicted, probability, right (whether the
+        prediction is correct). If the labels are numbers, probability and right are left out.
         """
         indices = [int(unit) for unit in units]
         columns: dict[str, Any] = {
@@ -404,10 +404,10 @@ MOST_FREQUENT, MEAN, BAG_OF_WORDS, BY_WORD = "most_frequent", "mean", "bag_of_wo
 BASELINE_DESCRIPTIONS = {
     BAG_OF_WORDS: "a bag of words",
     BY_WORD: "each word's most frequent tag",
-    MOST_FREQUENT: "the most frequent answer",
+    MOST_FREQUENT: "the most frequent label",
     MEAN: "the mean",
 }
-"""Name of a baseline → its description in texts.
+"""Name of a baseline → its description in the UI.
 
 The bag of words is a logistic regression (ridge regression for numbers) on tf-idf weights of words and word
 bigrams, with scikit-learn's defaults.
@@ -490,7 +490,7 @@ def _most_frequent(answers: Sequence[Any]) -> Any:
 
 
 def _first(counts: Counter[Any]) -> Any:
-    """Return the most frequent value. A tie goes to the smallest, so that row order does not matter."""
+    """Return the most frequent value; in a tie, the smallest, so that row order does not matter."""
 
     def sort_key(value: Hashable) -> tuple[int, Any]:
         return -counts[value], value

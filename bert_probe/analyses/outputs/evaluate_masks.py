@@ -29,7 +29,7 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 TOP_K = 5
-"""Number of top predictions among which the masked token must be to count as a top-k hit."""
+"""Value of k in top-k accuracy: the masked token must be among the k most probable tokens."""
 CHUNK_SIZE = 256
 """Number of masks whose logits over the whole vocabulary are in memory at a time."""
 
@@ -68,7 +68,7 @@ class EvaluateMasks(Question):
         """Mask tokens of the lines and compare them with the head's predictions.
 
         Args:
-            sentences: one line each; blank lines are skipped.
+            sentences: the lines; blank lines are skipped.
             truncate: truncate lines that are too long instead of raising an error.
             progress: called with the number of lines done and the total.
 

@@ -38,7 +38,9 @@ class FillMask(Prediction):
     task: ClassVar[str] = FILL_MASK
 
     top: int = param(Number(1), default=5, about="Number of predictions.  [default: 5; for classes, all]")
-    targets: tuple[str, ...] = param(WordList(), default=(), about="Only these words at a mask.")
+    targets: tuple[str, ...] = param(
+        WordList(), default=(), about="Restrict predictions at masks to these words."
+    )
     mask: int | str | None = param(
         Optional(WordSelector()), default=None, about="Mask this word of the text."
     )
@@ -50,7 +52,8 @@ class FillMask(Prediction):
             UnavailableError: the checkpoint has no masked-language-modeling head, or its tokenizer has no
                 mask token.
             TextError: the text has no mask.
-            SelectionError: the word to mask is not in the text, or a target has no token.
+            SelectionError: the word to mask is not in the text, or the tokenizer drops every character of a
+                target.
         """
         checkpoint = trace.checkpoint
         output, mask = output_head(checkpoint, FILL_MASK), mask_token(checkpoint)
@@ -111,7 +114,7 @@ def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
     """Return the text and its pair with the word at a token position replaced by the mask token.
 
     Raises:
-        SelectionError: the token belongs to no word.
+        SelectionError: the token is not part of a word.
         UnavailableError: the tokenizer has no mask token.
     """
     mask = mask_token(trace.checkpoint)
@@ -223,7 +226,7 @@ class FillMaskResult(PredictionResult):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on targets represented by a subword token, and on several masks."""
+        """Notes on targets represented by a subword token, and on texts with several masks."""
         if len(self.masks) < 2:
             return self.replaced
         independent = (

@@ -41,11 +41,13 @@ class FindAnswer(Prediction):
     task: ClassVar[str] = QUESTION_ANSWERING
 
     top: int = param(Number(1), default=5)
-    longest: int = param(Number(1, 1000), default=15, about="Maximum tokens of an answer.  [default: 15]")
-    overlap: int = param(
-        Number(0, 10_000), default=128, about="Tokens shared by two windows of a long text.  [default: 128]"
+    longest: int = param(
+        Number(1, 1000), default=15, about="Maximum number of tokens in an answer.  [default: 15]"
     )
-    no_answer: bool = param(Flag(), default=False, about="Consider “no answer” too.")
+    overlap: int = param(
+        Number(0, 10_000), default=128, about="Number of tokens shared by adjacent windows.  [default: 128]"
+    )
+    no_answer: bool = param(Flag(), default=False, about="Include “no answer” among the candidates.")
 
     def of(self, trace: Trace) -> FindAnswerResult:
         """Find answers in a traced pair. If the pair was truncated, the full text is read in windows.
@@ -97,9 +99,10 @@ class FindAnswer(Prediction):
         return [(window, output.logits_alone(checkpoint, window)) for window in windows]
 
     def _probabilities(self, window: Encoding, logits: Array) -> tuple[Array, list[int]]:
-        """Return the softmax over the searched text's tokens, [token, start or end], and their positions.
+        """Return probabilities, [token, start or end], and the positions of the searched text's tokens.
 
-        Tokens outside the text have probability 0.
+        The softmax is over the tokens of the searched text and, with ``no_answer``, the first token of the
+        input. All other tokens have probability 0.
         """
         positions = [token.position for token in window.tokens if token.segment == 1 and not token.special]
         eligible = [*([0] if self.no_answer else []), *positions]

@@ -21,7 +21,7 @@ from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledT
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 TAGS = "tags"
-"""The label type of tagged words. `text.labeled_texts` has the label types of texts."""
+"""Label type of tagged words; the label types of texts are defined in `text.labeled_texts`."""
 
 _LABEL_TYPES = {
     "single_label_classification": CLASSES,
@@ -66,10 +66,10 @@ def label_type(checkpoint: Checkpoint) -> str:
 
 
 def head_for(checkpoint: Checkpoint, kind: str) -> OutputHead:
-    """Return the head that predicts labels of a type.
+    """Return the head that predicts labels of the given type.
 
     Raises:
-        UnavailableError: the checkpoint has no such head.
+        UnavailableError: the checkpoint has no head for this label type.
     """
     task = TOKEN_CLASSIFICATION if kind == TAGS else TEXT_CLASSIFICATION
     output = output_head(checkpoint, task)

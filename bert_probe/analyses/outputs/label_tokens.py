@@ -24,9 +24,10 @@ OUTSIDE = "O"
 
 AGGREGATIONS: Mapping[str, str] = {
     "none": "One label per token.",
-    "simple": "Merges adjacent tokens with the same label; a word may be split.",
+    "simple": "Adjacent tokens with the same label are merged; a word may be split.",
     "first": "A word has the label of its first token; adjacent words with the same label are merged.",
-    "average": "A word has the label that is most probable on average; adjacent words are merged.",
+    "average": "A word has the label with the highest mean probability over its tokens; adjacent words "
+    "with the same label are merged.",
     "max": "A word has the label of its most confident token; adjacent words with the same label are merged.",
 }
 
@@ -196,7 +197,7 @@ class LabelTokensResult(PredictionResult):
     """The labels of the spans of a text.
 
     Attributes:
-        trace: the traced text.
+        trace: the trace of the text.
         labels: all labels of the checkpoint.
         probabilities: probability of each label at each token, including special tokens; float64 [token,
             label], rows sum to 1.

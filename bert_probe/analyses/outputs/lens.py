@@ -49,19 +49,25 @@ class Lens(Question):
         targets: restrict predictions at masks to these words; see `FillMask`.
         mask: position or name of a word to mask, in addition to the masks in the text.
         tuned: file of a tuned lens (see `TuneLens`), which is applied at masks to every layer but the last.
-        show: the table to return: "answers" has a row per word or label, "entropy" one per layer and token.
+        show: the table to return: "answers" has one row per predicted word or label, "entropy" one row per
+            layer and token.
     """
 
     inputs = OneTrace()
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The output head.")
+    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The task of the output head.")
     top: int = param(Number(1), default=5, about="Maximum number of predictions.")
-    targets: tuple[str, ...] = param(WordList(), default=(), about="Only these words.")
+    targets: tuple[str, ...] = param(
+        WordList(), default=(), about="Restrict predictions at masks to these words."
+    )
     mask: int | str | None = param(
         Optional(WordSelector()), default=None, about="Mask this word of the text."
     )
     tuned: str | None = param(
-        Optional(FileName()), default=None, key="lens_tuned", about="At masks: apply this tuned lens."
+        Optional(FileName()),
+        default=None,
+        key="lens_tuned",
+        about="File of a tuned lens, which is applied at masks.",
     )
     show: str = param(
         Choice(("answers", "entropy")),
@@ -75,8 +81,8 @@ class Lens(Question):
         """Apply the head to every layer: at the masks of a text, or at all tokens if it has none.
 
         Raises:
-            UnavailableError: the checkpoint has no such head, gives no access to its layers, or the trace has
-                no model.
+            UnavailableError: the checkpoint has no head for the task, its architecture does not expose its
+                layers, or the trace has no model.
             SelectionError: the word to mask is not in the text; targets, a mask or a tuned lens are given for
                 a classification head; or a tuned lens is given for a text without masks.
             WeightsError: the file is not a tuned lens of this checkpoint.
@@ -84,7 +90,7 @@ class Lens(Question):
         output = _output(trace.checkpoint, self.task)
         if output.task != FILL_MASK and (self.targets or self.mask is not None or self.tuned is not None):
             raise SelectionError(
-                f"Target words, masks and tuned lenses need a {FILL_MASK} head; this is the head for "
+                f"Target words, masks and tuned lenses need a {FILL_MASK} head, but this head is for "
                 f"{output.task}."
             )
         lens = None if self.tuned is None else load_lens(self.tuned, trace.checkpoint)
@@ -154,7 +160,8 @@ class LensResult(Result):
         ids: vocabulary ids of words, or label indices.
         ranks: ranks among all words or labels, from 1.
         logits: outputs of the head.
-        probabilities: softmax or sigmoid of the logits, as for the last layer, float64; NaN for regression.
+        probabilities: softmax or sigmoid of the logits, as in the model's prediction, float64; NaN for
+            regression.
         entropy: entropy of the probabilities over all words or labels, in bits, [layer + 1, place]; NaN if
             they do not sum to 1.
         tuned: digest, losses and verdict of the tuned lens; empty for the logit lens.
@@ -183,7 +190,7 @@ class LensResult(Result):
 
     @property
     def settled(self) -> Array:
-        """The first layer from which the top prediction stays that of the last layer, [place]."""
+        """First layer from which on the top prediction equals that of the last layer, [place]."""
         same = self.ids[:, :, 0] == self.ids[-1, :, 0]
         # Count the agreeing layers backwards from the last one, up to the first that differs.
         agreeing = np.cumprod(same[::-1], axis=0).sum(axis=0)

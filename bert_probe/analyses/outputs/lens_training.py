@@ -33,7 +33,7 @@ MAX_BYTES = 2_000_000_000
 """Maximum size of the hidden states to train on, in bytes."""
 
 OnStep = Callable[[], None]
-"""Called after each step of the work."""
+"""Callback that is called after each step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class MaskTargets:
     lines: Array
 
     def of(self, selected: Array) -> MaskTargets:
-        """Return the selected masks.
+        """Return the hidden states and inputs at the selected masks.
 
         Args:
             selected: whether each mask is selected, bool [mask].
@@ -242,7 +242,7 @@ class _AffineMap:
         self.bias = states.new_zeros(size).requires_grad_()
 
     def on(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the mapped states of some masks."""
+        """Return the mapped states of the selected masks."""
         states = self.states[rows]
         return states + self.scale * F.linear((states - self.mean) / self.spread, self.weight, self.bias)
 
@@ -291,7 +291,7 @@ def train_maps(
 
 
 def _step_rows(count: int, steps: int, seed: int) -> Array:
-    """Return the masks of each training step, [step, mask]. All masks are shuffled again in each epoch."""
+    """Return the mask indices of each training step, [step, mask], shuffled anew in each epoch."""
     random = np.random.default_rng(seed)
     size = min(BATCH_SIZE, count)
     rounds = [random.permutation(count) for _ in range(math.ceil(steps * size / count))]

@@ -29,7 +29,7 @@ class NextSentence(Prediction):
     task: ClassVar[str] = NEXT_SENTENCE_PREDICTION
 
     def of(self, trace: Trace) -> NextSentenceResult:
-        """Predict whether the pair of a traced text follows it.
+        """Predict whether the second text of a traced pair follows the first.
 
         Raises:
             UnavailableError: the checkpoint has no next-sentence head.

@@ -19,7 +19,7 @@ CERTAINTY = (
 class Prediction(Question):
     """Base class of the questions that a trained head answers.
 
-    They share one command, whose option ``--task`` selects the question.
+    All predictions share one command, whose option ``--task`` selects the question.
     """
 
     task: ClassVar[str]
@@ -34,7 +34,7 @@ class PredictionResult(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the result to show with its table."""
+        """Notes to display with the table of the result."""
         return ()
 
 

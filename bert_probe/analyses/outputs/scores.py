@@ -16,7 +16,7 @@ import pandas as pd
 from bert_probe.model.trace import Array
 
 Z_95 = 1.959963984540054
-"""Half-width of the central 95 % of a normal distribution, in standard deviations."""
+"""97.5th percentile of the standard normal distribution."""
 
 OUTSIDE = "O"
 
@@ -74,7 +74,7 @@ def score_multilabel(true: Array, predicted: Array) -> dict[str, float]:
 
 
 def score_numbers(true: Array, predicted: Array) -> dict[str, float]:
-    """Return the measures of predicted numbers, [text]: squared and absolute error, and correlations.
+    """Return the measures of predicted numbers, [text]: mean squared and absolute error, and correlations.
 
     A correlation is NaN if the true or the predicted numbers are constant.
     """

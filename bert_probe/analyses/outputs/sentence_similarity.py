@@ -23,7 +23,7 @@ from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 from bert_probe.model.outputs import missing_head_message
 from bert_probe.model.trace import Array, Trace, read_only
 
-SHOWN = "The cosine, or the contribution of each pair of tokens."
+SHOWN = "Table: the cosine, or the contribution of each token pair."
 
 
 @question(SENTENCE_SIMILARITY, command="predict")
@@ -31,7 +31,8 @@ class SentenceSimilarity(Prediction):
     """The cosine of the sentence vectors of two texts, with the pooling of the checkpoint's training.
 
     Attributes:
-        show: the "cosine", or the "contributions" of each pair of tokens, one from each text.
+        show: the table to return: the "cosine", or the "contributions" of each pair of tokens, one from each
+            text.
     """
 
     inputs = TwoTraces("--pair")

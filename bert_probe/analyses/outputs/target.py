@@ -272,13 +272,16 @@ def _answer_output(
     _check_no_position(token_position, QUESTION_ANSWERING)
     rank = 1 if target is None else int(target) if target.isdecimal() and len(target) < 4 else 0
     if rank < 1:
-        raise SelectionError(f"The target of an answer is its rank, from 1, not {target!r}.")
+        raise SelectionError(
+            f"The target of question answering must be the rank of an answer, from 1, not {target!r}."
+        )
     if trace.encoding.dropped:
         raise TextError("The text was truncated, so it cannot be explained. Give a shorter text.")
     result = FindAnswer(rank).of(trace)
     if len(result.answers) < rank:
         raise SelectionError(
-            f"There is no answer of rank {rank}: this text has {len(result.answers)}. Give a smaller rank."
+            f"There is no answer of rank {rank}: the number of answers is {len(result.answers)}. "
+            "Give a smaller rank."
         )
     answer = result.answers[rank - 1]
     tokens = [token for token in trace.tokens if token.segment == 1 and not token.special]
@@ -305,7 +308,7 @@ def _similarity_output(
     _check_no_position(token_position, SENTENCE_SIMILARITY)
     if target is not None:
         raise SelectionError(
-            f"{SENTENCE_SIMILARITY} has a single output, so it takes no target ({target!r}). Leave it out."
+            f"{SENTENCE_SIMILARITY} has a single output, so it takes no target ({target!r}). Omit the target."
         )
     if other is None:
         raise TextError("Similarity needs two texts. Give the second one.")
@@ -329,7 +332,7 @@ def _similarity_output(
 def _read_fn(output: OutputHead, select: Callable[[torch.Tensor], torch.Tensor]) -> ReadOutput:
     """Return a function that reads one value of a head's output.
 
-    If positions are given, the head is applied to these tokens only. It must treat tokens independently.
+    If positions are given, the head is applied to these tokens only; it must treat tokens independently.
 
     Args:
         select: function that selects the value, from logits [row, …] to [row].
@@ -361,7 +364,7 @@ def _label_index(labels: Sequence[str], target: str | None, logits: Array) -> in
 
 def _check_no_position(token_position: int | None, task: str) -> None:
     if token_position is not None:
-        raise SelectionError(f"{task} is predicted for the whole text. Leave the token out.")
+        raise SelectionError(f"{task} is predicted for the whole text. Omit the token.")
 
 
 def format_labels(labels: Sequence[str]) -> str:

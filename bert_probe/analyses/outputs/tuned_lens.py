@@ -69,7 +69,7 @@ class TuneLens(Question):
 
     inputs = SentenceList()
 
-    steps: int = param(Number(1, 100_000), default=200, about="Training steps.  [default: 200]")
+    steps: int = param(Number(1, 100_000), default=200, about="Number of training steps.  [default: 200]")
     seed: int = param(
         Number(0), default=0, about="Seed of the masks and of the held-out lines.  [default: 0]"
     )
@@ -96,13 +96,13 @@ class TuneLens(Question):
         """Train a lens on lines and evaluate it on held-out lines.
 
         Args:
-            sentences: one line each; blank lines and duplicates are skipped.
+            sentences: the lines; blank lines and duplicates are skipped.
             truncate: truncate lines that are too long instead of raising an error.
             progress: called with the number of steps done and the total.
 
         Raises:
-            UnavailableError: the checkpoint has no masked-language-modeling head or no mask token, gives no
-                access to its layers, or its hidden states are not finite.
+            UnavailableError: the checkpoint has no masked-language-modeling head or no mask token, does not
+                expose its layers, or its hidden states are not finite.
             EmptyTextError, TextError: there are fewer than two lines, or lines cannot be encoded; the message
                 names all of them.
             OutOfMemoryError: there is not enough memory for this many lines.
@@ -117,8 +117,8 @@ class TuneLens(Question):
         texts = [*dict(zip((line for _, line in lines), inputs, strict=True)).values()]
         if len(texts) < 2:
             raise TextError(
-                "Training a lens needs at least two different lines: some to train on, others to evaluate "
-                "with. Give more lines."
+                "Training a lens needs at least two different lines: one to train on and one to evaluate "
+                "on. Give more lines."
             )
         is_held_out = _held_out(len(texts), self.held_out, self.seed)
         masked = mask_lines(checkpoint, texts, self.seed)
@@ -162,7 +162,7 @@ def _held_out(count: int, share: float, seed: int) -> Array:
 
 
 class _StepReporter:
-    """Reports progress after each step of the work."""
+    """Callback that reports progress after each step."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._report, self._total, self._done = progress, total, 0
@@ -212,10 +212,15 @@ class TuneLensResult(Result):
         """A sentence on whether the lens is closer to the model's prediction than the logit lens."""
         words = f"{self.kept:,} held-out masked words"
         if not self.worse:
-            return f"On {words}, it is closer to the model's prediction than the logit lens at all layers."
+            return (
+                f"On {words}, the lens is closer to the model's prediction than the logit lens at all layers."
+            )
         layers = ", ".join(map(str, self.worse))
         layer_names = f"layer {layers}" if len(self.worse) == 1 else f"layers {layers}"
-        return f"On {words}, it is not closer to the model's prediction than the logit lens at {layer_names}."
+        return (
+            f"On {words}, the lens is not closer to the model's prediction than the logit lens at "
+            f"{layer_names}."
+        )
 
     @property
     def digest(self) -> str:
@@ -269,7 +274,7 @@ class TuneLensResult(Result):
 _PREFIX = "tuned-lens-"
 _SENTENCE_KEYS = ("sentences", "sentences_sha256", "tokens_dropped")
 _DTYPES = ("F32", "F64")
-_TRAIN_AGAIN = "Train one with bert-probe tune-lens FILE."
+_TRAIN_AGAIN = "Train a lens with bert-probe tune-lens FILE."
 
 
 def load_lens(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:
@@ -393,7 +398,7 @@ def lens_files(folder: Path) -> set[Path]:
 
 
 def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
-    """Return the most recently saved lens for a checkpoint, and its file; None if there is no such lens."""
+    """Return the most recently saved lens for a checkpoint, and its file; None if no lens was saved."""
     for file in _newest_first(lens_folder(checkpoint)):
         try:
             return file, load_lens(file, checkpoint)

@@ -20,12 +20,12 @@ from bert_probe.model.trace import Array
 PENALTY = 1.0
 """L2 penalty on standardized vectors, the inverse of C in scikit-learn."""
 TOLERANCE = 2e-5
-"""The fit ends when an iteration lowers the mean loss by less than this, in nats."""
+"""The fit ends when an iteration lowers the mean loss by less than this value, in nats."""
 MAX_ITERATIONS = 200
 CACHE_LINE_FLOATS = 16
 """Number of float32 values in a cache line."""
 MIN_RELATIVE_SPREAD = 1e-7
-"""Dimensions whose standard deviation is less than this share of the largest one are treated as constant."""
+"""Dimensions with a standard deviation below this fraction of the largest are treated as constant."""
 
 BLOCKS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 """Shares of the data after which the online code fits a new probe; Voita and Titov 2020, section 2.2."""
@@ -76,7 +76,7 @@ class ProbeSpace:
 
 
 def standardization(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and standard deviation of each dimension; the latter is infinite if it is constant."""
+    """Return mean and standard deviation of each dimension; infinite deviation for constant dimensions."""
     mean = vectors.mean(dim=0)
     spread = (vectors - mean).std(dim=0, correction=0)
     # Do not scale up the rounding errors of constant dimensions.
@@ -154,7 +154,7 @@ class LinearFit:
 def fit_online(
     rows: torch.Tensor, classes: torch.Tensor, count: int, space: ProbeSpace, on_step: OnStep
 ) -> LinearFit:
-    """Fit probes to the first rows of each share in `BLOCKS`, the last one to all rows; see `LinearFit`."""
+    """Fit a probe to each share of the rows in `BLOCKS`, up to all rows; return weights and code length."""
     ends = sorted({max(1, round(share * len(rows))) for share in BLOCKS})
     bits = ends[0] * np.log2(count)
     weights = np.zeros((rows.shape[1], count))

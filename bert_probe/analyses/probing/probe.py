@@ -29,8 +29,8 @@ from bert_probe.text.labeled_texts import LabeledTexts
 RESAMPLES = 1000
 MAX_LABELS = 500
 """Maximum number of different labels; a column with more probably contains text."""
-LABEL_HELP = "Comment with the label of each sentence, such as genre; default: the tags of words."
-POOLING_HELP = "How tokens are pooled to a sentence vector.  [default: mean]"
+LABEL_HELP = "Name of the comment with each sentence's label, such as genre.  [default: tags of words]"
+POOLING_HELP = "How tokens are pooled into a sentence vector.  [default: mean]"
 
 
 @question("probe")
@@ -38,8 +38,9 @@ class Probe(Question):
     """How well a linear map predicts labels from a layer's frozen vectors; layer 0 is the embeddings.
 
     A probe shows what a layer encodes, not what the model uses. For comparison, the result has the accuracy
-    of the most frequent tag of each word form, of a control task in which each form has a random tag (Hewitt
-    and Liang 2019), and the length of an online code for the labels (Voita and Titov 2020).
+    of predicting the most frequent tag of each word form, the accuracy on a control task in which each form
+    has a random tag (Hewitt and Liang 2019), and the length of an online code for the labels (Voita and Titov
+    2020).
 
     Labels belong to the words of tagged sentences, or to the texts of a table. A text counts as its own word
     form, so that no control label of a held-out text can be predicted; see docs/methods.md.
@@ -87,7 +88,7 @@ class Probe(Question):
         """Fit a probe to each layer and measure it on held-out data.
 
         Args:
-            data: from `read_tagged_sentences`, or from `read_labeled_texts` with a class for each text.
+            data: result of `read_tagged_sentences`, or of `read_labeled_texts` with a class for each text.
             held_out: held-out data of the same type; None holds out a fifth of the data.
             truncate: truncate sentences that are too long instead of raising an error; truncated words are
                 ignored.
@@ -96,10 +97,10 @@ class Probe(Question):
 
         Raises:
             EmptyTextError, TooLongError, TextError: there is no sentence, a sentence cannot be encoded or has
-                no such label (the message names its line), or there are fewer than two different labels or
+                no label (the message names its line), or there are fewer than two different labels or
                 more than `MAX_LABELS`.
-            SelectionError: the model has no such layer, the texts have no such comment, or a pooling is given
-                for words.
+            SelectionError: a layer does not exist, a table is given with a label, or a pooling is given for
+                words.
             OutOfMemoryError: the vectors of one layer do not fit in memory.
             UnavailableError: the model's input has no [CLS] token for the pooling "cls", or an in-memory
                 model changed in the meantime.
@@ -158,7 +159,7 @@ class _Rows:
         pooled: the tokens that are pooled into each vector.
         labels: label of each vector.
         forms: word form of each vector, for the baseline; "" for sentences and texts.
-        kinds: unit of each vector that has one random label in the control task: a word form or a whole text.
+        kinds: word form or whole text of each vector, which has one random label in the control task.
         sentences: sentence index of each vector.
     """
 
@@ -205,7 +206,7 @@ def _rows(split: vectors.EncodedTexts, label: str | None, is_table: bool, poolin
 
 
 def _comment_values(split: vectors.EncodedTexts, label: str) -> tuple[str, ...]:
-    """Return the value of a comment of each sentence, or raise an error that names the lines without it."""
+    """Return each sentence's value of a comment, or raise an error that names the lines without it."""
     errors = ValidationErrors("The file")
     for sentence in split.sentences:
         if label not in sentence.metadata:

@@ -34,11 +34,11 @@ class Relations(Question):
 
     An attention head predicts, for each word, the other word that receives most of its attention. For each
     relation, the head and direction with the highest accuracy in one file are evaluated on another file. The
-    baseline is a fixed offset (previous word, next but one, …), which is selected and evaluated likewise.
+    baseline is a fixed offset, such as the previous word, which is selected and evaluated in the same way.
 
     Attributes:
         universal: drop subtypes of relations, so that nsubj:pass counts as nsubj.
-        show: the "best" head of each relation, or "all" heads.
+        show: the table to return: the "best" head of each relation, or "all" heads.
     """
 
     inputs = Files({"chosen": FileInput(formats=(TAGGED,)), "reported": FileInput(formats=(TAGGED,))})
@@ -208,7 +208,7 @@ class _HeadCounts:
         return accuracy
 
     def add(self, pairs: _Pairs, trace: Trace) -> None:
-        """Count the pairs of a sentence."""
+        """Add the predictions for one sentence to the counts."""
         is_counted = np.array([name in self._place for name in pairs.names], dtype=bool)
         if not is_counted.any():
             return
@@ -237,7 +237,7 @@ class _HeadCounts:
 
 
 def _strongest(weights: Array, words: AlignedWords) -> Array:
-    """Return the word, other than itself, to which each unit attends most, [head, unit]; -1 for none."""
+    """Return the index of the other word to which each unit attends most, [head, unit]; -1 if none."""
     merged = words.lens.merge(weights)
     are_words = np.zeros(merged.shape[-1], dtype=bool)
     are_words[words.units[words.units != NO_UNIT]] = True
@@ -307,11 +307,11 @@ class RelationsResult(Result):
 
     @property
     def best(self) -> tuple[BestHead, ...]:
-        """The best head of each relation, selected on the first file; the first of them in a tie."""
+        """The best head of each relation, selected on the first file; in a tie, the first."""
         return tuple(map(self._best, range(len(self.relations))))
 
     def in_direction(self, direction: int) -> Array:
-        """Return the accuracy of every head in a direction in the reported file, [relation, layer × head]."""
+        """Return the accuracies of one direction in the file for reporting, [relation, layer × head]."""
         accuracies = self.accuracies[:, direction]
         return accuracies.reshape(len(accuracies), -1)
 
@@ -387,5 +387,5 @@ def find_examples(
                 yield RelationExample(index, word, sentence.heads[word])
     if not has_examples:
         raise SelectionError(
-            f"The relation {relation} does not occur in these sentences. Choose another one."
+            f"The relation {relation} does not occur in these sentences. Choose another relation."
         )

@@ -77,7 +77,7 @@ class StructuralProbe(Question):
         """Train a probe on each layer and measure it on held-out sentences.
 
         Words without tokens and sentences of more than `MAX_WORDS` words are ignored. If a sentence has
-        several trees, each of them counts.
+        several trees, each of them is used.
 
         Args:
             held_out: held-out sentences; None holds out a fifth of the data.
@@ -89,7 +89,7 @@ class StructuralProbe(Question):
         Raises:
             EmptyTextError, TooLongError, TextError: there is no sentence, a sentence cannot be encoded (the
                 message names its line), or there are too few trees.
-            SelectionError: the model has no such layer.
+            SelectionError: a layer does not exist.
             OutOfMemoryError: the vectors of one layer do not fit in memory.
             UnavailableError: vectors are not finite, or an in-memory model changed in the meantime.
         """
@@ -141,12 +141,12 @@ class StructuralProbe(Question):
 
 @dataclass(frozen=True, eq=False)
 class _Trees:
-    """The trees of some sentences.
+    """The syntactic trees of a set of sentences.
 
     Attributes:
         pooled: the tokens, pooled into words.
         trees: the trees with at least two words.
-        left_out: number of sentences without such a tree, or with more than `MAX_WORDS` words.
+        left_out: number of sentences without a tree of two words, or with more than `MAX_WORDS` words.
     """
 
     pooled: vectors.PooledTokens
@@ -225,7 +225,7 @@ class StructuralProbeResult(Result):
         baseline: UUAS of joining each word with the next.
         spearman: Spearman's correlation between predicted and true distances from a word to all others. It
             is averaged over the words of all sentences of the same length, and then over lengths from 5 to
-            50; NaN if there is no such sentence.
+            50; NaN if no sentence has such a length.
         maps: the trained maps, [rank, hidden] for each layer.
     """
 
@@ -247,7 +247,7 @@ class StructuralProbeResult(Result):
 
     @property
     def best(self) -> int:
-        """The layer with the highest UUAS; the first of them in a tie."""
+        """The layer with the highest UUAS; in a tie, the first."""
         return self.layers[int(self.uuas.argmax())]
 
     def tree(self, trace: Trace, layer: int | None = None) -> PredictedTree:
@@ -330,7 +330,7 @@ class PredictedTree:
     provenance: Mapping[str, Any]
 
     def table(self) -> pd.DataFrame:
-        """Return one row per edge: place, word, other_place, other_word, distance. Places count from 1."""
+        """Return one row per edge: place (word number from 1), word, other_place, other_word, distance."""
         frame = pd.DataFrame(
             [
                 (first + 1, self.words[first], second + 1, self.words[second], self.distances[first, second])
@@ -347,7 +347,7 @@ LEARNING_RATE = 0.1
 DECAY = 0.1
 """Factor by which the learning rate is multiplied after an epoch without improvement."""
 MAX_DECAYS = 3
-"""Training ends after this many decays."""
+"""Number of decays of the learning rate after which training ends."""
 MAX_EPOCHS = 40
 STEP_WORDS = 400
 """Maximum number of padded words per training step, about 20 sentences."""
@@ -355,7 +355,7 @@ VALIDATION_SHARE = 0.1
 """Share of the training trees used only for early stopping."""
 
 OnEpoch = Callable[[int], None]
-"""Called with 1 after each epoch, and with the number of skipped epochs after early stopping.
+"""Callback called with 1 after each epoch, and with the number of skipped epochs after early stopping.
 
 An exception that it raises ends the training.
 """
@@ -399,7 +399,7 @@ def _batch(trees: Sequence[Tree]) -> TreeBatch:
 
 
 class _StandardizedSpace:
-    """Standardized vectors, so that one learning rate suits all layers and models."""
+    """Standardizes vectors, so that one learning rate suits all layers and models."""
 
     def __init__(self, vectors: torch.Tensor) -> None:
         self.vectors = vectors
@@ -460,7 +460,7 @@ def train_map(
 
 
 Edges = set[tuple[int, int]]
-"""Pairs of joined words, the smaller index first."""
+"""Index pairs of joined words, smaller index first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -470,7 +470,7 @@ class Tree:
     Attributes:
         rows: vector index of each word.
         distances: number of steps between words, uint8 [word, word].
-        counted: whether each word is not punctuation, bool [word].
+        counted: False for punctuation, bool [word].
     """
 
     rows: Array
@@ -492,7 +492,7 @@ class Tree:
 def distances(heads: Sequence[int]) -> Array:
     """Return the number of steps between words in their syntactic tree, float64 [word, word].
 
-    It is infinite between words of different trees, and between all words that are not connected to a root.
+    The number is infinite between words of different trees, and between words not connected to a root.
 
     Args:
         heads: index of the syntactic head of each word, from 0; `ROOT` for roots.
@@ -521,11 +521,11 @@ def squared_distances(points: Array) -> Array:
 def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
     """Return the minimum spanning tree over words other than punctuation.
 
-    Prim 1957: the word that is nearest to the tree is added until no word is left; in a tie, the first one.
+    Prim 1957: the word nearest to the tree is added until no word is left; in a tie, the first word.
 
     Args:
         distance_matrix: distances, [word, word].
-        counted: whether each word is not punctuation, bool [word].
+        counted: False for punctuation, bool [word].
     """
     remaining = np.flatnonzero(counted)
     if not len(remaining):

@@ -60,14 +60,14 @@ def pool_words(texts: EncodedTexts) -> tuple[PooledTokens, Array, Array]:
 
 
 POOLINGS: Mapping[str, str] = {
-    "mean": "The mean of all tokens, special ones included.",
-    "cls": "The first token, [CLS] or <s>.",
+    "mean": "Mean of all token vectors, including special tokens.",
+    "cls": "Vector of the first token, [CLS] or <s>.",
 }
 """Name of a pooling → its description. The same pooling is applied to every layer."""
 
 
 def pool_sentences(texts: EncodedTexts, pooling: str) -> PooledTokens:
-    """Return the tokens to average for each sentence, which has one vector; see `POOLINGS`."""
+    """Return the tokens to average into one vector per sentence; see `POOLINGS`."""
     ends = [1 if pooling == "cls" else len(encoding) for encoding in texts.encodings]
     return _make_pooled(texts.encodings, [(tuple(range(end)),) for end in ends])
 
@@ -113,7 +113,7 @@ def resolve_layers(checkpoint: Checkpoint, layers: Sequence[int] | None) -> tupl
     """Return layer indices from 0, without duplicates; None selects all layers.
 
     Raises:
-        SelectionError: the model has no such layer.
+        SelectionError: a layer does not exist.
     """
     count = checkpoint.description.layers + 1
     selected = range(count) if layers is None else layers
@@ -135,9 +135,9 @@ def plan_passes(
 def vectors_by_layer(
     checkpoint: Checkpoint, parts: Sequence[PooledTokens], passes: ForwardPasses, steps: StepCounter
 ) -> Iterator[list[torch.Tensor]]:
-    """Yield for each layer the vectors of each part, [vector, hidden].
+    """Yield, for each layer, the vectors of each element of ``parts``, [vector, hidden].
 
-    They are float64 if the model computes in float64, else float32.
+    The vectors are float64 if the model computes in float64, else float32.
 
     Raises:
         OutOfMemoryError: the vectors of one layer do not fit in memory.
@@ -158,7 +158,7 @@ def _run_part(
         if not vectors:
             dtype = torch.float64 if states[0].dtype == torch.float64 else torch.float32
             with memory_errors(
-                f"The vectors of {part.count:,} words or sentences do not fit in memory. Give fewer."
+                f"The vectors of {part.count:,} words or sentences do not fit in memory. Use fewer."
             ):
                 vectors = [torch.empty(part.count, state.shape[-1], dtype=dtype) for state in states]
         width = states[0].shape[1]
@@ -213,7 +213,7 @@ class EncodedTexts:
 
     @property
     def texts(self) -> tuple[tuple[str, str | None], ...]:
-        """Each text and its pair."""
+        """Each text with the second text of its pair, or None."""
         return tuple((sentence.text, getattr(sentence, "pair", None)) for sentence in self.sentences)
 
 
@@ -238,7 +238,7 @@ def encode_files(
     for name, data in files.items():
         sentences = _sentences(name, data, tables)
         if not sentences:
-            raise EmptyTextError(f"There is no sentence in {name}. Give at least one.")
+            raise EmptyTextError(f"There is no sentence in {name}. Give at least one sentence.")
         lines = [(sentence.line, sentence.text, getattr(sentence, "pair", None)) for sentence in sentences]
         parts.append(
             EncodedTexts(sentences, tuple(encode_texts(checkpoint, lines, truncate, progress, name)))
@@ -251,8 +251,7 @@ def _sentences(name: str, data: LabeledData, tables: bool) -> tuple[Any, ...]:
         if data.kind != CLASSES:
             raise TextError(
                 f"{name} has {_LABEL_DESCRIPTIONS[data.kind]} per text, but a probe predicts one class. "
-                "Read it "
-                "as classes, or give other labels."
+                "Read the labels as classes, or give other labels."
             )
         return data.rows
     if isinstance(data, LabeledTexts) or not all(isinstance(row, TaggedSentence) for row in data):
@@ -264,8 +263,8 @@ def _sentences(name: str, data: LabeledData, tables: bool) -> tuple[Any, ...]:
 def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[EncodedTexts]:
     """Return the training sentences in random order, and the held-out sentences.
 
-    The second file is held out or, if there is only one, about `HELD_OUT_SHARE` of its sentences. Equal texts
-    of this file are all in the same split.
+    The held-out sentences are those of the second file or, if there is only one file, about `HELD_OUT_SHARE`
+    of its sentences. In this case, equal texts are all in the same split.
 
     Raises:
         TextError: there is only one text and no second file.

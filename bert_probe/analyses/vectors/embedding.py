@@ -42,7 +42,7 @@ class Embedding(Question):
         Optional(TokenSelector()),
         default=None,
         key="embedding_token",
-        about="A word, or a position; by default the first token that is not special.",
+        about="A word or a token position; by default, the first token that is not special.",
         display_only=True,
     )
 
@@ -102,10 +102,10 @@ class EmbeddingResult(Result):
     Attributes:
         trace: the model's forward pass over the text.
         word: rows of the word table.
-        position: rows of the position table, or None.
-        segment: rows of the segment (token type) table, or None.
+        position: rows of the position table; None if the model has none.
+        segment: rows of the segment (token type) table; None if the model has none.
         total: sum of these rows.
-        normalised: LayerNorm of the sum (Ba et al. 2016), or None if the model has none here.
+        normalised: LayerNorm of the sum (Ba et al. 2016), or None if the embeddings have no LayerNorm.
         model_output: output of the model's embedding module.
     """
 
@@ -212,7 +212,7 @@ def _rows(module: Any, table: Any, inputs: dict[str, torch.Tensor]) -> dict[str,
 
 
 def _position_ids(ids: torch.Tensor, padding: int | None) -> torch.Tensor:
-    """Return rows of the position table, [1, token].
+    """Return the row indices in the position table, [1, token].
 
     RoBERTa and related models count positions from the row after the padding row, and do not count padding
     tokens, even if these occur in the text.

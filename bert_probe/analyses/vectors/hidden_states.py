@@ -45,7 +45,8 @@ class HiddenStates(Question):
         """Return the hidden states of a text.
 
         Raises:
-            SelectionError: the layer does not exist, or is not the last one for the pooler.
+            SelectionError: the layer does not exist, or the pooler is selected for another layer
+                than the last.
             UnavailableError: the model has no pooler, or its input does not begin with [CLS].
         """
         resolved = self.resolved(trace)
@@ -60,8 +61,7 @@ class HiddenStates(Question):
                 raise UnavailableError(f"This {trace.architecture} has no pooler. Use cls.")
             if resolved.layer != trace.layers:
                 raise SelectionError(
-                    f"The pooler reads the last layer, {trace.layers}, not {resolved.layer}. "
-                    "Leave the layer out."
+                    f"The pooler reads the last layer, {trace.layers}, not {resolved.layer}. Omit the layer."
                 )
             names, values = ("pooler",), trace.pooler[None]
         return HiddenStatesResult(resolved, InputRecord.of(trace), names, values)

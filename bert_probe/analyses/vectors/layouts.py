@@ -188,7 +188,7 @@ def _check(vectors: Array, minimum: int) -> None:
         raise ShapeError(f"Vectors have shape {vectors.shape}, but must be [vector, hidden].")
     if len(vectors) < minimum:
         raise UnavailableError(
-            f"This map needs at least {minimum} sentences (given: {len(vectors)}). Add more."
+            f"This map needs at least {minimum} sentences (given: {len(vectors)}). Add sentences."
         )
     if not np.isfinite(vectors).all():
         raise UnavailableError(

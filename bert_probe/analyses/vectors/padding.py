@@ -31,7 +31,7 @@ COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask
 class PaddingEffect(Question):
     """A batch of texts padded to the longest one, and the effect of padding on the hidden states.
 
-    For comparison, each text is also read alone, and the batch is read again with an attention mask of ones,
+    For comparison, the model also runs on each text alone, and on the batch with an attention mask of ones,
     as if padding were text.
 
     Attributes:
@@ -53,11 +53,11 @@ class PaddingEffect(Question):
         """Return the padded batch of the traced texts, and the effect of padding.
 
         Raises:
-            SelectionError: there are fewer than two texts, more than fit in a batch, or texts of different
+            SelectionError: there are fewer than two texts, more than fit in a batch, or traces of different
                 models.
         """
         if isinstance(traces, Trace) or len(traces) < 2:
-            raise SelectionError("One text needs no padding. Give a list of two or more.")
+            raise SelectionError("One text needs no padding. Give at least two texts.")
         inputs = InputRecord.of(*traces)
         encodings = tuple(trace.encoding for trace in traces)
         longest = max(map(len, encodings))
@@ -95,7 +95,7 @@ class PaddingEffectResult(Result):
         padding_token: name of the padding token.
         differences: largest absolute difference between a text's hidden states alone and in the batch,
             [text, layer + 1].
-        unmasked: the same for the batch with an attention mask of ones.
+        unmasked: the same difference if the batch has an attention mask of ones, [text, layer + 1].
         sizes: largest absolute value of a text's hidden states, [text, layer + 1].
         explained: largest relative difference between two forward passes that rounding can explain.
     """

@@ -30,8 +30,8 @@ class Pooler(Question):
         """Return the pooler's steps for a text, and the model's own output for comparison.
 
         Raises:
-            UnavailableError: the model has no pooler, the pooler computes something else, or the trace has
-                no model.
+            UnavailableError: the model has no pooler, the pooler is not a linear layer and a tanh, or the
+                trace has no model.
         """
         checkpoint = trace.checkpoint
         unsupported = f"The pooler of {trace.architecture} is not a linear layer and a tanh"
@@ -49,7 +49,7 @@ class Pooler(Question):
         result = PoolerResult(self.resolved(trace), InputRecord.of(trace), *steps)
         # Architectures name their activation differently, so the outputs are compared instead.
         if not result.difference <= rounding_tolerance(dense.weight, trace.pooler):
-            raise UnavailableError(f"{unsupported} of [CLS] (they differ by {result.difference:.2g}).")
+            raise UnavailableError(f"{unsupported}: its output differs by {result.difference:.2g}.")
         return result
 
 

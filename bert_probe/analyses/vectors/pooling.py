@@ -68,7 +68,7 @@ class PoolingConfig:
         return str(Lowercase().normalize_str(text)) if self.lower_case else text
 
     def __str__(self) -> str:
-        """Return a description in words."""
+        """Return a readable description."""
         parts = [" and ".join(_NAMES.get(mode, mode) for mode in self.modes)]
         parts += [f"“{self.prefix}” before each sentence"] if self.prefix else []
         parts += ["lowercased"] if self.lower_case else []
@@ -106,7 +106,7 @@ def resolve_pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
 
 
 def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the poolings that a checkpoint supports; its own first, if it has one."""
+    """Return the poolings that a checkpoint supports; if it declares a pooling, this comes first."""
     own: tuple[str, ...] = ("model",) if checkpoint.has_pooling else ()
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
     pooler: tuple[str, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
@@ -142,11 +142,11 @@ def pooling_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
 
 
 def _own(checkpoint: Checkpoint) -> PoolingConfig:
-    """Return the checkpoint's own pooling, from its sentence-transformers files."""
+    """Return the pooling that the checkpoint declares in its sentence-transformers files."""
     folder, name = checkpoint.folder, checkpoint.description.name
     if folder is None or not checkpoint.has_pooling:
         raise UnavailableError(
-            f"{name} has no pooling of its own (modules.json of sentence-transformers). "
+            f"{name} does not declare its pooling in a modules.json of sentence-transformers. "
             "Use mean, cls, pooler or max."
         )
     types, file = _modules(checkpoint)

@@ -30,7 +30,7 @@ class SentenceMap(Question):
 
     inputs = SentenceList()
 
-    method: str = param(Choice(METHODS), default="pca", key="sentences_map", about="The projection.")
+    method: str = param(Choice(METHODS), default="pca", key="sentences_map", about="Layout method.")
     pooling: str = param(POOLING, default="mean", about=POOLED)
 
     def of(

@@ -1,4 +1,4 @@
-"""Sentence vectors of many sentences, their cosine similarities and a hierarchical order."""
+"""Vectors of many sentences, their cosine similarities, and an order by hierarchical clustering."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ BATCH_TOKENS = 1024
 """Maximum number of padded tokens in a batch: larger batches exceed CPU caches and need more padding."""
 
 POOLING = Choice(POOLINGS)
-POOLED = "Pooling of token vectors; model: the pooling that the checkpoint was trained with."
-ORDERED = "The order given, or similar sentences next to each other (hierarchical clustering)."
+POOLED = "Pooling of token vectors; model is the pooling that the checkpoint was trained with."
+ORDERED = "Order of the rows: as given, or by similarity (hierarchical clustering)."
 
 
 class SentencesTable(Choice):
@@ -57,8 +57,8 @@ class Sentences(Question):
     """Sentence vectors and their pairwise cosine similarities.
 
     Attributes:
-        pooling: see `pooling.POOLINGS`. With "model", longer sentences are truncated to the checkpoint's own
-            limit, as in sentence-transformers.
+        pooling: see `pooling.POOLINGS`. With "model", sentences are truncated to the maximum length in the
+            checkpoint's configuration, as in sentence-transformers.
         show: the table to return: "cosines" is the similarity matrix, "vectors" the sentence vectors,
             "nearest" the most similar pairs.
         order: order of the rows: "given", or "tree" (see `PairwiseCosines.order`). Pairs are always ordered
@@ -173,7 +173,7 @@ class PairwiseCosines:
         count = len(self.vectors)
         gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # in float64, then in the vectors' dtype
         message = (
-            f"The cosines of {count:,} sentences need {gigabytes:,.1f} GB, more than is free. Give fewer."
+            f"The cosines of {count:,} sentences need {gigabytes:,.1f} GB, more than is free. Use fewer."
         )
         with memory_errors(message):
             return read_only(cosine(self.vectors, self.vectors))
@@ -182,18 +182,19 @@ class PairwiseCosines:
     def order(self) -> tuple[int, ...]:
         """Indices of the sentences in an order that puts similar ones next to each other.
 
-        It is the leaf order of hierarchical clustering by average linkage of 1 − cosine (Sokal and Michener
-        1958), with optimal leaf ordering (Bar-Joseph et al. 2001). This takes seconds for a thousand
+        This is the leaf order of hierarchical clustering by average linkage of 1 − cosine (Sokal and
+        Michener 1958), with optimal leaf ordering (Bar-Joseph et al. 2001). It takes seconds for a thousand
         sentences; for more than `MAX_OPTIMAL_ORDER` sentences, the leaf order is not optimized.
 
         Raises:
             UnavailableError: there are fewer than two sentences, or a vector is zero.
         """
         if len(self.vectors) < 2:
-            raise UnavailableError("One sentence cannot be ordered. Give two or more.")
+            raise UnavailableError("One sentence cannot be ordered. Give at least two sentences.")
         if not np.isfinite(self.cosines).all():
             raise UnavailableError(
-                "The vector of a sentence is all zeros, so its similarity is undefined. Leave it out."
+                "The vector of a sentence is all zeros, so its similarity is undefined. Leave out the "
+                "sentence."
             )
         distances = 1 - self.cosines.astype(np.float64)
         np.fill_diagonal(distances, 0)
@@ -214,7 +215,7 @@ class PairwiseCosines:
         if count < 1:
             raise SelectionError(f"count is {count}, but must be at least 1.")
         if len(self.vectors) < 2:
-            raise UnavailableError("One sentence has no pairs. Give two or more.")
+            raise UnavailableError("One sentence has no pairs. Give at least two sentences.")
         first, second = np.triu_indices(len(self.vectors), k=1)
         cosines = self.cosines[first, second]
         # Only the best pairs are sorted, because two thousand sentences have two million pairs.

@@ -54,7 +54,7 @@ class Similarity(Question):
                 second.
 
         Raises:
-            SelectionError: the layer does not exist, or the texts were read by different models.
+            SelectionError: the layer does not exist, or the traces are from different models.
         """
         resolved = self.resolved(a)
         inputs = InputRecord.of(a) if b is None else InputRecord.of(a, b)

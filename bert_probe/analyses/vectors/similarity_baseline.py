@@ -37,7 +37,7 @@ class SimilarityBaseline(Question):
     inputs = OneCheckpoint()
 
     def of(self, checkpoint: Checkpoint) -> SimilarityBaselineResult:
-        """Return both distributions for a model.
+        """Return the distributions of the cosines of unrelated tokens and of the same word.
 
         Raises:
             UnavailableError: the tokenizer maps all words of the reference sentences to the same token.
@@ -48,8 +48,8 @@ class SimilarityBaseline(Question):
         groups = _pairs(tokens_by_sentence)
         if not groups[0][0].size:
             raise UnavailableError(
-                "This tokenizer knows none of the words in the reference sentences, which are English, so "
-                "there is no baseline."
+                "The vocabulary of this tokenizer contains none of the words in the English reference "
+                "sentences, so there is no baseline."
             )
         rows: tuple[list[list[float]], ...] = ([], [])
         for layer in range(checkpoint.description.layers + 1):
@@ -106,7 +106,7 @@ class SimilarityBaselineResult(Result):
 
     Attributes:
         unrelated: distribution over pairs of unrelated tokens.
-        same_word: distribution over pairs of the same word; None if there is no such pair.
+        same_word: distribution over pairs of the same word; None if no word occurs in two sentences.
         sentences: number of reference sentences.
     """
 

@@ -101,11 +101,11 @@ class _MapQuestion(Question):
         Choice(BASES),
         default="shared",
         key="map_basis",
-        about="One plane for all layers, the same with each layer centered, or one plane for each layer.",
+        about="One plane for all layers, one plane with each layer centered, or a plane for each layer.",
     )
 
     def _marks(self, encoding: Encoding, text: int, part: int | None) -> _TextPoints:
-        """Return the points of a text. Their part is ``part``, or their segment if it is None."""
+        """Return the points of a text. Their part index is ``part``, or their segment index if None."""
         lens = word_lens(encoding) if self.words else None
         units: Sequence[Token | Unit] = encoding.tokens if lens is None else lens.units
         indices = [index for index, unit in enumerate(units) if self.specials or not unit.special]
@@ -136,7 +136,7 @@ class TokenMap(_MapQuestion):
             other: a separate text on the same planes.
 
         Raises:
-            SelectionError: the texts were read by different models.
+            SelectionError: the traces are from different models.
             UnavailableError: see `planes`; also if the trace was made from attention weights alone.
         """
         traces = [trace] if other is None else [trace, other]
@@ -260,7 +260,7 @@ class TokenMapResult(Result):
         return self._rows(range(len(self.marks)), range(self.layers + 1))
 
     def some(self, marks: Sequence[int], layer: int | None = None) -> pd.DataFrame:
-        """Return the table rows of the marks with these indices, for one layer or for all (None)."""
+        """Return the table rows of the marks with these indices, for one layer or, if None, all layers."""
         layers = range(self.layers + 1) if layer is None else [layer]
         return self._with_provenance(self._rows(marks, layers))
 
@@ -312,7 +312,7 @@ def _lines(rows: Sequence[str] | LabeledTexts) -> list[Line]:
 
 
 def _parts(rows: Sequence[str] | LabeledTexts) -> tuple[str, ...]:
-    """Return the labels in the order of their first occurrence; nothing for texts without labels."""
+    """Return the labels in the order of their first occurrence; () for texts without labels."""
     return (
         tuple(dict.fromkeys(_part_name(row.label) for row in rows.rows))
         if isinstance(rows, LabeledTexts)
@@ -336,7 +336,7 @@ def _vectors(
     size = int(starts[-1]) * description.hidden_size * layers * itemsize
     if size > MAX_BYTES:
         raise TextError(
-            f"The vectors of {starts[-1]:,} tokens in {layers} layers have {size / 1e9:.1f} GB, but the "
+            f"The vectors of {starts[-1]:,} tokens in {layers} layers need {size / 1e9:.1f} GB, but the "
             f"limit is {MAX_BYTES / 1e9:.0f} GB. Give fewer texts."
         )
     states: list[Array] = []
@@ -364,7 +364,7 @@ def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], No
     Args:
         states: vectors of each layer, [vector, hidden], all of the same shape.
         basis: one of `BASES`.
-        check_cancelled: called twice for each layer; its exception ends the computation.
+        check_cancelled: called twice for each layer; an exception that it raises ends the computation.
 
     Raises:
         UnavailableError: layers differ in width, all vectors are equal, or a vector is not finite.
@@ -426,7 +426,7 @@ def _axes(scatter: Array) -> Array:
 
 
 def _project(vectors: Array, mean: Array, axes: Array) -> tuple[Array, float]:
-    """Return scores relative to the mean, float64 [vector, 2], and the sum of squared distances from it."""
+    """Return coordinates about the mean, float64 [vector, 2], and the sum of squared distances from it."""
     points = np.empty((len(vectors), 2))
     squares = 0.0
     for start in range(0, len(vectors), _BLOCK):

@@ -29,8 +29,8 @@ from bert_probe.text.words import Unit, find_word, truncate_text, word_name
 class WordInContext(Question):
     """Cosine similarity of the vectors of a word in several texts, or of a different word in each text.
 
-    A word's vector is the mean of its tokens' vectors. All pairs of texts are compared after every layer, and
-    with the cosine similarity of unrelated tokens.
+    A word's vector is the mean of its tokens' vectors. All pairs of texts are compared after every layer; the
+    cosine similarity of unrelated tokens is the baseline.
 
     Attributes:
         words: one word for all texts, or one for each text, written as in `find_word`: WORD:2 is the second
@@ -42,7 +42,10 @@ class WordInContext(Question):
     inputs = ManyTraces("--in")
 
     words: Sequence[str] = param(
-        ListOf(FieldType()), option="--word", key="context_words", about="One word, or one for each text."
+        ListOf(FieldType()),
+        option="--word",
+        key="context_words",
+        about="One word for all texts, or one word for each text.",
     )
     layer: int | None = param(
         Optional(VECTOR_LAYER),
@@ -55,14 +58,14 @@ class WordInContext(Question):
     def of(
         self, traces: Sequence[Trace], baseline: SimilarityBaselineResult | None = None
     ) -> WordInContextResult:
-        """Compare the words.
+        """Compare the vectors of the words.
 
         Args:
-            traces: two or more texts read by the same model; a text may occur twice.
+            traces: traces of two or more texts from the same model; a text may occur twice.
             baseline: the result of `SimilarityBaseline` for the same model; measured if None.
 
         Raises:
-            SelectionError: there are fewer than two texts, the texts were read by different models, a text
+            SelectionError: there are fewer than two texts, the traces are from different models, a text
                 does not contain its word or contains it several times, or the number of words is neither one
                 nor the number of texts.
             UnavailableError: see `SimilarityBaseline.of`.
@@ -122,7 +125,7 @@ class WordInContextResult(Result):
     def __post_init__(self) -> None:
         if self.baseline.inputs.model != self.inputs.model:
             raise SelectionError(
-                "The baseline is from another model than the texts. Measure it with the model of the texts."
+                "The baseline is from another model than the texts. Measure a baseline with this model."
             )
         shape = (self.baseline.layers + 1, len(self.units), len(self.units))
         if self.cosines.shape != shape:

@@ -20,7 +20,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.text.pieces import visible
 
 _WORD = regex.compile(r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|[^\w\s\p{M}]")
-"""A run of letters, marks and digits, including inner apostrophes, or a single other character."""
+"""Matches a run of letters, marks and digits, including inner apostrophes, or a single other character."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class FertilityResult(Result):
 
     Attributes:
         words: words with at least one token; words that the tokenizer drops are left out.
-        unknown_id: id of the token for unknown text; None if the vocabulary has none.
+        unknown_id: id of the token for unknown text; None if the vocabulary has no such token.
     """
 
     question: Fertility
@@ -124,7 +124,10 @@ class FertilityResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each word, in reading order: word, segment, start, end, pieces, cut."""
+        """Return a row for each word, in reading order.
+
+        Columns: word, segment, start, end, pieces (number of tokens), cut (the tokens).
+        """
         return pd.DataFrame(
             {
                 "word": pd.Series([word.text for word in self.words], dtype=object),
@@ -138,7 +141,7 @@ class FertilityResult(Result):
 
 
 def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
-    """Return the words of both texts that have tokens.
+    """Return the words of both texts, without words that have no token.
 
     A token belongs to the word in which it begins, or to the next word if it is only the space before it.
     """

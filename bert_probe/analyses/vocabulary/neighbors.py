@@ -36,7 +36,7 @@ class VocabularyToken(FieldType):
     metavar = "WORD|id:N"
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the name or the id."""
+        """Return a token's name as str, or its id as int."""
         if isinstance(value, bool) or not isinstance(value, int | np.integer | str):
             raise SelectionError(f"{name} must be a token or its id, not {value!r}.")
         if not isinstance(value, str):
@@ -123,8 +123,8 @@ class NeighborsResult(Result):
 
     Attributes:
         vocabulary: all tokens, the norms of their input vectors, and the cosines of random pairs.
-        one: id of the token.
-        ids: ids of its neighbors, [neighbor].
+        one: id of the token whose neighbors are listed.
+        ids: ids of the neighbors, [neighbor].
         cosines: cosine similarities of the neighbors to the token, float64 [neighbor].
     """
 
@@ -217,10 +217,10 @@ class NeighborsResult(Result):
 
 
 def find_token(pieces: VocabularyTokens, name: str) -> int | None:
-    """Return the id of the token with a name, or None if there is no such token.
+    """Return the id of the token with the given name, or None if the vocabulary has no such token.
 
-    The name is compared with the names in the vocabulary, then with the texts of the tokens, of which tokens
-    at the beginning of a word are preferred. If nothing matches, both are repeated with the lowercase name.
+    The name is compared with the names in the vocabulary, then with the texts of the tokens, where tokens at
+    the beginning of a word are preferred. If nothing matches, both comparisons are repeated in lowercase.
     """
     space = pieces.marks.space
     for spelling in (name, name.lower()):
@@ -241,9 +241,12 @@ def token_reference(pieces: VocabularyTokens, token: int) -> int | str:
 
 def _not_a_token(checkpoint: Checkpoint, name: str) -> str:
     if not name.strip():
-        return "No token was given. Give one, for example river."
+        return "No token was given. Give a token, for example river."
     if len(name) > 200:
-        return f"{len(name):,} characters, but a token has at most 200. Give a shorter one."
+        return f"{len(name):,} characters, but a token has at most 200. Give a shorter token."
     tokens = [token for token in checkpoint.encode(name, truncate=True).tokens if not token.special]
     pieces = ", ".join(visible(str(token)) for token in tokens[:12])
-    return f"{visible(name)} is not a token of this vocabulary. It is split into {pieces}. Give one of these."
+    return (
+        f"{visible(name)} is not a token of this vocabulary. It is split into {pieces}. "
+        "Give one of these tokens."
+    )

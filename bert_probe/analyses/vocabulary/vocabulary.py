@@ -47,21 +47,27 @@ class Vocabulary(Question):
 
     inputs = OneCheckpoint()
 
-    search: str = param(FieldType(), default="", about="Tokens that match this text.", display_only=True)
+    search: str = param(
+        FieldType(), default="", about="Show only tokens that match this text.", display_only=True
+    )
     match: str = param(
         Choice(pieces.MATCHES),
         default=pieces.CONTAINS,
-        about="How --search is matched.",
+        about="How the text of --search is matched.",
         display_only=True,
     )
     case: bool = param(Flag(), default=False, about="Case-sensitive search.", display_only=True)
     kind: str = param(
-        Choice((ALL, *KINDS)), default=ALL, key="piece_kind", about="Tokens of this kind.", display_only=True
+        Choice((ALL, *KINDS)),
+        default=ALL,
+        key="piece_kind",
+        about="Show only tokens of this kind.",
+        display_only=True,
     )
     script: str | None = param(
         Optional(FieldType()),
         default=None,
-        about="Tokens in this script, for example Latin.",
+        about="Show only tokens in this script, for example Latin.",
         display_only=True,
     )
     show: str = param(
@@ -190,7 +196,7 @@ def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
     Special and unused tokens, and tokens whose vector is zero, are excluded.
 
     Raises:
-        UnavailableError: the vocabulary has fewer than two such tokens.
+        UnavailableError: fewer than two tokens remain.
     """
     usable = np.array(
         [

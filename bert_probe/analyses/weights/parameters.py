@@ -106,13 +106,13 @@ class Inventory:
 
     @property
     def tied(self) -> int:
-        """Number of parameters that are tied to an earlier one."""
+        """Number of parameters that are tied to an earlier parameter."""
         return sum(row.tied_to is not None for row in self.rows)
 
     def subtotals(self, key: Callable[[Parameter], T]) -> dict[T, int]:
         """Return element counts by any property, e.g. ``subtotals(lambda row: row.kind)``.
 
-        They add up to `total`.
+        The counts add up to `total`.
         """
         sums: dict[T, int] = {}
         for row in self.rows:
@@ -229,7 +229,7 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
         raise ArchitectureError(f"transformers has no model class {architecture}. Check the spelling.")
     if architecture is not None and not isinstance(config, model_class.config_class or ()):
         raise ArchitectureError(
-            f"{architecture} does not accept a {type(config).__name__}. Give a config of its own class."
+            f"{architecture} does not accept a {type(config).__name__}. Give a config of the matching class."
         )
     return list_parameters(described(config, AutoModel.from_config if architecture is None else model_class))
 

@@ -82,7 +82,7 @@ class Positions(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PositionsResult(Result):
-    """Position encodings of a model. Encodings that it does not have are None or empty.
+    """Position encodings of a model. Encodings that the model does not have are None or empty.
 
     Attributes:
         positions: maximum number of positions.
@@ -166,7 +166,7 @@ class PositionsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Difference of learned embeddings from sinusoids, and directions needed for 90 % of variance."""
+        """Difference of the embeddings from sinusoids, and number of directions with 90 % of the variance."""
         if self.learned is None:
             return {}
         learned, fixed = (count_directions(shares) for shares in self.spectra)
@@ -321,7 +321,7 @@ class Rotary:
     def rotated_cosines(self, distances: Array) -> Array:
         """Return the cosine between a vector and the same vector rotated by each distance, [distance].
 
-        All pairs of its dimensions are assumed to have the same norm.
+        All pairs of dimensions of the vector are assumed to have the same norm.
         """
         cosines: Array = np.cos(distances[:, None] * self.frequencies).mean(axis=1)
         return cosines
@@ -355,7 +355,7 @@ class RelativeTable:
 
 
 def position_table(model: Any, max_positions: int) -> PositionTable | None:
-    """Return the position embeddings of a model, or None."""
+    """Return the learned position embeddings of a model, or None if it has none."""
     for module in (getattr(model, "embeddings", None), model):
         table = getattr(module, "position_embeddings", None)
         if isinstance(table, torch.nn.Embedding) and getattr(module, "position_biased_input", True):
@@ -385,7 +385,7 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
 
 
 def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
-    """Return the bias by distance that all layers of a model share, or None."""
+    """Return the bias by distance that all layers of a model share, or None if it has none."""
     encoder: Any = getattr(model, "encoder", None)
     if not hasattr(encoder, "relative_attention_bias") or not hasattr(encoder, "compute_position_bias"):
         return None
@@ -397,7 +397,7 @@ def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
 
 
 def relative_table(model: Any, max_positions: int) -> RelativeTable | None:
-    """Return the relative position embeddings of a model, or None."""
+    """Return the relative position embeddings of a model, or None if it has none."""
     encoder: Any = getattr(model, "encoder", None)
     if not hasattr(encoder, "rel_embeddings") or not hasattr(encoder, "get_rel_pos"):
         return None

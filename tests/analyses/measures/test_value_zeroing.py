@@ -155,7 +155,7 @@ def test_layer_is_computed_once_per_trace(exact: Checkpoint, monkeypatch: pytest
     with pytest.raises(ValueError, match="read-only"):
         result[0, 0] = 1
     for refused in (AttentionLong(None, ["mean", 1], "value-zeroing"), Attention(0, 1, "value-zeroing")):
-        with pytest.raises(SelectionError, match="no single heads"):
+        with pytest.raises(SelectionError, match="not for individual heads"):
             refused.of(trace)  # before computation starts
     assert label.takes_long(exact.trace(TEXT), 2), "another trace may belong to another model"
 
@@ -175,7 +175,7 @@ def test_value_zeroing_is_listed_among_the_measures(minilm: Checkpoint) -> None:
     result = Attention(2, measure="value-zeroing").of(trace)
     np.testing.assert_array_equal(result.weights, value_zeroing(trace, 2))
     assert result.weights.dtype == np.float32
-    with pytest.raises(SelectionError, match="no single heads"):
+    with pytest.raises(SelectionError, match="not for individual heads"):
         Attention(2, 1, "value-zeroing").of(trace)
 
 

@@ -25,16 +25,17 @@ class AttentionMeasure:
 
     Attributes:
         name: identifier in questions, URLs and on the command line.
-        label: text of a button.
+        label: label of its button.
         title: start of a heatmap's title, followed by the layer.
         value: description of a single value.
         total: description of a row's sum.
         meaning: what the measure shows and what it does not show.
         order: sort key among the measures.
         of_layer: (trace, layer, residual weight, progress) → [query, key] for the whole layer.
-        of_heads: (trace, layer, heads) → [head, query, key]; None if the measure has no single heads.
+        of_heads: (trace, layer, heads) → [head, query, key]; None if the measure is not defined for
+            individual heads.
         lengths: (trace, layer) → [head, key], the factors by which the measure multiplies the attention
-            weights; None for other measures.
+            weights; None if it does not multiply them.
         shares: whether rows sum to 1 over all keys; otherwise the largest value depends on the text.
         rolled: whether the measure combines all layers up to this one, with a weight for the residual
             connection.
@@ -59,14 +60,14 @@ class AttentionMeasure:
     caveat: Callable[[Trace], str] = lambda _: ""
 
     def require_heads(self) -> Callable[[Trace, int, slice], Array]:
-        """Return `of_heads`, or raise an error if the measure has no single heads.
+        """Return `of_heads`, or raise an error if the measure is not defined for individual heads.
 
         Raises:
             SelectionError: the measure is defined for whole layers only.
         """
         if self.of_heads is None:
             raise SelectionError(
-                f"{self.label} is defined for whole layers and has no single heads. Use mean."
+                f"{self.label} is defined for whole layers, not for individual heads. Use mean."
             )
         return self.of_heads
 
@@ -85,7 +86,8 @@ class AttentionMeasure:
         """Return the matrix of one head, or of the whole layer for "mean", [query, key].
 
         Raises:
-            SelectionError: the layer or head does not exist, or the measure has no single heads.
+            SelectionError: the layer or head does not exist, or the measure is not defined for individual
+                heads.
             UnavailableError: the architecture does not expose what the measure needs.
         """
         if head == "mean":
@@ -110,7 +112,7 @@ def _load_measures() -> Mapping[str, AttentionMeasure]:
 
 
 def get_measure(name: str) -> AttentionMeasure:
-    """Return the measure with a name.
+    """Return the measure with the given name.
 
     Raises:
         SelectionError: no measure has this name.

@@ -26,8 +26,8 @@ def rollouts(layers: Iterable[Array], residual: float = 0.5) -> Iterator[Array]:
             raise ShapeError(f"A layer has shape {weights.shape}, but must be [head, token, token].")
         if result is not None and len(result) != weights.shape[1]:
             raise ShapeError(
-                f"All layers must have the same number of tokens: one has {len(result)}, and the next one "
-                f"has {weights.shape[1]}."
+                f"All layers must have the same number of tokens, but adjacent layers have {len(result)} and "
+                f"{weights.shape[1]}."
             )
         # Double precision: products over many layers would accumulate float32 rounding errors.
         mean = weights.mean(axis=0, dtype=np.float64)
@@ -68,7 +68,7 @@ MEASURE = AttentionMeasure(
     name="rollout",
     label="Rollout",
     title="Rollout up to",
-    value="share that reaches",
+    value="attention rollout",
     total="attention",
     meaning="How much of each input token reaches a token through the attention of all layers up to this "
     "one (Abnar and Zuidema 2020). It uses attention weights alone and does not measure influence.",

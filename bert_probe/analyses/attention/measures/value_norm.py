@@ -20,7 +20,7 @@ def value_norms(trace: Trace, layer: int) -> Array:
     """Return the norm of each head's transformed values, ‖v W_O‖, [head, token], in the dtype of the trace.
 
     W_O is the head's slice of the layer's output projection, without its bias; Kobayashi et al. 2020,
-    section 2.2. For an architecture without such a projection the result is ‖v‖; see `projects`.
+    section 2.2. If the architecture does not expose W_O, the result is ‖v‖; see `projects`.
 
     Raises:
         SelectionError: the layer does not exist.

@@ -76,7 +76,7 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
 
 @dataclass(frozen=True, eq=False)
 class _Zeroed:
-    """Subtracts the contribution of one key from the heads' output; each batch row has its own key."""
+    """Callback that subtracts the contribution of one key from the output; each batch row has its own key."""
 
     keys: torch.Tensor
     weights: torch.Tensor
@@ -116,7 +116,7 @@ MEASURE = AttentionMeasure(
     name="value-zeroing",
     label="Value zeroing",
     title="Value zeroing in",
-    value="cosine distance without the value",
+    value="cosine distance after zeroing",
     total="change",
     meaning="How much a token's next vector changes when another token's value is zeroed in this layer "
     "(Mohebbi et al. 2023). It covers the whole layer, but not the effect on later layers.",

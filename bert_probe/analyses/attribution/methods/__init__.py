@@ -48,7 +48,7 @@ class AttributionTarget:
 
     @property
     def trace(self) -> Trace:
-        """The text as the model reads it."""
+        """Trace of the text as the model reads it."""
         return self.number.trace
 
     def summed(self, tokens: Array) -> Array:
@@ -60,8 +60,8 @@ class AttributionTarget:
     def free(self) -> tuple[int, ...]:
         """Indices of the units that can be removed.
 
-        Special tokens are never removed. Nor are the tokens from which the target value is read; if units are
-        masked instead of removed, this applies only to mask tokens.
+        Special tokens and the tokens from which the target value is read cannot be removed. If units are
+        masked instead of removed, tokens from which the value is read can be masked, except mask tokens.
         """
         mask = self.trace.checkpoint.tokenizer.mask_token_id
         fixed = {position for position in self.number.places if self._stays(position, mask)}
@@ -127,7 +127,7 @@ class AttributionMethod:
 
     Attributes:
         name: identifier in questions, URLs and on the command line.
-        label: text in tables and on buttons.
+        label: label in tables and on buttons.
         meaning: one or two sentences that explain a score, with the paper.
         order: sort key among the methods.
         of: function from target and progress callback to scores.
@@ -151,9 +151,9 @@ def attribution_target(
     """Return the attribution target, with defaults filled in.
 
     Args:
-        removal: None for "masked" if the target value is read at tokens and the tokenizer has a mask token,
-            else "removed".
-        baseline: None for the first of `BASELINES` that the tokenizer has.
+        removal: how a unit is ablated; None for "masked" if the target value is read at tokens and the
+            tokenizer has a mask token, else "removed".
+        baseline: baseline token; None for the first of `BASELINES` that the tokenizer has.
     """
     checkpoint = number.trace.checkpoint
     units = word_lens(number.trace).units if words else number.trace.tokens

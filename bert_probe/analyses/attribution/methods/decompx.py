@@ -37,9 +37,8 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
     scale = float(np.abs(tokens).sum()) + abs(bias_sum) + abs(value)
     if not error <= max(1e-4, 64 * torch.finfo(start.dtype).eps) * scale:
         raise UnavailableError(
-            f"DecompX does not support {trace.architecture}: the contributions differ by {error:.2g} from "
-            "the "
-            f"{target.number.name}, {value:.4g}. Choose another method."
+            f"DecompX does not support {trace.architecture}: the sum of the contributions differs by "
+            f"{error:.2g} from the {target.number.name}, {value:.4g}. Choose another method."
         )
     return AttributionScores(target.summed(tokens), {"biases": bias_sum, "off": error})
 
@@ -54,7 +53,7 @@ METHOD = AttributionMethod(
     label="DecompX",
     meaning="The explained output as an exact sum over the input vectors of the tokens, with attention, "
     "norms and activations fixed at their values for this text (Modarressi et al. 2023). The contribution of "
-    "the model's biases belongs to no token and is stated separately.",
+    "the model's biases is not assigned to any token and is reported separately.",
     order=4,
     of=_scores,
 )

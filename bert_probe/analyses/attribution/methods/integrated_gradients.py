@@ -73,7 +73,7 @@ METHOD = AttributionMethod(
     name="integrated-gradients",
     label="Integrated gradients",
     meaning="The gradient, integrated along the linear path from an uninformative baseline to this text. The "
-    "scores add up to the difference between the two, up to a gap that is stated "
+    "scores add up to the difference between the two outputs, up to the reported gap "
     "(Sundararajan et al. 2017).",
     order=2,
     of=_scores,

@@ -17,7 +17,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
     trace = target.trace
     if trace.queries is None:
         raise UnavailableError(
-            f"{trace.architecture} gives no access to its attention, which this method needs. "
+            f"{trace.architecture} does not expose its attention, which this method needs. "
             "Choose another method."
         )
     attention = AttentionWithWeights()

@@ -34,7 +34,7 @@ METHOD = AttributionMethod(
     label="Value zeroing",
     meaning="How much each token's next vector changes when another token's value is zeroed, as shares, "
     "propagated through all layers to where the prediction is read (Mohebbi et al. 2023). It does not depend "
-    "on the class or word.",
+    "on the explained class or word.",
     order=5,
     of=_scores,
 )

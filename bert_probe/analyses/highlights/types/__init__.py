@@ -1,4 +1,4 @@
-"""Highlight types: what may be remarkable about a text.
+"""Highlight types: properties in which a text may be unusual.
 
 Each module of this package defines ``HIGHLIGHT_TYPES`` and is discovered automatically. A highlight type
 measures one value on a text and states it in a sentence. The value is compared with those of the reference
@@ -66,8 +66,7 @@ class HighlightCandidate:
     Attributes:
         value: the measured value.
         sentence: sentence that states the value, with its final period.
-        page, choices: the view that shows the highlight: name of a page and its URL parameters, without
-            defaults.
+        page, choices: page name and URL parameters, without defaults, of the view that shows the highlight.
         picture: function that returns the thumbnail.
         clear: whether the value is worth reporting; for example, 0 unknown tokens are not.
     """
@@ -117,7 +116,7 @@ def _load_types() -> tuple[HighlightType, ...]:
 
 
 def quote(unit: Token | Unit, units: Sequence[Token | Unit] = ()) -> str:
-    """Return a word in quotation marks, with its position if several of `units` are written the same."""
+    """Return a word in quotation marks, with its position if several of `units` have the same text."""
     name = f"“{truncate_text(unit.display)}”"
     same = sum(other.display == unit.display for other in units)
     return f"{name} ({unit.position})" if same > 1 else name

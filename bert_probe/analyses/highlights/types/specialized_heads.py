@@ -14,7 +14,7 @@ from bert_probe.analyses.highlights.thumbnails import Grid
 from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, percent
 from bert_probe.model.trace import Array
 
-# Not "first" and "separator": attention on special tokens is an attention sink.
+# "first" and "separator" are excluded: attention on special tokens is an attention sink.
 _SHARES = ("previous", "next", "same_token", "same_word", "punctuation", "self", "other_segment")
 
 
@@ -34,7 +34,7 @@ def _count_queries(context: HighlightContext, share: str) -> int:
 
 
 def _mean_shares(context: HighlightContext, share: str) -> Array:
-    """Return a share averaged over the tokens that have such a target, [layer, head]; 0 if no token has."""
+    """Return a share averaged over the queries that have a target, [layer, head]; 0 if no query has one."""
     queries = max(_count_queries(context, share), 1)
     shares: Array = context.heads[share] * (len(context.trace.tokens) / queries)
     return shares

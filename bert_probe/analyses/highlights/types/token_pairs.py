@@ -44,7 +44,7 @@ def _find_similar(context: HighlightContext) -> HighlightCandidate | None:
 
 
 def _find_repeated(context: HighlightContext) -> HighlightCandidate | None:
-    """Find the least similar occurrences of a token; in a sentence pair, one from each segment."""
+    """Find the two least similar occurrences of a token; in a sentence pair, one from each segment."""
     tokens, trace = context.content_tokens, context.trace
     if not trace.states or not context.is_short:
         return None
@@ -74,12 +74,12 @@ def _find_repeated(context: HighlightContext) -> HighlightCandidate | None:
 
 
 def repeated_token_sentence(names: str, value: float, layer: int, mean: float, pairs: int) -> str:
-    """Return the sentence on two occurrences of a token that are the least similar of all ``pairs``."""
+    """Return the sentence about the least similar of ``pairs`` pairs of occurrences of the same token."""
     if pairs == 1:
         return f"{names} are the same token, with a cosine similarity of {value:.2f} after layer {layer}."
     return (
         f"Of all repeated tokens, {names} differ most: cosine similarity {value:.2f} after layer {layer} "
-        f"(mean over such pairs: {mean:.2f})."
+        f"(mean over all pairs: {mean:.2f})."
     )
 
 

@@ -19,8 +19,8 @@ from bert_probe.analyses.highlights.types import (
 def _find(context: HighlightContext) -> HighlightCandidate | None:
     """Find the largest weight between two words after subtracting its expected value.
 
-    The expected value is the larger of two means: of the other pairs of words at the same distance and
-    direction, and of the other words that attend to the same key. Special tokens are excluded from both,
+    The expected value is the larger of two means: over the other pairs of words at the same distance and
+    direction, and over the other queries of the same key. Special tokens are excluded from both means,
     punctuation is neither query nor key, and a word is not compared with itself.
     """
     if not context.has_attention_shares:
