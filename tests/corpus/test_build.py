@@ -203,7 +203,7 @@ def test_other_configuration_cannot_continue_store(family: Checkpoints, lines: P
     build(checkpoint, lines, "store")
     with pytest.raises(SelectionError, match="started with other layers, or other tables to keep"):
         build_corpus(checkpoint, IngestConfig(keep=("profiles",)), [lines], folder, shard_rows=6)
-    with pytest.raises(SelectionError, match="another number of rows in a shard"):
+    with pytest.raises(SelectionError, match="another number of rows per shard"):
         build_corpus(checkpoint, QUESTION, [lines], folder, shard_rows=7)
     with pytest.raises(SelectionError, match="started with another model"):
         build_corpus(family("roberta"), QUESTION, [lines], folder, shard_rows=6)
@@ -323,7 +323,7 @@ def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:
     [
         (lambda folder: (folder / "manifest.json").unlink(), "is missing or broken"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "is missing or broken"),
-        (lambda folder: (folder / "manifest.json").write_text("{}"), "is not a store of a corpus"),
+        (lambda folder: (folder / "manifest.json").write_text("{}"), "is not a corpus store"),
         (lambda folder: _edit(folder / "manifest.json", version=1), "store version 1, .* reads version 2"),
         (lambda folder: _edit(folder / "manifest.json", version=3), "store version 3"),
         (lambda folder: (folder / "rows" / "00001.parquet").unlink(), "is missing or truncated"),
