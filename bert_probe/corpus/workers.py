@@ -54,7 +54,7 @@ class PendingChunks:
 
 @dataclass(frozen=True, eq=False)
 class ShardJob:
-    """Turns each chunk into a shard, in any thread or process.
+    """Processes chunks into shards, in any thread or process.
 
     Attributes:
         folder: the folder of the store.

@@ -21,7 +21,7 @@ KINDS = (CLASSES, MULTI_LABEL, NUMBER)
 """Kinds of labels: one class per text, any number of labels per text, or one number per text."""
 
 SEPARATOR = "|"
-"""Separates the labels of a text with several labels."""
+"""Separator between the labels of a text."""
 MAX_LABELS = 1000
 """Maximum number of distinct labels. A column with more is likely to contain numbers or texts."""
 
@@ -44,7 +44,7 @@ class LabeledText:
     Attributes:
         pair: the second text of the same input, or None.
         label: a class, the sorted labels, or a number.
-        line: number of its first line, from 1.
+        line: number of the first line of the row, from 1.
     """
 
     text: str
@@ -83,10 +83,11 @@ class LabeledTexts:
 
 
 def read_labeled_texts(file: str | Path, kind: str | None = None, as_named: bool = False) -> LabeledTexts:
-    """Read labeled texts from a CSV or TSV file, or a JSON Lines file with these keys.
+    """Read labeled texts from a CSV, TSV or JSON Lines file.
 
-    The header must be text,label or text_a,text_b,label; other columns are ignored. A column named labels
-    contains any number of labels, separated by |. The size limits of `read_sentences` apply.
+    The columns (in JSON Lines, the keys) must be text,label or text_a,text_b,label; other columns
+    are ignored. A column named labels contains any number of labels, separated by |. The size limits of
+    `read_sentences` apply.
 
     Args:
         file: a file in UTF-8.

@@ -27,7 +27,7 @@ class EvaluationPoint:
 
     Attributes:
         step: number of completed steps.
-        epoch: completed passes over the data, with a fraction.
+        epoch: number of completed passes over the data; may be fractional.
         loss: mean training loss since the last evaluation.
         held_out_loss, measure: mean loss and measure on the held-out texts; NaN if there are none.
         seconds: time since the training loop was created.

@@ -260,7 +260,7 @@ def test_store_without_profiles_or_sentences_is_refused(
     empty = bert_probe.build_corpus(
         family("bert"), bert_probe.IngestConfig(keep=("profiles",)), [lines], tmp_path / "a"
     )
-    with pytest.raises(UnavailableError, match="has no sentences yet; 1 were refused"):
+    with pytest.raises(UnavailableError, match="has no sentences yet; number of rejected records: 1"):
         bert_probe.HeadStatistics().of(empty)
     assert (
         bert_probe.SqlQuery("SELECT count(*) AS refused FROM refusals").of(empty).table()["refused"][0] == 1

@@ -229,7 +229,7 @@ BAD = [
     (
         "a.conllu",
         TREE.replace("\t2\tnsubj", "\t9\tnsubj") + "\n" + TREE,
-        [(3, "Head 9 of a sentence of 3 words."), (9, "We left.")],
+        [(3, "Head 9, but the sentence has 3 words."), (9, "We left.")],
     ),
     (
         "a.conllu",
