@@ -21,7 +21,7 @@ Schema: TypeAlias = dict[str, Any]
 
 MAX_NUMBER = 999_999_999_999
 """Largest number that is accepted; some computations do not support larger numbers."""
-_MAX_INDEX = 999_999_999  # of layers and heads
+_MAX_INDEX = 999_999_999  # largest number of a layer or head
 
 
 class Dimensions(Protocol):
@@ -191,7 +191,7 @@ class Index(FieldType):
         return int(value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Return the index from 0; a negative one counts from the end."""
+        """Return the index from 0; a negative index counts from the end."""
         return value if value == "mean" else resolve_index(value, self.count(trace), name)
 
     def to_json(self, value: Any) -> Any:

@@ -157,7 +157,7 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
 def _model_identity(trace: Trace) -> tuple[object, ...]:
     """Return the values that must be equal for two traces to be comparable.
 
-    The model's name is not among them, because the same folder can be given by several names.
+    The model's name is not included, because the same folder can be given by several names.
     """
     names = {"model", "origin", "revision", *TEXT_KEYS}
     settings = {name: value for name, value in trace.provenance.items() if name not in names}

@@ -24,7 +24,7 @@ DEFAULT_URL = "http://127.0.0.1:8501"
 
 
 def python(question: Question, record: InputRecord, csv_safe: bool = False) -> str:
-    """Return a script whose last line computes the table, or with `csv_safe` writes CSV without formulas."""
+    """Return a script whose last line computes the table, or writes it as CSV with escaped formulas."""
     statements, arguments = question.inputs.python(record)
     ending = f'save("{question.command}.csv", csv_safe=True)' if csv_safe else "table()"
     return "\n".join(
@@ -36,7 +36,7 @@ def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> st
     """Return the command that prints the table, or a comment that explains why there is no command.
 
     Args:
-        csv_safe: whether the command prints CSV without formulas.
+        csv_safe: whether the command prints CSV with escaped formulas.
     """
     model = record.model
     if any(model.get("origin") in ("given", "in memory") for model in record.models):

@@ -57,7 +57,7 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
 
 @contextmanager
 def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> Iterator[None]:
-    """Lock paths against all other processes and threads that lock them with this function.
+    """Lock paths against other processes and threads that use this function.
 
     Args:
         places: resolved paths of files or folders, which need not exist.

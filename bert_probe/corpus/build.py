@@ -35,8 +35,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress, StageProgress, no_progress, no_stage_progress
 
 ShardLog = Callable[[Mapping[str, Any]], None]
-"""Called with a log entry for each completed shard. Keys: shard, refusals, records (processed so far), and of
-(number of all records)."""
+"""Called with a log entry for each completed shard. Keys: "shard", "refusals", "records" (number processed so
+far) and "of" (number of all records)."""
 
 
 def build_corpus(
@@ -54,7 +54,7 @@ def build_corpus(
     watch: StageProgress = no_stage_progress,
     on_shard: ShardLog = lambda _: None,
 ) -> Store:
-    """Process all input records that a store does not have yet, and return the store.
+    """Process the input records that are not in a store yet, and return the store.
 
     Args:
         checkpoint: the model.
@@ -67,8 +67,8 @@ def build_corpus(
         shard_rows: maximum number of records in a shard; with long texts a shard has fewer, see `chunked`.
         workers: number of shards processed at the same time, in threads that share the weights.
         on: runner that processes the chunks instead of threads, see `ShardRunner`.
-        progress: called with the number of processed records and their total; with 0, 0 before they are
-            counted.
+        progress: called with the number of processed records and their total, or with (0, 0) while the
+            records are counted.
         watch: opens a progress bar for each phase: hashing the inputs, counting, reading.
         on_shard: called with a log entry for each completed shard.
 
@@ -191,7 +191,7 @@ def _manifest(
 
 
 def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
-    """Write the manifest of a new store, or check that of an existing one; return its shards by number."""
+    """Write the manifest of a new store, or check an existing manifest; return the shards by number."""
     if not (folder / MANIFEST).exists():
         write_json(folder / MANIFEST, manifest)
         return {}
@@ -217,7 +217,7 @@ _DIFFERENCES = {
     "shard_rows": "another number of rows per shard",
     "shard_bytes": "another shard size, by another version of this program",
 }
-"""Manifest entries that must be equal to continue a store → the description of a difference."""
+"""Manifest entry that must not change when a store is continued → description of a change."""
 
 
 @contextmanager

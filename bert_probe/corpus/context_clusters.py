@@ -21,7 +21,7 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Array, read_only
 
 CLUSTER_COUNTS = range(2, 6)
-"""Candidate numbers of clusters; the best silhouette decides."""
+"""Candidate numbers of clusters; the number with the best silhouette is used."""
 MIN_CONTEXTS = 8
 """Minimum number of distinct vectors for clustering."""
 
@@ -38,7 +38,7 @@ class ContextClusters:
     Attributes:
         points: first two principal components, float32 [context, 2]; all 0 if all vectors are equal.
         explained: share of variance explained by each component, 0 to 1.
-        groups: cluster of each context, from 0, by decreasing size, [context].
+        groups: cluster index of each context, [context]; cluster 0 is the largest.
         silhouette: mean silhouette coefficient, -1 to 1 (Rousseeuw 1987); NaN for a single cluster.
     """
 
@@ -131,7 +131,7 @@ def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
         layer: layer of the vectors; 0 is the output of the embeddings.
 
     Returns:
-        None if the store has too few words.
+        The estimate; None if the store has too few words.
 
     Raises:
         UnavailableError: the store has no vectors.

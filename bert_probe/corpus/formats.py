@@ -348,7 +348,7 @@ def _json_row(line: InputLine, key: str | None) -> FileRow:
 
 
 def _parse_json(text: str) -> tuple[object, str]:
-    """Return the JSON value of a line and "", or None and the problem as a sentence."""
+    """Return (value, "") for valid JSON, or (None, problem) with the problem as a sentence."""
     try:
         return json.loads(text), ""
     except json.JSONDecodeError as error:

@@ -305,7 +305,7 @@ class Units:
 
     @classmethod
     def of_tokens(cls, encodings: Sequence[Encoding]) -> Self:
-        """Create the units of texts whose tokens are measured: each token is a unit."""
+        """Create one unit per token of each text."""
         tokens = [token for encoding in encodings for token in encoding.tokens]
         return cls.of_columns(
             [len(encoding) for encoding in encodings],
@@ -318,7 +318,7 @@ class Units:
 
     @classmethod
     def of_words(cls, lenses: Sequence[WordLens]) -> Self:
-        """Create the units of texts whose tokens are merged into words; special tokens are units."""
+        """Create one unit per word and per special token of each text."""
         units = [unit for lens in lenses for unit in lens.units]
         return cls.of_columns(
             [len(lens.units) for lens in lenses],
@@ -341,7 +341,7 @@ class Units:
         signs: Sequence[bool] | Array,
         pieces: Sequence[int] | int = 1,
     ) -> Self:
-        """Create units from columns over all texts, one text after the other.
+        """Create units from columns that contain the units of all texts, one text after the other.
 
         Args:
             lengths: number of units of each text.

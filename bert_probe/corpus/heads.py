@@ -265,7 +265,8 @@ class HeadExamples(Question):
         which: which values rank first: those nearest to the median of all rows ("typical"), those farthest
             from it ("extreme"), the "lowest" or the "highest".
         top: maximum number of rows.
-        bin: only rows in this bin of the head's histogram, from 1; see `HeadHistograms`. None for all rows.
+        bin: bin of the head's histogram, from 1, that the rows must be in; see `HeadHistograms`. None for all
+            rows.
     """
 
     inputs = OneStore()

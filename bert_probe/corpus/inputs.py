@@ -115,7 +115,9 @@ def find_inputs(
         if not as_named and ending_of(file.path) != PARQUET:
             _check_format(file, column)
     if column is not None and all(ending_of(file.path) in ("", *WITHOUT_COLUMNS) for file in files):
-        raise SelectionError(f"None of the files has columns, so there is no column {column}. Omit it.")
+        raise SelectionError(
+            f"None of the files has columns, so there is no column {column}. Omit the column."
+        )
     return files
 
 

@@ -90,7 +90,7 @@ def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
         tables: table name → schema, for the tables that the store must have.
 
     Raises:
-        StoreError: the file is missing or broken, or contradicts its name or its store.
+        StoreError: the file is missing or broken, or does not match its name or the tables of the store.
     """
     shard = _read(file)
     files = {f"files.{table}": _OBJECT for table in tables}

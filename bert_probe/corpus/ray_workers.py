@@ -152,7 +152,7 @@ class RayActor:
 
         Raises:
             StoreError: the store does not exist on this machine.
-            CheckpointError: the model cannot be loaded, or differs from that of the run.
+            CheckpointError: the model cannot be loaded, or differs from the model of the run.
         """
         from bert_probe.model.loading import load
 
@@ -281,7 +281,7 @@ _LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
 """Ray replaces 127.0.0.1 with the machine's network address, which would open its ports to the network."""
 
 _SHORT_FOLDER = "/tmp" if Path("/tmp").is_dir() else None
-"""A short path: Ray creates Unix sockets below it, whose paths have at most about 100 bytes."""
+"""Parent of Ray's temporary folder. The path is short, as Ray's socket paths have at most about 100 bytes."""
 
 
 @cache

@@ -85,7 +85,7 @@ class StoreTables:
         return self._interruptible(lambda: self._answer(sql), seconds, progress)
 
     def close(self) -> None:
-        """End the child process."""
+        """Kill the child process."""
         self._child.kill()
         for stream in (self._child.stdin, self._child.stdout):
             with suppress(OSError):  # unread input
@@ -268,7 +268,7 @@ class SqlQueryResult(Result):
 
 
 def _unique_names(names: list[str]) -> list[str]:
-    """Append a number to names that occurred before."""
+    """Make column names unique by appending numbers to repeated names."""
     unique_names: dict[str, None] = {}
     next_numbers: dict[str, int] = {}
     for name in names:

@@ -178,7 +178,7 @@ _EXACT_TYPES = frozenset(
         *("varchar", "uuid", "null"),
     )
 )
-"""DuckDB types whose values are equal in DuckDB, Arrow and pandas."""
+"""DuckDB types whose values Arrow and pandas represent exactly."""
 _NESTED_TYPES = ("list", "array", "struct")
 
 
@@ -186,7 +186,7 @@ def _arrow_compatible(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb
     """Return the query with each column cast to a type that Arrow and Python represent exactly.
 
     Python's dates end with the year 9999, and Arrow supports neither the time 24:00:00 nor 128-bit unsigned
-    integers, so such values would raise an error or change. They become text as DuckDB writes it, 128-bit
+    integers, so such values would raise an error or change. They become text as formatted by DuckDB, 128-bit
     unsigned integers become doubles, and lists and structs with such values, and all maps, become JSON.
     """
     relation = connection.sql(sql)
@@ -425,7 +425,7 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
     """Check that a query names only allowed functions and tables.
 
     Args:
-        parsed: the query as DuckDB's `json_serialize_sql` describes it.
+        parsed: the query as serialized by DuckDB's `json_serialize_sql`.
         tables: names of the tables of the store.
         views: names of DuckDB's internal views, which describe the process.
 

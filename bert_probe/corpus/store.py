@@ -246,7 +246,8 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
     """Open an existing store, complete or not.
 
     Sizes, columns and row counts of its files are compared with the store's description. SHA-256 digests are
-    compared only for files that were modified after their shard was complete; `verify_corpus` compares all.
+    compared only for files that were modified after their shard was complete; `verify_corpus` compares all
+    digests.
 
     Raises:
         StoreError: the folder is not a store, has a newer version, or has missing or changed files.

@@ -23,7 +23,7 @@ from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, read_only
 
 SUMMARY = "statistics.parquet"
-"""File name within the folder of a store. Without this file, the statistics of the shards are added up."""
+"""Name of the summary file in the folder of a store. Without it, the statistics of the shards are summed."""
 CONFIDENCE = 0.95
 """Confidence level of the intervals of means."""
 _STORE_DIGEST = b"store_sha256"
@@ -81,7 +81,7 @@ class MeasureStatistics:
 
     Attributes:
         count: number of rows.
-        means: mean of each head, [layer, head].
+        means: mean of the measure for each head, [layer, head].
         deviations: sample standard deviation, [layer, head]; NaN for a single row.
         least: minimum, [layer, head].
         most: maximum, [layer, head].

@@ -41,11 +41,11 @@ class TableFile:
     completed_ns: int
 
     def problem(self, every_byte: bool = False, on_bytes: Callable[[int], None] = lambda _: None) -> str:
-        """Return what is wrong with the file, worded to follow its name; "" if nothing is wrong.
+        """Return what is wrong with the file, as a phrase after its name; "" if nothing is wrong.
 
         Args:
             every_byte: always compare the digest. By default it is compared only if the modification time is
-                after the completion of the shard, as it may be for a copy.
+                after the completion of the shard, as in a copied store.
             on_bytes: called after each hashed block with the number of bytes in it.
         """
         try:

@@ -25,7 +25,7 @@ class FileDifference:
 
     Attributes:
         file: path within the store.
-        problem: what is wrong, worded to follow the file name, such as "has grown".
+        problem: what is wrong, as a phrase after the file name, such as "has grown".
     """
 
     file: str

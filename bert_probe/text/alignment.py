@@ -50,7 +50,7 @@ class CommonSpans:
     """The common spans of two tokenizations.
 
     Attributes:
-        spans: the spans in text order; each token of both models belongs to exactly one.
+        spans: the spans in text order; each token of both models belongs to exactly one span.
     """
 
     spans: tuple[Span, ...]
@@ -163,7 +163,7 @@ def _sections(encoding: Encoding) -> list[list[Token]]:
 
 
 def _text_spans(a: Sequence[Token], b: Sequence[Token], text: str) -> list[Span]:
-    """Return the spans of one text."""
+    """Return the common spans of one text, given the tokens of both models."""
     token_ranges = [
         (characters, side, token)
         for side, tokens in enumerate((a, b))
@@ -188,7 +188,7 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge each group with tokens of only one side into the next group, or at the end into the last one."""
+    """Merge each group with tokens of only one side into the next group, or the previous one at the end."""
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:

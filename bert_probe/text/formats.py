@@ -36,16 +36,16 @@ _DESCRIPTIONS = {
     _MARKUP: "HTML or XML",
 }
 _REMEDIES = {
-    LINES: "Rename it to end in .txt",
-    TABLE: "Rename it to end in .csv or .tsv",
-    JSON_LINES: "Rename it to end in .jsonl",
-    CONLL: "Rename it to end in .conll",
-    CONLLU: "Rename it to end in .conllu",
+    LINES: "Give it the extension .txt",
+    TABLE: "Give it the extension .csv or .tsv",
+    JSON_LINES: "Give it the extension .jsonl",
+    CONLL: "Give it the extension .conll",
+    CONLLU: "Give it the extension .conllu",
     _JSON: "Save it as JSON lines, one object per line",
     _MARKUP: "Save its text, or its table as CSV",
 }
 _SAMPLE = 50
-"""Number of lines that are inspected."""
+"""Number of lines that are inspected to detect the format."""
 _MIN_LINES = 3
 """Minimum number of lines for detecting columns; fewer lines may look like columns by chance."""
 _HEADER_CELL = re.compile(r"[^\W\d][\w.-]{0,40}")

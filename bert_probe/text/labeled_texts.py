@@ -23,7 +23,7 @@ KINDS = (CLASSES, MULTI_LABEL, NUMBER)
 SEPARATOR = "|"
 """Separator between the labels of a text."""
 MAX_LABELS = 1000
-"""Maximum number of distinct labels. A column with more is likely to contain numbers or texts."""
+"""Maximum number of distinct labels. A column with more labels probably contains numbers or texts."""
 
 _MAX_INTEGER_CLASSES = 20
 """Integers are read as classes, such as star ratings, if there are at most this many distinct ones."""
@@ -170,7 +170,7 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
 
 
 def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
-    """Return the indices of the text columns and, last, the label column; and the name of the label column.
+    """Return the indices of the text columns and (last) the label column, and the name of the label column.
 
     Raises:
         TextError: a required column is missing or occurs twice.

@@ -28,7 +28,7 @@ KINDS = {
     SIGNS: "punctuation and symbols, possibly mixed with letters or digits",
     BYTES: "bytes of an incomplete character",
     SPECIAL: "tokens that are added around the text or replace words",
-    UNUSED: "reserved entries, which have an embedding but do not occur in any text",
+    UNUSED: "reserved entries, which have an embedding but which the tokenizer never produces",
 }
 """The kinds of vocabulary tokens; each token has one kind. docs/methods.md states the rules."""
 
@@ -113,10 +113,10 @@ class VocabularyTokens:
 
     Attributes:
         marks: the tokenizer's boundary marks.
-        names: vocabulary strings; "" for a row without a token.
-        texts: readable text, without boundary marks.
-        kinds: kinds from `KINDS`.
-        scripts: scripts from `SCRIPTS`, or "none" (no letters), "several", "other".
+        names: vocabulary string of each token; "" for a row without a token.
+        texts: readable text of each token, without boundary marks.
+        kinds: kind of each token, from `KINDS`.
+        scripts: script of each token, from `SCRIPTS`, or "none" (no letters), "several", "other".
         ids: vocabulary string → id.
     """
 

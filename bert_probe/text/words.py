@@ -50,7 +50,7 @@ class WordLens:
     """The grouping of a text's tokens into words.
 
     Attributes:
-        units: the words and special tokens in input order; each token belongs to exactly one.
+        units: the words and special tokens in input order; each token belongs to exactly one unit.
     """
 
     units: tuple[Unit, ...]
@@ -163,7 +163,7 @@ def find_word(trace: Trace, word: str) -> Unit:
 
 
 def find_token(trace: Trace, name: str) -> Token:
-    """Return the token at a position, or the token of a word that has only one.
+    """Return the token at a position, or the only token of a word.
 
     Args:
         name: "11", "ground", or "ground:2" for its second occurrence; write "2024:1" for a word that is a

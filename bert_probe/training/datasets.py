@@ -457,7 +457,7 @@ def _lookalikes(labels: Sequence[str]) -> list[str]:
 
 
 def format_lines(lines: Sequence[int]) -> str:
-    """Return line numbers for a message, abbreviated."""
+    """Return line numbers for a message; at most `MAX_NAMED` are listed."""
     listed_lines = ", ".join(f"{line:,}" for line in lines[:MAX_NAMED])
     more = f" and {len(lines) - MAX_NAMED:,} more" if len(lines) > MAX_NAMED else ""
     return f"line {listed_lines}" if len(lines) == 1 else f"lines {listed_lines}{more}"

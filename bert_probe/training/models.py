@@ -29,7 +29,7 @@ _AUTO = {
 
 
 def without_weights(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
-    """Return the model to train on torch's meta device, with names and shapes but no memory.
+    """Return the model for training on torch's meta device, where weights have shapes but no memory.
 
     Raises:
         UnavailableError: the model family has no head for the task.

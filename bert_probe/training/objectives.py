@@ -80,7 +80,7 @@ class Objective(ABC):
         return inputs | {"labels": self.targets(examples, inputs["input_ids"].shape[1])}
 
     def order(self, examples: Sequence[TrainingExample], batch: int, seed: int) -> LengthBuckets:
-        """Return the training batches."""
+        """Return the training batches, as indices of examples with similar lengths."""
         return LengthBuckets([len(example) for example in examples], batch, seed, self.pads)
 
     def groups(self, examples: Sequence[TrainingExample], tokens: int) -> list[list[int]]:
@@ -169,7 +169,7 @@ class TextObjective(Objective):
         return super().loss(logits, targets if self.kind == CLASSES else targets.to(logits.dtype))
 
     def score(self, predictions: Array, targets: Array) -> float:
-        """Return accuracy for classes, micro F1 for several labels, and R² for numbers."""
+        """Return accuracy for classes, micro F1 for multiple labels, and R² for numbers."""
         if self.kind == CLASSES:
             return super().score(predictions, targets)
         if self.kind == MULTI_LABEL:

@@ -99,7 +99,7 @@ class Schedule:
 
 
 class LengthBuckets:
-    """Batches of text indices with similar lengths; each epoch has every text once, in a new random order.
+    """Batches of text indices with similar lengths; each epoch has each text once, in a new random order.
 
     Args:
         pads: whether texts of different lengths may share a batch.

@@ -71,7 +71,7 @@ class Train(Question):
         update: one of `UPDATES`, with the number of layers as in "top:2".
         epochs: passes over the data; None for the default of the update scope.
         rate: peak learning rate; None for the default of the update scope.
-        batch: texts per step.
+        batch: number of texts per step.
         seed: random seed of the split, the order, new weights, dropout and masks.
         held_out: share of the data that is held out, if no held-out data are given.
         max_tokens: maximum number of tokens per text; longer texts are truncated. None for the model's limit.
@@ -170,13 +170,13 @@ class Train(Question):
 
         Args:
             data, held_out: as in `plan`.
-            progress: called with the work done and the total. If it raises `Cancelled`, the best checkpoint
-                so far is returned; before the first evaluation, `Cancelled` is propagated.
+            progress: called with the completed and the total amount of work. If it raises `Cancelled`, the
+                best checkpoint so far is returned; before the first evaluation, `Cancelled` is propagated.
             on_evaluation: called after each evaluation.
 
         Raises:
-            TextError, SelectionError: as `plan`.
-            UnavailableError: as `plan`, or the loss is not finite from the start.
+            TextError, SelectionError: as in `plan`.
+            UnavailableError: as in `plan`, or the loss is not finite from the start.
             OutOfMemoryError: there is not enough memory; raised before the training starts if this can be
                 estimated.
         """
@@ -194,7 +194,7 @@ class TrainingPlan:
         trainable, parameters: number of updated and of all parameters.
         memory: estimated memory in bytes.
         training: the record of this training that is saved with the model.
-        warnings: reasons why the measure may be too optimistic, one sentence each.
+        warnings: reasons why the held-out measure may be too optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
         pooling: files that declare the pooling, see `TrainingResult`.
     """
@@ -340,7 +340,7 @@ def _trains_linear_head(update: str, objective: Objective) -> bool:
 def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
     """Return notes on the head that the training starts from."""
     if not has_head(checkpoint, objective.task, objective.labels, objective.problem):
-        note = "has no head for masked words. Training a new one takes many texts"
+        note = "has no head for masked words. Training a new head needs many texts"
         return [f"{checkpoint.description.name} {note}."] if objective.task == FILL_MASK else []
     return [f"{checkpoint.description.name} has a head for this task; training continues from it."]
 
@@ -384,7 +384,7 @@ _ONCE_STATES, _ONCE_INNER = 10, 2
 """Activations without a backward pass, when one layer at a time is in memory: multiples of the hidden and the
 inner size per token."""
 _OTHER_LAYERS = 0.5
-"""Temporary activations of the current layer and the rest of the model, as a multiple of one layer."""
+"""Temporary activations of the whole model, in multiples of the stored activations of one layer."""
 _LORA_OUTPUTS = 3.5
 """LoRA activations per token, in multiples of the output sizes of the adapted matrices."""
 _CONSTANT = 40_000_000

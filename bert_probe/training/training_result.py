@@ -40,7 +40,7 @@ class TrainingResult(Result):
         ended: why the training ended early: "", "early", "stopped" or "diverged".
         trainable, parameters: number of updated and of all parameters.
         memory: estimated memory in bytes.
-        warnings: reasons why the measure may be too optimistic, one sentence each.
+        warnings: reasons why the held-out measure may be too optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
         checkpoint: the trained model, in memory.
         pooling: files that declare the pooling of the original model, see `pooling_files`.

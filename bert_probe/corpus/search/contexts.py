@@ -39,7 +39,7 @@ _UNITS = {False: "tokens, which may be parts of words", True: "words, by the mea
 
 @question("nearest contexts", command="corpus near", is_analysis=False)
 class NearestContexts(Question):
-    """The contexts in a store whose vectors are nearest to that of a word in a text, by cosine similarity.
+    """The contexts in a store whose vectors have the highest cosine similarity to the vector of a word.
 
     The word's vector is the mean of its tokens' vectors. It is compared with the store's vectors: token
     vectors, or mean vectors of words if the store merges tokens. Special tokens are left out.
@@ -104,7 +104,7 @@ class NearestContexts(Question):
         )
 
     def _resolve_layer(self, store: Store) -> int:
-        """Return the layer from 0, and check that the store has its vectors."""
+        """Return the index of the layer, and check that the store has its vectors."""
         store.files(VECTORS)  # raises an error if the store has no vectors
         if self.layer is None:
             return store.layers[-1]
@@ -262,7 +262,7 @@ class _ShardWords:
     """The sentences of a shard and the spans of their words."""
 
     def __init__(self, rows: str, tokens: str) -> None:
-        # Without partitioning=None, pyarrow would read a folder named a=b as a column.
+        # Without partitioning=None, pyarrow would interpret a folder named a=b as a column.
         texts = pq.read_table(rows, columns=["row", "text"], partitioning=None)
         self._rows, self._texts = texts["row"].to_numpy(), texts["text"]
         words = pq.read_table(tokens, columns=[*_COLUMNS], partitioning=None)

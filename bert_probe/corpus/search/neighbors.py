@@ -102,7 +102,7 @@ class VectorBatch:
 
 
 class LayerVectors:
-    """The memory-mapped vectors of one layer of a store. Their indices count from 0 over all files.
+    """The memory-mapped vectors of one layer of a store. Vectors are indexed from 0 over all files.
 
     Args:
         files: Arrow IPC files with the columns row, position, layer and vector, ordered by layer.

@@ -53,11 +53,11 @@ class IndexMetadata:
     Attributes:
         digest: the digest of the store that the index was built from.
         layer: layer of the vectors; 0 is the output of the embeddings.
-        vectors: number of indexed vectors; those without a direction are left out.
+        vectors: number of indexed vectors; vectors without a direction are left out.
         lists: number of lists.
         probes: number of lists that a search probes.
         recall: mean recall of the ten nearest neighbors, 0 to 1.
-        recall_of: number of vectors that the recall was measured on.
+        recall_of: number of vectors on which the recall was measured.
         bytes: size of the index file.
         sha256: digest of the index file.
     """
@@ -178,7 +178,7 @@ def index_files(folder: Path) -> list[Path]:
 
 
 def problem(file: Path) -> str:
-    """Return what is wrong with an index file, worded to follow the file name; "" if nothing is wrong."""
+    """Return what is wrong with an index file, as a phrase after its name; "" if nothing is wrong."""
     metadata = _read_metadata(file)
     if metadata is None:
         return "does not match its description"
