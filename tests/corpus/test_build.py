@@ -304,7 +304,7 @@ def test_folder_with_other_files_is_refused(family: Checkpoints, lines: Path) ->
     folder = lines.with_name("mine")
     folder.mkdir()
     (folder / "thesis.txt").write_text("Years.")
-    with pytest.raises(StoreError, match="contains files that are not a store"):
+    with pytest.raises(StoreError, match="contains files that do not belong to a store"):
         build(family("bert"), lines, "mine")
     assert [file.name for file in folder.iterdir()] == ["thesis.txt"]
     with pytest.raises(StoreError, match="cannot be written"):
