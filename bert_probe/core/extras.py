@@ -1,4 +1,4 @@
-"""Optional packages, and the extra of this package that installs each."""
+"""Optional packages, and the extras of BERT Probe that install them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def require(module: str, alternative: str = "") -> None:
         alternative: what users can do instead, as in "run on local".
 
     Raises:
-        UnavailableError: it is not installed.
+        UnavailableError: the package is not installed.
     """
     if not is_installed(module):
         raise UnavailableError(missing_message(module, alternative))

@@ -1,4 +1,4 @@
-"""Types of question fields: how a value is checked, resolved against a text, parsed and written.
+"""Field types of questions, which check, resolve, parse and write the values.
 
 URLs, command lines, JSON and provenance of a question are derived from the types of its fields. In all of
 them, layers and heads count from 1; in Python, they count from 0.
@@ -20,8 +20,8 @@ Schema: TypeAlias = dict[str, Any]
 """A JSON Schema, draft 2020-12."""
 
 MAX_NUMBER = 999_999_999_999
-"""Largest number that is accepted; not every computation supports larger ones."""
-_MAX_INDEX = 999_999_999  # of layers and heads
+"""Largest number that is accepted; some computations do not support larger numbers."""
+_MAX_INDEX = 999_999_999  # largest number of a layer or head
 
 
 class Dimensions(Protocol):
@@ -91,7 +91,7 @@ class FieldType:
         return self.check(name, value)
 
     def options(self, option: str, value: Any) -> list[str]:
-        """Return the words of a command line that set the value."""
+        """Return the command-line arguments that set the value."""
         return [option, self.write(value)]
 
 
@@ -169,8 +169,8 @@ class Index(FieldType):
 
     Args:
         axis: "layer" or "head".
-        first: the number that stands for index 0 in text and JSON: 1, or 0 for layers of hidden states, where
-            0 is the output of the embeddings.
+        first: the number of index 0 in text and JSON: 1, or 0 for layers of hidden states, where 0 is the
+            output of the embeddings.
         mean: whether "mean", the mean over all layers or heads, is accepted too.
     """
 
@@ -191,7 +191,7 @@ class Index(FieldType):
         return int(value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Return the index from 0; a negative one counts from the end."""
+        """Return the index from 0; a negative index counts from the end."""
         return value if value == "mean" else resolve_index(value, self.count(trace), name)
 
     def to_json(self, value: Any) -> Any:
@@ -261,7 +261,7 @@ class Flag(FieldType):
         return {"type": "boolean"}
 
     def options(self, option: str, value: Any) -> list[str]:  # noqa: ARG002
-        """Return the option without a value; it is used where the value is not the default."""
+        """Return the option without a value; only called for values that are not the default."""
         return [option]
 
 
@@ -335,7 +335,7 @@ class Optional(FieldType):
         return None if text == "" else self.kind.read(name, text, sizes)
 
     def options(self, option: str, value: Any) -> list[str]:
-        """Return no words for None."""
+        """Return no arguments for None."""
         return [] if value is None else self.kind.options(option, value)
 
 
@@ -387,7 +387,7 @@ class TokenSelector(FieldType):
         """Return the position as int, or the word."""
         if isinstance(value, bool) or not isinstance(value, int | np.integer | str):
             raise SelectionError(f"{name} must be a position or a word, not {value!r}.")
-        # Digits are a position, as in `find_token`. A number larger than any text length stays a word.
+        # Digits are a position, as in `find_token`. A number larger than any text length is a word.
         digits = not isinstance(value, str) or re.fullmatch("[0-9]{1,9}", value)
         return int(value) if digits else str(value)
 

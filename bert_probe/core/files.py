@@ -33,7 +33,7 @@ CSV_SAFE_HELP = (
 )
 """Help text of the option ``csv_safe``."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
-# A spreadsheet whose separator is not a comma splits cells at these, also within quotation marks.
+# Spreadsheets with another separator than a comma split cells here, even within quotation marks.
 _CELL_START = re.compile(r"([;\t\r\n])(?=[=+\-@'])")
 
 
@@ -64,7 +64,7 @@ def output_paths(path: Path) -> list[Path]:
 
 
 def with_metadata_file(path: Path) -> list[Path]:
-    """Return a file and the JSON file next to it that describes it."""
+    """Return a file and the JSON file next to it that contains its provenance."""
     return [path, path.with_name(f"{path.name}.meta.json")]
 
 
@@ -77,7 +77,7 @@ def format_of(path: Path) -> str:
     file_format = path.suffix.removeprefix(".").lower()
     if file_format not in FORMATS:
         suffixes = ", ".join(f".{name}" for name in FORMATS)
-        raise ExportError(f"{path.name} does not end in {suffixes}. Choose one of these endings.")
+        raise ExportError(f"{path.name} does not end in {suffixes}. Choose one of these extensions.")
     return file_format
 
 

@@ -34,7 +34,7 @@ def by_head(columns: Mapping[str, Array], labels: Sequence[Sequence[str]] | None
 
     Args:
         columns: column name → values [layer, head].
-        labels: [layer][head] text for the column `label`; None for no such column.
+        labels: text of each head for the column `label`, [layer][head]; None to omit this column.
     """
     layers, heads = np.indices(next(iter(columns.values())).shape) + 1
     frame = pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel()})

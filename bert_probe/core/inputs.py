@@ -1,4 +1,4 @@
-"""Inputs of questions: the types of models, texts and files that a question needs, declared once.
+"""Inputs of questions: the models, texts and files that each question needs.
 
 The command line, the HTTP API with its schema, agent tools, code snippets and view files are derived from the
 `inputs` of a question and its fields.
@@ -18,7 +18,7 @@ from bert_probe.model.trace import Trace
 SENTENCES_FILE = "sentences.txt"
 """Name of the file in code snippets that read many sentences."""
 
-HELD_OUT_HELP = "Data to evaluate on; otherwise a fifth of DATA."
+HELD_OUT_HELP = "Data for evaluation; default: a fifth of DATA."
 LABELED_HELP = "A table of labeled texts instead of FILE."
 
 Texts = tuple[int, int | None]
@@ -34,8 +34,8 @@ class InputValues:
     """Values that an interface, such as the command line or the HTTP API, has read for an `Inputs`.
 
     Attributes:
-        checkpoints: one for each model.
-        traces: one for each text; for two models, one for each text and model.
+        checkpoints: one checkpoint per model.
+        traces: one trace per text; for two models, one trace per text and model.
         sentences: many sentences, or labeled texts where the question accepts them.
         files: name of a `FileInput` → its rows; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
@@ -53,7 +53,7 @@ class FileInput:
     """A file of labeled texts, tagged sentences or both that a question reads.
 
     Attributes:
-        option: the command-line option that takes the file; "" for a positional argument.
+        option: the command-line option for the file; "" for a positional argument.
         is_required: whether the question needs the file.
         formats: the accepted formats, `TABLE`, `TAGGED` or both.
         help: one line for the command line and the HTTP schema.
@@ -101,7 +101,7 @@ class Inputs:
         raise NotImplementedError
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the words of a command line that follow the options.
+        """Return the command-line arguments that follow the options.
 
         Args:
             leading: positional arguments of the question itself, which precede the inputs.
@@ -112,7 +112,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class OneTrace(Inputs):
-    """One text, or a text and its pair in one input of the model."""
+    """One text, or a text pair that the model reads as one input."""
 
     texts: ClassVar[Texts] = (1, 1)
     types: ClassVar[tuple[type, ...]] = (Trace,)
@@ -137,7 +137,7 @@ class OneTrace(Inputs):
         return [f"checkpoint = {load_expression(record.model)}", *traces], ", ".join(names)
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the texts, with `--pair` in front of a pair."""
+        """Return the texts; `--pair` precedes the second text of a pair."""
         options: list[str] = []
         words = list(leading)
         for number, text in enumerate(record.texts):
@@ -156,10 +156,10 @@ class OneTrace(Inputs):
 
 @dataclass(frozen=True)
 class OneOrTwoTraces(OneTrace):
-    """One text, or two that are read separately.
+    """One text, or two texts that are read separately.
 
     Attributes:
-        second: the option that takes the second text; "" for a positional argument.
+        second: the option for the second text; "" for a positional argument.
     """
 
     second: str = ""
@@ -177,7 +177,7 @@ class TwoTraces(OneOrTwoTraces):
     """Two texts that are read separately.
 
     Attributes:
-        pair_options: for each text, the option that takes its pair; empty if the texts have no pairs.
+        pair_options: for each text, the option for its pair; empty if the texts have no pairs.
     """
 
     pair_options: tuple[str, ...] = ()
@@ -190,10 +190,10 @@ class TwoTraces(OneOrTwoTraces):
 
 @dataclass(frozen=True)
 class ManyTraces(OneTrace):
-    """Two texts or more, each read separately.
+    """Two or more texts, each read separately.
 
     Attributes:
-        option: the option that takes a text; it is repeated for each text.
+        option: the option for a text; it is repeated for each text.
     """
 
     option: str = "--text"
@@ -249,8 +249,8 @@ class SentenceList(Inputs):
     """Many sentences, each read separately.
 
     Attributes:
-        labeled_option: the option that takes a table of labeled texts instead of the sentences; "" if there
-            is none.
+        labeled_option: the option for a table of labeled texts that replaces the sentences; "" if there is no
+            such option.
     """
 
     labeled_option: str = ""
@@ -260,7 +260,7 @@ class SentenceList(Inputs):
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """The table of labeled texts that may replace the sentences."""
+        """The optional table of labeled texts that replaces the sentences."""
         return (
             {"rows": FileInput(self.labeled_option, False, (TABLE,), LABELED_HELP)}
             if self.labeled_option
@@ -282,7 +282,7 @@ class SentenceList(Inputs):
         return [f"checkpoint = {load_expression(record.model)}", *lines], ", ".join(arguments)
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the file."""
+        """Return the file name, preceded by its option for labeled texts."""
         files = record.sentences.get("files", {})
         if files:
             return [self.labeled_option, files["rows"]["file"]]
@@ -460,12 +460,12 @@ class StoreAndTrace(OneStore):
 
 
 def end_of_options(words: Sequence[str]) -> list[str]:
-    """Return the words, preceded by `--` if one of them begins with a dash."""
+    """Return command-line arguments, preceded by `--` if one of them begins with a dash."""
     return ["--", *words] if any(word.startswith("-") for word in words) else list(words)
 
 
 def truncate_argument(record: InputRecord) -> list[str]:
-    """Return the Python argument that truncates sentences, if any of them was truncated."""
+    """Return the Python argument that truncates sentences, if any sentence was truncated."""
     return ["truncate=True"] if record.sentences["tokens_dropped"] else []
 
 
@@ -488,7 +488,7 @@ def model_arguments(model: Mapping[str, Any]) -> list[str]:
 
 
 def model_options(record: InputRecord) -> list[str]:
-    """Return the command-line options that name the model; for two models, only those for their revisions."""
+    """Return the command-line options for the model; for two models, only the options for their revisions."""
     if record.other:
         sides = zip(("--revision-a", "--revision-b"), record.models, strict=True)
         options = [(option, model.get("revision")) for option, model in sides]

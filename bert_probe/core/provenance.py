@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bert_probe.text.tagged_sentences import TaggedSentence
 
 TEXT_KEYS = ("text", "pair", "tokens", "tokens_dropped")
-"""Keys of a trace's provenance that describe its text; the others describe the model."""
+"""Keys of a trace's provenance that describe its text; the other keys describe the model."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class InputRecord:
         model: name, origin, revision, digest of the weights, dtype, device, libraries.
         texts: for each trace, its text, pair, number of tokens and number of truncated tokens.
         sentences: for many sentences, their number, their digest and the number of truncated tokens. For
-            files, the digest is replaced by a record of each file, by the name of the argument.
+            files, the digest is replaced by a record of each file, by argument name.
         other: the second model, if two are compared.
         configs: the models of a question about sizes, with or without weights.
         store: folder name, number of rows and digest of a corpus store.
@@ -109,7 +109,7 @@ class InputRecord:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The record for JSON; one text is in the record itself, several are in a list."""
+        """The record for JSON; it contains the keys of a single text, or a list of several texts."""
         models = {**self.model, **({"other_model": dict(self.other)} if self.other else {})}
         if len(self.texts) == 1:
             return {**models, **self.texts[0], **self.store}
@@ -119,7 +119,7 @@ class InputRecord:
 
 
 def describe_file(name: str, rows: LabeledTexts | Sequence[TaggedSentence]) -> dict[str, Any]:
-    """Return the name, number of sentences and digest of a file; the name is the one in code snippets."""
+    """Return the name, number of sentences and digest of a file; code snippets use this name."""
     return _describe_labeled(name, rows) if isinstance(rows, LabeledTexts) else _describe_tagged(name, rows)
 
 
@@ -157,7 +157,7 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
 def _model_identity(trace: Trace) -> tuple[object, ...]:
     """Return the values that must be equal for two traces to be comparable.
 
-    The model's name is not among them, because the same folder can be given by several names.
+    The model's name is not included, because the same folder can be given by several names.
     """
     names = {"model", "origin", "revision", *TEXT_KEYS}
     settings = {name: value for name, value in trace.provenance.items() if name not in names}

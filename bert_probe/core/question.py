@@ -80,8 +80,8 @@ def _with_type_checks(method: Callable[..., R], types: Sequence[type]) -> Callab
             if value is not None and not isinstance(value, expected):
                 raise SubjectError(
                     f"{type(arguments[0]).__name__} needs a {expected.__name__}, not a "
-                    f"{type(value).__name__}. bert_probe.load returns a Checkpoint, and its method trace a "
-                    "Trace."
+                    f"{type(value).__name__}. bert_probe.load returns a Checkpoint, whose method trace "
+                    "returns a Trace."
                 )
         with extras.explain_missing():
             return method(*arguments, **keywords)
@@ -93,12 +93,12 @@ def _with_type_checks(method: Callable[..., R], types: Sequence[type]) -> Callab
 def question(
     analysis: str, command: str | None = None, *, is_analysis: bool = True
 ) -> Callable[[type[Q]], type[Q]]:
-    """Return a decorator that makes a class with `param` fields a question.
+    """Return a decorator that turns a class with `param` fields into a question.
 
     Args:
         analysis: name of the analysis in provenance, JSON and cache keys.
-        command: name of the command that computes it, by default `analysis`.
-        is_analysis: whether to register it in `QUESTIONS`, the questions whose results are tables of numbers.
+        command: name of the command that runs the analysis, by default `analysis`.
+        is_analysis: whether to add the class to `QUESTIONS`, whose results are tables of numbers.
     """
 
     def decorate(cls: type[Q]) -> type[Q]:
@@ -124,9 +124,9 @@ class Question:
     analysis: ClassVar[str]
     command: ClassVar[str]
     inputs: ClassVar[Inputs]
-    """The inputs of its method ``of``."""
+    """The inputs of the method ``of``."""
     has_progress: ClassVar[bool]
-    """Whether its method ``of`` has a parameter ``progress``, because it may take long."""
+    """Whether the method ``of`` has a parameter ``progress``."""
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -199,7 +199,7 @@ class Question:
 
     @classmethod
     def from_address(cls, parameters: Mapping[str, str], sizes: Dimensions) -> Self:
-        """Return the question for URL parameters; those of other questions are ignored.
+        """Return the question for URL parameters; parameters of other questions are ignored.
 
         Raises:
             SelectionError: a value is invalid, or the model does not have the layer or head.

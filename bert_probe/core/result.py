@@ -30,7 +30,7 @@ class Result(ABC):
     """Base class of all results. Frozen; its arrays are read-only.
 
     Attributes:
-        question: the question, resolved: every layer, head and token is an index from 0.
+        question: the resolved question, in which every layer, head and token is an index from 0.
         inputs: the model and the texts from which the result was computed.
     """
 
@@ -85,9 +85,7 @@ class Result(ABC):
         return replace(self, question=self.resolve(replace(self.question, **values)))
 
     def resolve(self, question: Any) -> Any:
-        """Return the question with display-only fields resolved; subclasses override it if these select
-        tokens.
-        """
+        """Return the question with resolved display-only fields; overridden if these select tokens."""
         return question
 
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
@@ -101,7 +99,7 @@ class Result(ABC):
             overwrite: whether an existing file is replaced.
 
         Returns:
-            The files written; the provenance of CSV is in a second file.
+            The files written; for CSV, the second file contains the provenance.
 
         Raises:
             ExportError: the suffix is unknown, or a file cannot be written or must not be replaced.

@@ -24,9 +24,7 @@ DEFAULT_URL = "http://127.0.0.1:8501"
 
 
 def python(question: Question, record: InputRecord, csv_safe: bool = False) -> str:
-    """Return a script whose last line computes the table, or with `csv_safe` writes it as CSV without
-    formulas.
-    """
+    """Return a script whose last line computes the table, or writes it as CSV with escaped formulas."""
     statements, arguments = question.inputs.python(record)
     ending = f'save("{question.command}.csv", csv_safe=True)' if csv_safe else "table()"
     return "\n".join(
@@ -35,10 +33,10 @@ def python(question: Question, record: InputRecord, csv_safe: bool = False) -> s
 
 
 def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> str:
-    """Return the command that prints the table, or a comment that says why there is none.
+    """Return the command that prints the table, or a comment that explains why there is no command.
 
     Args:
-        csv_safe: whether the command prints CSV without formulas.
+        csv_safe: whether the command prints CSV with escaped formulas.
     """
     model = record.model
     if any(model.get("origin") in ("given", "in memory") for model in record.models):
@@ -50,7 +48,7 @@ def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> st
         if _has_lost_pair(question, record):
             return "# The command line compares only texts without a pair; use Python."
         if len({model.get("dtype") for model in record.models}) > 1:
-            return "# The command line opens both models in one dtype; use Python."
+            return "# The command line opens both models in the same dtype; use Python."
         words += model_options(record)
         words += ["--dtype", model["dtype"]] if model.get("dtype", "float32") != "float32" else []
         words += ["--truncate"] if _is_truncated(record) else []
@@ -59,7 +57,7 @@ def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> st
 
 
 def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str:
-    """Return the curl command for the HTTP API, or a comment that says why there is none.
+    """Return the curl command for the HTTP API, or a comment that explains why there is no command.
 
     If the body refers to files, it contains their names only; a comment says where to add their content.
 
@@ -141,11 +139,11 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -> str:
-    """Return the command for configurations, followed by at most one model that was opened."""
+    """Return the command for configurations, followed by at most one opened model."""
     *configs, last = record.configs
     configs, opened = (configs, last) if "weights_sha256" in last else ([*configs, last], None)
     if any("weights_sha256" in config for config in configs):
-        return "# The command line puts one opened model after the configs; use Python."
+        return "# The command line accepts one opened model, after the configurations; use Python."
     words = ["bert-probe", question.command]
     words += [word for config in configs for word in ("--config", config_name(config))]
     if opened is not None:

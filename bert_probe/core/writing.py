@@ -1,4 +1,4 @@
-"""Output files, which are reserved before they are computed, and written completely or not at all.
+"""Reserve output files before a computation, and write them completely or not at all.
 
 A path is reserved by an operating system lock on a hidden file next to it. The system releases the lock of a
 killed process, so no reservation outlives its owner.
@@ -20,7 +20,7 @@ from bert_probe.errors import ExportError
 
 _LOCK_PREFIX, _LOCK_SUFFIX = ".bert-probe-", ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Errors of file systems without locks. Files are written there, but writers do not exclude each other."""
+"""Errors of file systems without locks. There, files are not protected against concurrent writers."""
 _WAIT = 5.0
 """Seconds that `write` waits for another writer, which holds its lock for milliseconds."""
 
@@ -32,7 +32,7 @@ _reserved: ContextVar[frozenset[Path]] = ContextVar("reserved", default=frozense
 def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
     """Reserve output files until the block ends; `write` in the block writes them.
 
-    Enter the block before a long computation, so that a file that cannot be written is reported first.
+    Enter the block before a long computation, so that a file that cannot be written is reported before it.
 
     Raises:
         ExportError: a file cannot be written, is given twice, is being written by another command, or must
@@ -57,7 +57,7 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
 
 @contextmanager
 def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> Iterator[None]:
-    """Lock paths against all other processes and threads that lock them with this function.
+    """Lock paths against other processes and threads that use this function.
 
     Args:
         places: resolved paths of files or folders, which need not exist.
@@ -96,8 +96,8 @@ def write(contents: Mapping[Path, bytes], overwrite: bool = True) -> None:
 
     A file that is replaced keeps its permissions. A symbolic link stays, and the file that it points to is
     written. A pipe or a device is written directly. If there are several files, the later ones describe the
-    first: they are deleted before the first is replaced, so that no table ever stands next to the description
-    of another.
+    first: they are deleted before the first is replaced, so that a table is never next to the description of
+    another table.
 
     Args:
         overwrite: whether existing files are replaced. If False, not even a file that is created while this
@@ -147,7 +147,7 @@ def _write_together(contents: Mapping[Path, bytes], overwrite: bool) -> None:
         raise
     finally:
         for part in parts.values():
-            with suppress(OSError):  # it was never created
+            with suppress(OSError):  # the file was never created
                 part.unlink()
 
 
@@ -157,10 +157,10 @@ def _publish(part: Path, place: Path, overwrite: bool) -> None:
         part.replace(place)
         return
     try:
-        os.link(part, place)  # unlike a rename, this fails if the file exists by now
+        os.link(part, place)  # unlike a rename, this fails if the file exists
     except FileExistsError:
         raise _exists(place) from None
-    except OSError:  # a file system without hard links
+    except OSError:  # the file system has no hard links
         try:
             os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         except FileExistsError:
@@ -222,17 +222,17 @@ def _target(file: Path) -> Path:
         os.lstat(place)  # raises for a name that is too long, and for a path through a file
     if place.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    if not place.parent.is_dir():  # filelock would create it
+    if not place.parent.is_dir():  # filelock would create the folder
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     if place.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if place.exists() and not os.access(place, os.W_OK):  # a rename does not check this
+    if place.exists() and not os.access(place, os.W_OK):  # a rename would not check the permissions
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     return place
 
 
 def _write_new(file: Path, content: bytes, like: Path) -> None:
-    """Create a file, with the permissions of the file `like` if that exists."""
+    """Create a file; if the file `like` exists, copy its permissions."""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:
         stream.write(content)
     if like.exists():
@@ -244,6 +244,6 @@ def _system_errors(file: Path) -> Iterator[None]:
     """Convert an error of the operating system to an ExportError that names the file."""
     try:
         yield
-    except (OSError, ValueError) as error:  # ValueError: the name contains NUL
+    except (OSError, ValueError) as error:  # ValueError if the name contains a NUL
         reason = getattr(error, "strerror", None) or error
         raise ExportError(f"{file} cannot be written: {reason}. Choose another place.") from None

@@ -1,4 +1,4 @@
-"""Search a store for word pairs, given by their tags and relation, in which one head attends most."""
+"""Search a store for word pairs with given tags or a given relation, ranked by the attention of one head."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class AttentionSearch(Question):
         key_pos: tag of the word that it attends to; None for any.
         relation: dependency relation between the two words, in either direction; "obj" includes subtypes such
             as "obj:lvc". None for any.
-        top: maximum number of pairs; pairs with the largest weights are returned.
-        least: minimum weight, 0 to 1.
+        top: maximum number of pairs, those with the largest weights.
+        least: minimum attention weight, 0 to 1.
     """
 
     inputs = OneStore()
@@ -55,7 +55,7 @@ class AttentionSearch(Question):
     relation: str | None = param(
         Optional(FieldType()),
         default=None,
-        about="Relation between the two, such as obj, in either direction.",
+        about="Relation between the two words, such as obj, in either direction.",
     )
     top: int = param(Number(1, MAX_ROWS), default=20, about="Maximum number of pairs, by weight.")
     least: float = param(Number(0, 1, integer=False), default=0.0, about="Minimum weight, 0 to 1.")
@@ -119,26 +119,27 @@ class AttentionSearch(Question):
         )
         if not tags:
             raise UnavailableError(
-                f"The words of {name} have no tags. Run the corpus on CoNLL-U files, keeping {NEIGHBORS}."
+                f"The words of {name} have no tags. Run the corpus on CoNLL-U files and keep {NEIGHBORS}."
             )
         for tag in (self.query_pos, self.key_pos):
             if tag is not None and tag not in tags:
-                raise SelectionError(f"No word of {name} has the tag {tag}. There are {_list_names(tags)}.")
+                raise SelectionError(
+                    f"No word of {name} has the tag {tag}. Available tags: {_list_names(tags)}."
+                )
         if self.relation is None:
             return
         if not relations:
-            raise UnavailableError(
-                f"The words of {name} have no relations. Run the corpus on CoNLL-U files, which have them."
-            )
+            raise UnavailableError(f"The words of {name} have no relations. Run the corpus on CoNLL-U files.")
         if not any(
             relation == self.relation or relation.startswith(f"{self.relation}:") for relation in relations
         ):
             raise SelectionError(
-                f"No word of {name} has the relation {self.relation}. There are {_list_names(relations)}."
+                f"No word of {name} has the relation {self.relation}. Available relations: "
+                f"{_list_names(relations)}."
             )
 
     def _sql(self, layer: int, head: int) -> str:
-        """Return the query for the pairs; layer and head from 0."""
+        """Return the SQL query that selects the pairs; `layer` and `head` count from 0."""
         conditions = [f"n.layer = {layer + 1} AND n.head = {head + 1} AND n.weight >= {self.least!r}"]
         for side, tag in (("q", self.query_pos), ("k", self.key_pos)):
             conditions.append(f"{side}.tag IS NOT NULL" if tag is None else f"{side}.tag = {literal(tag)}")
@@ -164,7 +165,7 @@ class AttentionSearch(Question):
 
 
 def _word_spans(tables: StoreTables, rows: Sequence[int]) -> Mapping[tuple[int, int], tuple[int, int]]:
-    """Return (row, word number) → (start, end) in characters, for all tagged words of some rows."""
+    """Return (row, word number) → character span (start, end), for all tagged words of these rows."""
     if not rows:
         return {}
     table = tables.select(
@@ -188,11 +189,11 @@ class AttentionSearchResult(Result):
 
     Attributes:
         sentences: the sentence of each pair.
-        queries: positions from 1 of the tokens that attend, or of words if the store keeps words, [pair].
-        keys: positions from 1 of the tokens or words that the queries attend to, [pair].
+        queries: positions from 1 of the attending tokens, or words if the store merges tokens, [pair].
+        keys: positions from 1 of the tokens or words that they attend to, [pair].
         weights: attention weight from query to key, [pair].
-        query_words: each query's word as it is written in the text.
-        key_words: each key's word as it is written in the text.
+        query_words: word of each query, as written in the text.
+        key_words: word of each key, as written in the text.
         links: URL of each pair's head view within the app; "" for a model in memory.
     """
 

@@ -35,7 +35,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress, StageProgress, no_progress, no_stage_progress
 
 ShardLog = Callable[[Mapping[str, Any]], None]
-"""Called with a log entry for each completed shard. Keys: shard, refusals, records, of (the total)."""
+"""Called with a log entry for each completed shard. Keys: "shard", "refusals", "records" (number processed so
+far) and "of" (number of all records)."""
 
 
 def build_corpus(
@@ -53,20 +54,21 @@ def build_corpus(
     watch: StageProgress = no_stage_progress,
     on_shard: ShardLog = lambda _: None,
 ) -> Store:
-    """Process all input records that a store does not have yet, and return the store.
+    """Process the input records that are not in a store yet, and return the store.
 
     Args:
         checkpoint: the model.
         question: what to extract from each sentence.
         inputs: files, folders and patterns, see `find_inputs`.
         folder: the folder of the store, which is created or continued.
-        column: the text column of tables, JSON lines and Parquet; None for the only column, or the one named
-            sentence or text.
-        as_named: read each file in the format of its ending, even if it looks like another format.
+        column: the text column of tables, JSON lines and Parquet; None for the only column, or the column
+            named "sentence" or "text".
+        as_named: trust the file extensions, even if a file looks like another format.
         shard_rows: maximum number of records in a shard; with long texts a shard has fewer, see `chunked`.
         workers: number of shards processed at the same time, in threads that share the weights.
         on: runner that processes the chunks instead of threads, see `ShardRunner`.
-        progress: called with the number of processed records and their total; 0 and 0 while they are counted.
+        progress: called with the number of processed records and their total, or with (0, 0) while the
+            records are counted.
         watch: opens a progress bar for each phase: hashing the inputs, counting, reading.
         on_shard: called with a log entry for each completed shard.
 
@@ -75,7 +77,7 @@ def build_corpus(
             does not exist.
         TextError: an input cannot be read.
         UnavailableError: the runner or the configuration does not work with this checkpoint.
-        StoreError: the folder cannot be written, or another process is writing it.
+        StoreError: the folder cannot be written, or another process is writing to it.
         OutOfMemoryError: one batch does not fit into memory.
     """
     checkpoint = checkpoint.snapshot()
@@ -121,7 +123,7 @@ def build_corpus(
 def _watch_preparation(watch: StageProgress, label: str, unit: str, progress: Progress) -> Iterator[Progress]:
     """Show a progress bar for a preparatory phase; ``progress`` gets no counts but can cancel the phase."""
     with watch(label, unit) as bar:
-        yield _both(bar, lambda done, total: progress(0, 0))  # noqa: ARG005 - done and total are not records
+        yield _both(bar, lambda done, total: progress(0, 0))  # noqa: ARG005 - they do not count records
 
 
 def _both(first: Progress, second: Progress) -> Progress:
@@ -189,7 +191,7 @@ def _manifest(
 
 
 def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
-    """Write the manifest of a new store, or check that of an existing one; return its shards by number."""
+    """Write the manifest of a new store, or check an existing manifest; return the shards by number."""
     if not (folder / MANIFEST).exists():
         write_json(folder / MANIFEST, manifest)
         return {}
@@ -200,8 +202,8 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
     for name, difference in _DIFFERENCES.items():
         if store.manifest[name] != manifest[name]:
             raise SelectionError(
-                f"{folder} was started with {difference}. Use the same again to continue, or choose another "
-                "--out."
+                f"{folder} was started with {difference}. Continue with the original settings, or choose "
+                "another --out."
             )
     remove_partial_files(folder)
     return {shard.number: shard for shard in store.shards}
@@ -212,10 +214,10 @@ _DIFFERENCES = {
     "question": "other layers, or other tables to keep",
     "inputs": "other inputs, or inputs that have changed since",
     "column": "another column",
-    "shard_rows": "another number of rows in a shard",
-    "shard_bytes": "shards of another size, by another version of this program",
+    "shard_rows": "another number of rows per shard",
+    "shard_bytes": "another shard size, by another version of this program",
 }
-"""Manifest entries that must be equal to continue a store → the description of a difference."""
+"""Manifest entry that must not change when a store is continued → description of a change."""
 
 
 @contextmanager
@@ -223,8 +225,8 @@ def reserved_store(folder: Path) -> Iterator[None]:
     """Reserve the folder of a store until the block ends; within it, `build_corpus` can write the store.
 
     Raises:
-        StoreError: another process writes this store, the folder contains something else, or it cannot be
-            created.
+        StoreError: another process is writing to this store, the folder contains files that do not belong to
+            a store, or it cannot be created.
     """
     with _lock(folder, reserve=True):
         yield
@@ -232,7 +234,7 @@ def reserved_store(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock(folder: Path, reserve: bool) -> Iterator[None]:
-    """Create and lock a folder; if it is still empty when the block ends, it is removed."""
+    """Lock a folder, creating it if needed; a new folder that is still empty at the end is removed."""
     with ExitStack() as stack:
         try:
             path = Path(os.path.realpath(folder))
@@ -241,7 +243,9 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             stack.enter_context(locked([path], reserve))
             is_store = (path / MANIFEST).exists()
             if path.exists() and not is_store and not all(map(is_lock_file, path.iterdir())):
-                raise StoreError(f"{folder} contains files that are not a store's. Choose another --out.")
+                raise StoreError(
+                    f"{folder} contains files that do not belong to a store. Choose another --out."
+                )
             if not path.exists():
                 path.mkdir()
                 stack.callback(_remove_if_empty, path)
@@ -251,7 +255,7 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             raise StoreError(f"{folder} is not UTF-8. Choose another --out.") from None
         except ExportError as error:
             raise StoreError(str(error)) from None
-        except (OSError, ValueError) as error:  # a ValueError if the name has a NUL
+        except (OSError, ValueError) as error:  # ValueError if the name contains a NUL
             reason = getattr(error, "strerror", None) or error
             raise StoreError(f"{folder} cannot be written: {reason}. Choose another place.") from None
         yield

@@ -1,4 +1,4 @@
-"""Read measures and sentences back from the tables of a store."""
+"""Read measures and sentences from the tables of a store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SentenceRow:
         file: name of the input file.
         line: line number in the file, from 1.
         text: the sentence.
-        dropped: number of tokens that were truncated.
+        dropped: number of tokens removed by truncation.
     """
 
     row: int
@@ -40,7 +40,7 @@ class SentenceRow:
 
 
 def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Progress = no_progress) -> Array:
-    """Return one measure of some heads for every row, float32 [head, row], rows in the order of the store.
+    """Return the values of one measure for some heads, float32 [head, row], rows in the order of the store.
 
     Args:
         store: a store with profiles.
@@ -68,7 +68,7 @@ def row_numbers(store: Store) -> Array:
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Return the sentences with these record numbers, in this order; reads only the shards that have them."""
+    """Return the sentences with these record numbers, in this order, reading only their shards."""
     files = store.files(ROWS)
     rows_by_shard: dict[int, set[int]] = {}
     with store_errors(store.folder.name):
@@ -87,7 +87,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
         file,
         columns=["row", "file", "line", "text", "tokens_dropped"],
         filters=[("row", "in", rows)],
-        partitioning=None,  # otherwise pyarrow would read a folder named a=b as a column
+        partitioning=None,  # otherwise pyarrow would interpret a folder named a=b as a column
     )
     for values in table.to_pylist():
         if None in values.values():
@@ -109,7 +109,7 @@ def links(store: Store, ranking: Sequence[SentenceRow], parameters: Sequence[dic
     """Return the URL, within the app, of each sentence's head view; "" for a model in memory.
 
     Args:
-        store: the store of the sentences, whose model the head views use.
+        store: the store that contains the sentences; the head views use its model.
         ranking: the sentences.
         parameters: URL parameters of each head view, such as layer and head.
     """

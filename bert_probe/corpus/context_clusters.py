@@ -21,14 +21,14 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Array, read_only
 
 CLUSTER_COUNTS = range(2, 6)
-"""Numbers of clusters that are tried."""
+"""Candidate numbers of clusters; the number with the best silhouette is used."""
 MIN_CONTEXTS = 8
-"""Minimum number of different contexts for clustering."""
+"""Minimum number of distinct vectors for clustering."""
 
 PAIRS = 2_000
 """Number of random pairs of words for `unrelated_cosines`."""
 _MAX_SHARDS = 8
-"""Maximum number of shards that the pairs come from, so that a large store is not read completely."""
+"""Maximum number of shards from which pairs are sampled, so that a large store is not read completely."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,8 @@ class ContextClusters:
 
     Attributes:
         points: first two principal components, float32 [context, 2]; all 0 if all vectors are equal.
-        explained: share of the variance that each component explains.
-        groups: cluster of each context, from 0, by decreasing size, [context].
+        explained: share of variance explained by each component, 0 to 1.
+        groups: cluster index of each context, [context]; cluster 0 is the largest.
         silhouette: mean silhouette coefficient, -1 to 1 (Rousseeuw 1987); NaN for a single cluster.
     """
 
@@ -58,8 +58,8 @@ def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Con
 
     Args:
         store: a store with vectors.
-        layer: the layer of the vectors, from 0, which is the output of the embeddings.
-        places: (row, position) of each context, from 1.
+        layer: layer of the vectors; 0 is the output of the embeddings.
+        places: (row, position) of each context, both from 1.
 
     Raises:
         UnavailableError: the store has no vectors.
@@ -77,7 +77,7 @@ def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Con
 
 
 def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array) -> Array:
-    """Return the indices of vectors by row and position; vectors of a row are consecutive."""
+    """Return the vector index of each (row, position); the vectors of a row are consecutive."""
     pairs = np.array(contexts, np.int64).reshape(-1, 2)
     indices = np.empty(len(pairs), np.int64)
     first = 0
@@ -111,7 +111,7 @@ class UnrelatedCosines:
 
     Attributes:
         mean: mean over all pairs.
-        high: 95th percentile.
+        high: 95th percentile over all pairs.
         pairs: number of pairs.
     """
 
@@ -128,10 +128,10 @@ def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
 
     Args:
         store: a store with vectors.
-        layer: the layer of the vectors, from 0, which is the output of the embeddings.
+        layer: layer of the vectors; 0 is the output of the embeddings.
 
     Returns:
-        None if the store has too few words.
+        The estimate; None if the store has too few words.
 
     Raises:
         UnavailableError: the store has no vectors.
@@ -156,7 +156,7 @@ def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
 
 
 def _words(store: Store, shard: int) -> Array:
-    """Return row and position of all words of a shard, [word, 2]."""
+    """Return the row and position of all words of a shard, int64 [word, 2]."""
     table = pq.read_table(
         store.files(TOKENS)[shard], columns=["row", "position", "special"], partitioning=None
     )

@@ -31,9 +31,9 @@ from bert_probe.text.tagged_sentences import NO_UNIT, AlignedWords, align_words
 from bert_probe.text.words import WordLens, word_lens
 
 BATCH_TOKENS = 1024
-"""Maximum number of tokens, including padding, per forward pass on a CPU: hidden states fit in its cache."""
+"""Maximum number of tokens, including padding, per forward pass on a CPU; hidden states fit in its cache."""
 DEVICE_BATCH_TOKENS = 2**15
-"""Maximum number of tokens, including padding, per forward pass on a GPU. Large batches keep it busy."""
+"""Maximum number of tokens, including padding, per forward pass on a GPU, which needs large batches."""
 
 
 def extract_tables(
@@ -44,13 +44,13 @@ def extract_tables(
 ) -> Tables:
     """Run the model on the records of a shard and return all tables of the shard.
 
-    Batches depend only on the records, so the same records give identical numbers on the same machine.
+    Batches depend only on the records, so the same records give identical results on the same machine.
 
     Args:
         checkpoint: the model.
         question: what to extract, resolved by `IngestConfig.of`.
         records: the records of the shard.
-        progress: called with the number of processed records and the number of all records.
+        progress: called with the number of processed records and their total.
     """
     sentences, rejected = tokenize_records(checkpoint, question, records)
     schemas = layouts(question, checkpoint.description.hidden_size)
@@ -91,12 +91,12 @@ class _Buffers:
         self.vectors = np.empty(  # [layer, unit, hidden]
             (len(layers), units, description.hidden_size) if VECTORS in keep else 0, np.dtype(question.dtype)
         )
-        # The key with the largest weight for each query, and this weight: [layer, head, query] of each
-        # sentence, flattened and concatenated.
+        # For each query, the key with the largest weight, and this weight: arrays [layer, head, query] of
+        # all sentences, flattened and concatenated.
         count = units * self._heads if NEIGHBORS in keep else 0
         self.keys, self.weights = np.empty(count, np.int32), np.empty(count, np.float32)
         self.predictions: _Predictions | None = None
-        if ANSWERS in keep:  # `IngestConfig.of` checks that the model has one of the two heads
+        if ANSWERS in keep:  # `IngestConfig.of` checks that the model has one of these heads
             outputs = checkpoint.outputs
             self.predictions = _Predictions(outputs.get(TEXT_CLASSIFICATION) or outputs[TOKEN_CLASSIFICATION])
 
@@ -137,7 +137,7 @@ class _Buffers:
                 self.vectors[layer, self.ends[index] : self.ends[index + 1]] = vectors
 
     def tables(self, schemas: Mapping[str, TableSchema]) -> Tables:
-        """Return the optional tables that the store keeps, and the statistics."""
+        """Return the optional tables that the store keeps, and the table of statistics."""
         max_tokens = self._checkpoint.description.max_tokens
         columns: dict[str, Callable[[], Mapping[str, Any]]] = {
             PROFILES: self._profile_columns,
@@ -212,7 +212,7 @@ class _Predictions:
         inputs: Mapping[str, torch.Tensor],
         output: Any,
     ) -> None:
-        """Compute the logits of one batch.
+        """Compute and collect the logits of one batch.
 
         Args:
             group: indices of the sentences.
@@ -231,7 +231,7 @@ class _Predictions:
             if not np.isfinite(logits).all():
                 raise UnavailableError(
                     f"The {self._output.task} head gives logits that are not finite for line "
-                    f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or leave answers out."
+                    f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or keep no answers."
                 )
             self._logits[index] = logits.copy()  # a view would keep the whole batch in memory
 
@@ -269,7 +269,7 @@ class _Predictions:
 
 
 def _units(sentences: Sequence[ReadRecord]) -> Units:
-    """Return the units to measure, which are words if the store merges tokens, otherwise tokens."""
+    """Return the units to measure: words if the store merges tokens, otherwise tokens."""
     merged = [sentence.merged for sentence in sentences if sentence.merged is not None]
     return (
         Units.of_words(merged) if merged else Units.of_tokens([sentence.encoding for sentence in sentences])
@@ -298,8 +298,8 @@ class ReadRecord:
 
     Attributes:
         record: the input row.
-        encoding: its tokens.
-        words: alignment of its tagged words with the tokens; None for a record without tags.
+        encoding: tokens of the sentence.
+        words: alignment of the tagged words with the tokens; None for a record without tags.
         merged: how tokens are merged into words; None if the store keeps tokens.
     """
 
@@ -316,7 +316,7 @@ class ReadRecord:
 
 @dataclass(frozen=True)
 class RejectedRecord:
-    """A rejected record, and the reason as a sentence."""
+    """A rejected record and the reason for its rejection, a sentence."""
 
     record: Record
     reason: str
@@ -435,7 +435,7 @@ def _tagged_words(sentence: ReadRecord) -> dict[int, int]:
     if sentence.words is None:
         return {}
     units = sentence.words.lens.units
-    # Reversed, so that the first of several words that share a token wins.
+    # Reversed, so that a token shared by several words is assigned to the first of them.
     return {
         position: word
         for word, unit in reversed(list(enumerate(sentence.words.units.tolist())))

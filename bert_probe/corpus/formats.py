@@ -1,8 +1,8 @@
-"""Read the rows of input files one after another, without reading complete files into memory.
+"""Read the rows of input files one by one, without loading complete files into memory.
 
 A reader takes the lines of a file, the file's name for error messages, and a column name, and yields rows.
-Blank lines are not rows. A row that cannot be read has a problem instead of a text, and reading continues
-after it.
+Blank lines are not rows. An invalid row has a `problem`, a sentence that describes the error, instead of a
+text; reading continues after it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bert_probe.text.sentence_files import detect_separator, find_column, lines
 from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_reader
 
 COMPRESSED_ENDINGS = (".gz", ".zst")
-"""Endings of files that are decompressed while they are read."""
+"""Extensions of files that are decompressed while they are read."""
 MAX_LINE = 1_000_000
 """Maximum length of a line in bytes; a longer line is skipped without being held in memory."""
 
@@ -39,12 +39,12 @@ _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException)
 
 
 class InputLine(NamedTuple):
-    """A line of a file without its line end.
+    """A line of a file without its line break.
 
     Attributes:
         number: line number, from 1.
         text: the line, with surrogate escapes if it is not UTF-8; None if nothing can be read.
-        problem: a sentence that says why the line is not valid text; "" if it is.
+        problem: why the line is not valid text, a sentence; "" for a valid line.
     """
 
     number: int
@@ -54,9 +54,9 @@ class InputLine(NamedTuple):
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Iterator[InputLine]]:
-    """Yield the lines of a file, decompressed according to its name.
+    """Open a file and yield its lines, decompressed according to its extension.
 
-    If the rest of the file cannot be read, the last line has a problem.
+    If the rest of the file cannot be read, the last line has a `problem` that describes the error.
 
     Raises:
         TextError: the path is not a regular file, or cannot be opened.
@@ -67,14 +67,14 @@ def open_lines(path: Path) -> Iterator[Iterator[InputLine]]:
 
 @contextmanager
 def open_decompressed(path: Path) -> Iterator[BinaryIO]:
-    """Yield the content of a file as a stream, decompressed according to its name."""
+    """Yield the content of a file as a stream, decompressed according to its extension."""
     ending = path.suffix.lower()
     with open_file(path) as stream:
         if ending == ".gz":
             with gzip.open(stream) as content:
                 yield cast(BinaryIO, content)
         elif ending == ".zst":
-            # Unlike other Zstandard readers, Arrow raises an error if the file was cut off.
+            # Unlike other Zstandard readers, Arrow raises an error if the file is truncated.
             with pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd") as content:
                 yield content
         else:
@@ -86,15 +86,15 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file for reading bytes.
 
     Raises:
-        TextError: the path cannot be opened, or is not a regular file: a pipe or a device may have no end.
+        TextError: the path cannot be opened, or is not a regular file; a pipe or a device may never end.
     """
     try:
         is_regular = stat.S_ISREG(path.stat().st_mode)
         stream = path.open("rb") if is_regular else None
-    except (OSError, ValueError) as error:  # a ValueError if the name has a NUL
+    except (OSError, ValueError) as error:  # ValueError if the name contains a NUL
         raise TextError(f"{path} cannot be opened: {describe_error(error)}. Check the path.") from None
     if stream is None:
-        raise TextError(f"{path} is not a regular file. Write its content to a file, and use that.")
+        raise TextError(f"{path} is not a regular file. Write its content to a file and use this file.")
     with stream:
         yield stream
 
@@ -105,12 +105,12 @@ def describe_error(error: Exception) -> str:
 
 
 def read_problem(error: Exception) -> str:
-    """Return why the rest of a file cannot be read, as a sentence.
+    """Return a sentence that describes why the rest of a file cannot be read.
 
-    Decompression notices damage late, so lines before the error may be damaged too.
+    Decompression detects damage late, so lines before the error may be damaged too.
     """
     is_system_error = isinstance(error, OSError) and error.errno is not None
-    warning = "" if is_system_error else ", and what comes before may be damaged"
+    warning = "" if is_system_error else ", and earlier lines may be damaged"
     return f"From here on the file cannot be read{warning}: {describe_error(error)}."
 
 
@@ -136,7 +136,7 @@ def _decode(number: int, content: bytes | None) -> InputLine:
 
 
 def _split_lines(stream: BinaryIO) -> Iterator[bytes | None]:
-    r"""Yield lines without their ends, which are \n, \r or \r\n; None for a line that is too long."""
+    r"""Yield lines without their line breaks (\n, \r or \r\n), or None for a line that is too long."""
     pending: bytes | None = b""  # the start of a line that continues in the next chunk
     after_return = False  # the previous chunk ended with "\r", which may be the first half of "\r\n"
     while chunk := stream.read1(_CHUNK):  # type: ignore[attr-defined]
@@ -159,7 +159,7 @@ def _join(start: bytes | None, end: bytes) -> bytes | None:
 
 
 HEADER_LINES = 100
-"""Number of lines at the start of a JSON lines file whose keys are its columns."""
+"""Number of lines at the start of a JSON lines file whose keys are used as the columns of the file."""
 _PARQUET_BATCH = 256
 _PARQUET_BUFFER = 1 << 20
 _PARQUET_ERRORS = (OSError, pa.ArrowException)
@@ -171,8 +171,8 @@ class FileRow(NamedTuple):
     Attributes:
         line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.
         text: the sentence; None if it cannot be read.
-        tagged: its words and tags, if the format has them.
-        problem: a sentence that says why there is no text; "" if there is.
+        tagged: words and tags of the sentence; None if the format has no tags.
+        problem: why the text cannot be read, a sentence; "" for a valid row.
     """
 
     line: int
@@ -182,12 +182,12 @@ class FileRow(NamedTuple):
 
 
 def refused_row(line: int, problem: str) -> FileRow:
-    """Return a rejected row, which has a problem instead of a text."""
+    """Return a row that has a problem instead of a text."""
     return FileRow(line, None, problem=problem)
 
 
 def _row_of_value(line: int, value: object) -> FileRow:
-    """Return the row of a cell; its text is stripped, with a space in place of each line break."""
+    """Return the row for a cell value; the text is stripped, and line breaks become spaces."""
     if not isinstance(value, str):
         if value is None:
             return refused_row(line, "There is no text.")
@@ -224,7 +224,7 @@ def _table_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
 
     Raises:
         TextError: the header is missing or cannot be read.
-        SelectionError: the column does not exist, or there are several and none is named.
+        SelectionError: the column does not exist, or `column` is None and there are several.
     """
     first_line = next((line for line in lines if line.problem or _has_cells(line)), None)
     if first_line is None:
@@ -233,7 +233,7 @@ def _table_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
     header_row = next(raw_rows)
     if header_row.problem:
         raise TextError(
-            f"{name} has a header that cannot be read, in line {header_row.line:,}. {header_row.problem}"
+            f"The header of {name} cannot be read (line {header_row.line:,}). {header_row.problem}"
         )
     header = [cell.strip() for cell in header_row.cells]
     index = find_column(header, column, name)
@@ -254,7 +254,7 @@ def _has_cells(line: InputLine) -> bool:
 
 
 class _RawRow(NamedTuple):
-    """The first line number of a row, its cells, and why they cannot be read, or ""."""
+    """A row of cells: number of its first line, the cells, and its problem ("" for a valid row)."""
 
     line: int
     cells: list[str]
@@ -264,14 +264,15 @@ class _RawRow(NamedTuple):
 class _RowSplitter:
     """Splits lines into rows, which may span several lines if a cell is quoted.
 
-    A quotation mark that is never closed would consume the rest of the file. Only its own row is rejected:
-    the lines after it are read again, each as a separate row, so that no line is read more than three times.
+    With an unclosed quotation mark, a row would extend to the end of the file. Only the line of the quotation
+    mark is rejected. The lines after it are read again, each as a separate row, so that no line is read more
+    than three times.
     """
 
     def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
         self._lines = lines
         self._separator = separator
-        # Lines to read again; the last one broke the row, and may itself begin a row of several lines.
+        # Lines to read again. The last of them caused the error, and may start a row of several lines.
         self._pushed_back: deque[InputLine] = deque()
 
     def rows(self) -> Iterator[_RawRow]:
@@ -308,14 +309,14 @@ class _RowSplitter:
             yield f"{line.text}\n"
 
 
-# JSON lines: each line is an object, one value of which is the sentence, or the sentence as a string.
+# JSON lines: each line is an object with the sentence as one of its values, or the sentence as a string.
 
 
 def _json_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:
     """Return the rows of a JSON lines file.
 
     Raises:
-        SelectionError: the first lines have no such key, or several and none is named.
+        SelectionError: the first lines do not have the key, or `column` is None and they have several.
     """
     first_lines = list(islice(lines, HEADER_LINES))
     keys: dict[str, None] = {}  # an ordered set
@@ -340,22 +341,22 @@ def _json_row(line: InputLine, key: str | None) -> FileRow:
     if not isinstance(value, dict):
         return _row_of_value(line.number, value)
     if key is None:
-        return refused_row(line.number, "It is an object, but the first lines are texts.")
+        return refused_row(line.number, "The line is an object, but the first lines are texts.")
     if key not in value:
-        return refused_row(line.number, f"It has no key {key[:40]}.")
+        return refused_row(line.number, f"The object has no key {key[:40]}.")
     return _row_of_value(line.number, value[key])
 
 
 def _parse_json(text: str) -> tuple[object, str]:
-    """Return the JSON value of a line and ""; or None and why the line is invalid."""
+    """Return (value, "") for valid JSON, or (None, problem) with the problem as a sentence."""
     try:
         return json.loads(text), ""
     except json.JSONDecodeError as error:
-        return None, f"It is not valid JSON: {error.msg}, at character {error.colno:,}."
+        return None, f"The line is not valid JSON: {error.msg}, at character {error.colno:,}."
     except ValueError:  # a number with more digits than Python reads
-        return None, "It is JSON with a number that is too long."
+        return None, "The line is JSON with a number that is too long."
     except RecursionError:
-        return None, "It is JSON that is nested too deeply."
+        return None, "The line is JSON that is nested too deeply."
 
 
 # CoNLL and CoNLL-U: a word per line, and a blank line after each sentence.
@@ -394,10 +395,10 @@ def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileR
 
 
 def _tagged_starts(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
-    """Yield the first line number of each block that is a row, in most cases without parsing the block."""
+    """Yield the first line number of each block with a sentence, in most cases without parsing the block."""
     reader = block_reader(treebank)
     for block in _blocks(lines):
-        # A block with a problem or a numbered word is always a row; other blocks must be parsed.
+        # A block with a problem or a numbered word always counts as a row; other blocks must be parsed.
         if any(line.problem or _has_word_number(line.text or "") for line in block) or _tagged_row(
             reader, block, ""
         ):
@@ -410,7 +411,7 @@ def _has_word_number(line: str) -> bool:
 
 
 def _blocks(lines: Iterator[InputLine]) -> Iterator[list[InputLine]]:
-    """Yield the lines between blank lines. A block that is too long ends with a problem."""
+    """Yield blocks of lines between blank lines. The last line of a block that is too long has a problem."""
     block: list[InputLine] = []
     size = 0
     for line in lines:
@@ -437,7 +438,7 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
 
     Raises:
         TextError: the file is not Parquet.
-        SelectionError: the column does not exist or is not text, or there are several and none is named.
+        SelectionError: the column does not exist or is not text, or `column` is None and there are several.
     """
     try:
         # pre_buffer would read all row groups at once.
@@ -451,7 +452,9 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
     data_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     text_types = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if not any(is_type(data_type) for is_type in text_types):
-        raise SelectionError(f"Column {field.name} of {name} has type {field.type}, not text. Name another.")
+        raise SelectionError(
+            f"Column {field.name} of {name} has type {field.type}, not text. Choose another column."
+        )
     return _parquet_cells(table, field.name)
 
 
@@ -471,7 +474,7 @@ def _parquet_cells(table: Any, column: str) -> Iterator[FileRow]:
         yield refused_row(number + 1, read_problem(error))
 
 
-# File name endings and their readers.
+# File extensions and their readers.
 
 Reader = Callable[[Iterator[InputLine], str, str | None], Iterator[FileRow]]
 
@@ -495,7 +498,7 @@ WITHOUT_COLUMNS = (".txt", ".text", ".conllu", ".conll")
 
 
 def ending_of(path: Path) -> str:
-    """Return the ending that determines a file's format: ".csv" for "a.csv.gz", "" for an unknown format."""
+    """Return the extension that determines a file's format: ".csv" for "a.csv.gz", "" if it is unknown."""
     name = path.name.lower()
     suffix = path.suffix.lower()
     uncompressed = name.removesuffix(suffix) if suffix in COMPRESSED_ENDINGS else name
@@ -505,16 +508,17 @@ def ending_of(path: Path) -> str:
 
 @contextmanager
 def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[FileRow]]:
-    """Yield the rows of a file; a file with an unknown ending is read as one sentence per line.
+    """Yield the rows of a file; a file with an unknown extension is read as one sentence per line.
 
     Args:
         path: the path of the file.
         name: the name of the file, for error messages.
-        column: the text column of a table; None for the only column, or the one named sentence or text.
+        column: the text column of a table; None for the only column, or the column named "sentence" or
+            "text".
 
     Raises:
         TextError: the file cannot be opened, or its header cannot be read.
-        SelectionError: the column does not exist, or there are several and none is named.
+        SelectionError: the column does not exist, or `column` is None and there are several.
     """
     if ending_of(path) == PARQUET:
         with open_file(path) as stream:

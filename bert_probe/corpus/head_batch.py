@@ -23,8 +23,8 @@ from bert_probe.model.trace import Array
 from bert_probe.text.words import Unit, WordLens
 
 LayerAttention = AttentionCall | torch.Tensor
-"""Arguments of a layer's attention function, or its weights [text, head, query, key] if the model does not
-expose the arguments."""
+"""Arguments of a layer's attention function, or the attention weights [text, head, query, key] if the model
+does not expose the arguments."""
 
 BLOCK_WEIGHTS = 2**18
 """Maximum number of attention weights per block and CPU thread, so that a block fits in the cache."""
@@ -57,7 +57,7 @@ def measure_batch(layers: Sequence[LayerAttention], units: Units, strongest: boo
 
     Args:
         layers: the layers of one forward pass over the batch, all on one device.
-        units: the tokens of its texts, or the words that their tokens are merged into first.
+        units: the tokens of the texts, or the words into which tokens are merged before measuring.
         strongest: also return the key that each query attends to most.
 
     Raises:
@@ -107,7 +107,7 @@ def _normalize(sums: Array, lengths: Array) -> Array:
 
 
 def pair_features(units: Units, queries: slice, dtype: torch.dtype) -> torch.Tensor:
-    """Return the `FEATURES` of each pair, [text, feature, query × key]; for padding, any finite value."""
+    """Return the `FEATURES` of each pair of units, [text, feature, query × key]; finite for padding too."""
     position = torch.arange(units.longest, device=units.names.device)
     offset = position - position[queries, None]
     is_other = offset != 0
@@ -143,7 +143,7 @@ class AttentionBlock:
         queries: slice of the tokens that are queries.
         rows: slice of the units that these tokens form.
         units: the units of these texts.
-        like: a tensor of the model, for its dtype and device.
+        like: a tensor of the model that determines dtype and device.
 
     Attributes:
         texts: slice of the texts of the batch.
@@ -171,7 +171,7 @@ class AttentionBlock:
             self._merging = sums, means[:, queries, rows].transpose(1, 2)
 
     def attention(self, layer: LayerAttention) -> torch.Tensor:
-        """Return a layer's weights [text, head, query, key] of tokens, or of words, see `WordLens.merge`.
+        """Return a layer's weights [text, head, query, key] between tokens, or words (see `WordLens.merge`).
 
         Raises:
             ArchitectureError: precomputed weights do not sum to 1 over the tokens of a text.
@@ -266,7 +266,7 @@ def attention_blocks(layer: LayerAttention, units: Units) -> Iterator[AttentionB
 
 
 def _query_spans(units: Units, max_queries: int) -> Iterator[tuple[slice, slice]]:
-    """Split the queries of one text into chunks of at most `max_queries` tokens, or of one longer unit.
+    """Split the queries of one text into chunks of at most `max_queries` tokens; a longer unit is one chunk.
 
     Yields:
         The slice of tokens and the slice of units of each chunk.
@@ -305,7 +305,7 @@ class Units:
 
     @classmethod
     def of_tokens(cls, encodings: Sequence[Encoding]) -> Self:
-        """Create the units of texts whose tokens are measured: each token is a unit."""
+        """Create one unit per token of each text."""
         tokens = [token for encoding in encodings for token in encoding.tokens]
         return cls.of_columns(
             [len(encoding) for encoding in encodings],
@@ -318,7 +318,7 @@ class Units:
 
     @classmethod
     def of_words(cls, lenses: Sequence[WordLens]) -> Self:
-        """Create the units of texts whose tokens are merged into words; special tokens stay."""
+        """Create one unit per word and per special token of each text."""
         units = [unit for lens in lenses for unit in lens.units]
         return cls.of_columns(
             [len(lens.units) for lens in lenses],
@@ -341,7 +341,7 @@ class Units:
         signs: Sequence[bool] | Array,
         pieces: Sequence[int] | int = 1,
     ) -> Self:
-        """Create units from columns over all texts, one text after the other.
+        """Create units from columns that contain the units of all texts, one text after the other.
 
         Args:
             lengths: number of units of each text.
@@ -381,7 +381,7 @@ class Units:
         return type(self)(*(column.to(device) for column in self.__dict__.values()))
 
     def part(self, texts: slice) -> Self:
-        """Return some of the texts, padded to the longest of them."""
+        """Return the units of some texts, padded to the longest of these texts."""
         length = int(self.lengths[texts].max())
         columns = (column[texts] for column in self.__dict__.values())
         return type(self)(*(column if column.ndim == 1 else column[:, :length] for column in columns))

@@ -32,7 +32,7 @@ from bert_probe.model.trace import Array, read_only, resolve_index
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MAX_VALUES = 2**27
-"""Maximum number of values in memory at once, half a gigabyte; more heads are read in several passes."""
+"""Maximum number of values in memory at once, half a gigabyte; further heads are read in another pass."""
 
 
 @question("head statistics", command="corpus heads", is_analysis=False)
@@ -97,7 +97,7 @@ def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tup
 
     Args:
         heads: pairs to resolve; None for all heads of the store's model.
-        store: the store, whose model has the heads.
+        store: the store, which gives the numbers of layers and heads.
 
     Raises:
         SelectionError: the model does not have one of the heads.
@@ -131,12 +131,12 @@ class HeadStatisticsResult(Result):
         heads: (layer, head) pairs from 0.
         measures: names of the measures.
         count: number of rows.
-        means: [measure, head].
+        means: means over all rows, [measure, head].
         lows: lower ends of the 95 % confidence intervals of the means, [measure, head]; NaN for a single row.
         highs: upper ends, like `lows`.
         least: minima, [measure, head].
         most: maxima, [measure, head].
-        quantiles: [measure, head, one of `QUANTILES`].
+        quantiles: the `QUANTILES` over all rows, [measure, head, quantile].
     """
 
     question: HeadStatistics
@@ -155,7 +155,7 @@ class HeadStatisticsResult(Result):
         for values in (self.means, self.lows, self.highs, self.least, self.most, self.quantiles):
             read_only(values)
             if values.shape[:2] != shape:
-                raise ShapeError(f"{values.shape} is not of {shape} measures and heads.")
+                raise ShapeError(f"Statistics of shape {values.shape} do not begin with {shape}.")
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -217,7 +217,7 @@ class HeadHistogramsResult(Result):
 
     Attributes:
         statistics: statistics of every head; their `bins` are the histograms.
-        edges: bin edges, [bin + 1]; a bin includes its lower edge, the last bin both edges.
+        edges: bin edges, [bin + 1]; a bin includes its lower edge; the last bin includes both edges.
     """
 
     question: HeadHistograms
@@ -262,9 +262,11 @@ class HeadExamples(Question):
     Attributes:
         head: (layer, head) from 0.
         measure: one of the measures of `Heads`.
-        which: "typical", nearest to the median of all rows; "extreme", farthest from it; "lowest"; "highest".
+        which: which values rank first: those nearest to the median of all rows ("typical"), those farthest
+            from it ("extreme"), the "lowest" or the "highest".
         top: maximum number of rows.
-        bin: only rows in this bin of the head's histogram, from 1; see `HeadHistograms`. None for all rows.
+        bin: bin of the head's histogram, from 1, that the rows must be in; see `HeadHistograms`. None for all
+            rows.
     """
 
     inputs = OneStore()
@@ -272,7 +274,8 @@ class HeadExamples(Question):
     head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
     measure: str = param(Choice(MEASURES), about="Measure of the head.")
     which: str = param(
-        Choice(RANKINGS), about="Rows of a head: nearest to its median, farthest from it, lowest or highest."
+        Choice(RANKINGS),
+        about="Rows whose values are nearest to the median, farthest from it, lowest or highest.",
     )
     top: int = param(Number(1, MAX_ROWS), default=10, about="Maximum number of rows.")
     bin: int | None = param(
@@ -330,7 +333,7 @@ class HeadExamplesResult(Result):
         sentences: the rows, in rank order.
         values: the values of the measure, [row].
         median: the median of the measure over all rows of the store.
-        among: number of rows that were ranked: all, or those in the requested bin.
+        among: number of ranked rows: all rows, or those in the requested bin.
         links: URL of each row's head view within the app; "" for a model in memory.
     """
 

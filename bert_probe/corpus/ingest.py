@@ -25,9 +25,9 @@ class IngestConfig(Question):
 
     Attributes:
         layers: layers whose vectors are stored; 0 is the output of the embeddings, None means all.
-        keep: optional tables: "profiles", the measures of every head (see `Heads`); "vectors" of every token;
-            "neighbors", the token that each token attends to most, for every head; "answers", the
-            predictions of the model's classification or token classification head.
+        keep: optional tables: "profiles", the measures of every head (see `Heads`); "vectors", the hidden
+            states of every token; "neighbors", the token that each token attends to most, for every head;
+            "answers", the predictions of the model's classification or token classification head.
         words: merge the tokens of each word before computing any of these tables.
         dtype: the data type of stored vectors; float16 has 11 significant bits and takes half the space.
         truncate: truncate sentences that are too long instead of rejecting them.
@@ -38,7 +38,7 @@ class IngestConfig(Question):
     layers: tuple[int, ...] | None = param(
         Indices(Index("layer", 0)),
         default=(-1,),
-        about="Layers whose vectors are kept; 0 is the embeddings.  [default: last]",
+        about="Layers whose vectors are kept; 0 is the output of the embeddings.  [default: last]",
     )
     keep: tuple[str, ...] = param(
         ChoiceList(OPTIONAL_TABLES),
@@ -52,7 +52,7 @@ class IngestConfig(Question):
     truncate: bool = param(Flag(), default=False, about="Truncate sentences that are too long.", option="")
 
     def of(self, checkpoint: Checkpoint) -> IngestConfig:
-        """Return this configuration for one model: layers as sorted numbers from 0, tables in fixed order.
+        """Return this configuration for one model: layers sorted and counted from 0, tables in fixed order.
 
         Raises:
             SelectionError: the model does not have one of the layers.
@@ -62,8 +62,8 @@ class IngestConfig(Question):
         if ANSWERS in self.keep and not {TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION} & {*checkpoint.outputs}:
             tables = ", ".join(table for table in OPTIONAL_TABLES if table != ANSWERS)
             raise UnavailableError(
-                f"{description.name} has no trained head for classes or labels, so there are no answers to "
-                f"keep. Keep {tables}, or use a model that has one."
+                f"{description.name} has no trained classification head, which the table {ANSWERS} needs. "
+                f"Keep {tables}, or use a model with a classification head."
             )
         layers = range(description.layers + 1) if self.layers is None else self.layers
         resolved = {resolve_index(layer, description.layers + 1, "layer") for layer in layers}

@@ -1,4 +1,4 @@
-"""Find the input files of a corpus, check them before anything runs, and read their rows as a stream."""
+"""Find the input files of a corpus, check them before the run, and read their rows as a stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 
 _CHUNK = 1 << 20
 _COUNTED_PER_UPDATE = 1000
-"""Records between two progress updates while counting."""
+"""Number of records between two progress updates while counting."""
 _WILDCARDS = frozenset("*?[")
 
 
@@ -40,8 +40,8 @@ class MatchedFile:
     """An input file.
 
     Attributes:
-        name: unique name in the run: relative to the folder or pattern that matched it, or as the user gave
-            it.
+        name: unique name in the run: path relative to the folder or pattern that matched the file, or as the
+            user gave it.
         path: path of the file.
     """
 
@@ -51,12 +51,12 @@ class MatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class InputFile(MatchedFile):
-    """An input file with the properties by which a change is detected.
+    """An input file with properties that reveal changes.
 
     Attributes:
         size: the size in bytes.
-        sha256: digest of its bytes, without decompression.
-        stamp: inode, size and times, which change with the content and are cheap to read.
+        sha256: SHA-256 of the bytes, without decompression.
+        stamp: inode, size and times, which are cheap to read and change with the content.
     """
 
     size: int
@@ -70,11 +70,11 @@ class Record:
 
     Attributes:
         row: number of the record over all files, from 1; records without a text count too.
-        file: name of its file.
+        file: name of the input file.
         line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.
         text: the sentence, stripped, with spaces in place of line breaks; None if it cannot be read.
-        tagged: its words and tags, if the format has them.
-        problem: a sentence that says why there is no text; "" if there is.
+        tagged: words and tags of the sentence; None if the format has no tags.
+        problem: why the text cannot be read, a sentence; "" for a valid row.
     """
 
     row: int
@@ -90,20 +90,21 @@ def find_inputs(
 ) -> tuple[MatchedFile, ...]:
     """Return the input files in the given order, without duplicates.
 
-    The files of a folder or pattern are sorted by name. A folder matches all files below it whose name ends
-    in one of `ENDINGS`; so does a pattern such as ``data/**/*.txt``. Hidden files and links to folders are
-    skipped. A file that is given by its own name may have any ending; a file with an unknown ending is read
-    as text with one sentence per line.
+    The files of a folder or pattern are sorted by name. Folders (at any depth) and patterns such as
+    ``data/**/*.txt`` match only files with one of the extensions in `ENDINGS`, and skip hidden files and
+    links to folders. A file that is given by its path may have any extension; a file with an unknown
+    extension is read as text with one sentence per line.
 
     Args:
         inputs: files, folders and patterns.
-        column: the text column of tables; None for the only column, or the one named sentence or text.
-        as_named: read each file in the format of its ending, even if it looks like another format.
+        column: the text column of tables; None for the only column, or the column named "sentence" or
+            "text".
+        as_named: trust the file extensions, even if a file looks like another format.
 
     Raises:
         TextError: a file cannot be opened or read, or looks like another format.
-        EmptyTextError: nothing matches.
-        SelectionError: a table does not have this column, or has several columns and none is named.
+        EmptyTextError: no file matches.
+        SelectionError: a table does not have this column, or `column` is None and it has several.
     """
     sources = [inputs] if isinstance(inputs, (str, Path)) else inputs
     files = _unique_files(chain.from_iterable(map(_match_files, sources)))
@@ -114,12 +115,14 @@ def find_inputs(
         if not as_named and ending_of(file.path) != PARQUET:
             _check_format(file, column)
     if column is not None and all(ending_of(file.path) in ("", *WITHOUT_COLUMNS) for file in files):
-        raise SelectionError(f"None of the files has columns, so there is no column {column}. Leave it out.")
+        raise SelectionError(
+            f"None of the files has columns, so there is no column {column}. Omit the column."
+        )
     return files
 
 
 def _match_files(source: str | Path) -> Iterator[tuple[str, Path]]:
-    """Yield the name and path of each file that a file name, folder or pattern stands for."""
+    """Yield the name and path of each file that a path, folder or pattern matches."""
     path = Path(source)
     try:
         is_folder = path.is_dir()
@@ -137,13 +140,13 @@ def _match_files(source: str | Path) -> Iterator[tuple[str, Path]]:
         yield str(source), path
         return
     if not matches:
-        endings = f"{', '.join(ENDINGS)}, compressed as {' or '.join(COMPRESSED_ENDINGS)} or not"
-        raise EmptyTextError(f"{failure} that ends in {endings}. Check it, or name a file itself.")
+        endings = f"{', '.join(ENDINGS)}, with or without {' or '.join(COMPRESSED_ENDINGS)}"
+        raise EmptyTextError(f"{failure} with the extension {endings}. Check the path, or name the files.")
     yield from sorted((file.relative_to(base).as_posix(), file) for base, file in matches)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Yield the input files of a folder at any depth."""
+    """Yield the input files in a folder and its subfolders."""
 
     def fail(error: OSError) -> None:
         message = f"{error.filename} cannot be opened: {describe_error(error)}. Check the path."
@@ -156,7 +159,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _match_pattern(pattern: Path) -> list[tuple[Path, Path]]:
-    """Return (base folder, file) for the files that a pattern matches, and those in matching folders."""
+    """Return (base folder, file) for each file that a pattern matches, directly or by its folder."""
     first = next(index for index, part in enumerate(pattern.parts) if _WILDCARDS & set(part))
     base = Path(*pattern.parts[:first])
     try:
@@ -191,7 +194,7 @@ def _unique_files(matches: Iterable[tuple[str, Path]]) -> tuple[MatchedFile, ...
 
 
 def _check_header(file: MatchedFile, column: str | None) -> None:
-    """Check the header of a file, or whether a file with an unknown ending can be text."""
+    """Check the header of a file; check that a file with an unknown extension can be text."""
     if ending_of(file.path):
         with open_rows(file.path, file.name, column):
             return
@@ -211,9 +214,9 @@ def _check_header(file: MatchedFile, column: str | None) -> None:
 
 
 def _check_format(file: MatchedFile, column: str | None) -> None:
-    """Check that the first lines of a file do not look like another format than its ending says."""
+    """Check that the first lines of a file match the format that its extension indicates."""
     read_as = format_of(f"file{ending_of(file.path)}")
-    if read_as in (TABLE, JSON_LINES) and column is not None:  # the header has this column
+    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` found this column
         return
     with open_lines(file.path) as lines:
         check_format((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
@@ -227,7 +230,7 @@ def describe_files(files: Sequence[MatchedFile], progress: Progress = no_progres
         progress: called with the number of bytes read and their total.
 
     Raises:
-        TextError: a file cannot be read, or changes meanwhile.
+        TextError: a file cannot be read, or changes while it is read.
     """
     done, input_files = 0, []
     try:
@@ -257,16 +260,16 @@ def check_unchanged(files: Sequence[InputFile]) -> None:
             is_unchanged = False
         if not is_unchanged:
             raise TextError(
-                f"{file.name} changed while it was read, so that two versions of it would be mixed. The "
-                "shards that were written have the first version. Run the corpus again, into another folder, "
-                "when its inputs no longer change."
+                f"{file.name} changed during the run, so the store would mix two versions of it. The shards "
+                "written so far contain the first version. Run the corpus again, into another folder, when "
+                "its inputs no longer change."
             )
 
 
 def _digest(
     file: MatchedFile, progress: Progress = no_progress, done: int = 0, total: int = 0
 ) -> tuple[int, str]:
-    """Return the number of bytes and the SHA-256 of a file; ``done`` is the number of bytes before it."""
+    """Return the number of bytes and the SHA-256 of a file; ``done`` counts the bytes of previous files."""
     digest, size = hashlib.sha256(), 0
     with open_file(file.path) as stream:
         while chunk := stream.read(_CHUNK):
@@ -290,7 +293,8 @@ def records(files: Iterable[MatchedFile], column: str | None = None) -> Iterator
 
     Args:
         files: from `find_inputs`.
-        column: the text column of tables; None for the only column, or the one named sentence or text.
+        column: the text column of tables; None for the only column, or the column named "sentence" or
+            "text".
     """
     number = 0
     for file in files:
@@ -303,7 +307,7 @@ def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:
     try:
         with open_rows(file.path, file.name, column) as rows:
             yield from rows
-    except ProbeError as error:  # the file changed after `find_inputs` checked it
+    except ProbeError as error:  # the file has changed since `find_inputs` checked it
         yield refused_row(1, str(error))
 
 
@@ -314,7 +318,8 @@ def count_records(
 
     Args:
         files: from `find_inputs`.
-        column: the text column of tables; None for the only column, or the one named sentence or text.
+        column: the text column of tables; None for the only column, or the column named "sentence" or
+            "text".
         progress: called at intervals with the number of counted records, and 0 for the unknown total.
     """
     number = 0
@@ -330,5 +335,5 @@ def _row_starts(file: MatchedFile, column: str | None) -> Iterator[object]:
     try:
         with open_row_starts(file.path, file.name, column) as starts:
             yield from starts
-    except ProbeError as error:  # one record, as in `_rows`
+    except ProbeError as error:  # counts as one record, as in `_rows`
         yield error

@@ -13,7 +13,7 @@ FORMAT, VERSION = "bert-probe corpus", 2
 MANIFEST, SHARDS = "manifest.json", "shards"
 
 _MAX_BYTES: Final = 100_000_000
-"""Largest JSON file that is read; a manifest has about 150 bytes per input file."""
+"""Maximum size of a JSON file in bytes; a manifest has about 150 bytes per input file."""
 
 Check = tuple[str, Callable[[Any], bool]]
 """A description of the allowed values for error messages, and a predicate."""
@@ -72,48 +72,48 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     manifest = _read(file)
     if manifest.get("format") != FORMAT:
-        raise StoreError(f"{folder} is not a store of a corpus. Give a folder that corpus run has made.")
+        raise StoreError(f"{folder} is not a corpus store. Give a folder that corpus run has written.")
     if manifest.get("version") != VERSION:
         raise StoreError(
             f"{folder} has store version {str(manifest.get('version'))[:20]}, but this program reads version "
-            f"{VERSION}. Use the program that made it, or run the corpus again."
+            f"{VERSION}. Use the version that wrote it, or run the corpus again."
         )
     _check(file, manifest, _MANIFEST)
     return manifest
 
 
 def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked description of a shard, the fields of `Shard`.
+    """Return the checked description of a shard, with the fields of `Shard`.
 
     Args:
         file: the shard's JSON file.
         tables: table name → schema, for the tables that the store must have.
 
     Raises:
-        StoreError: the file is missing or broken, or contradicts its name or its store.
+        StoreError: the file is missing or broken, or does not match its name or the tables of the store.
     """
     shard = _read(file)
     files = {f"files.{table}": _OBJECT for table in tables}
     sizes = {f"files.{table}.{name}": check for table in tables for name, check in _FILE.items()}
     _check(file, shard, {**_SHARD, **files, **sizes})
     if unknown := shard.keys() - _SHARD.keys():
-        raise StoreError(f"{file} has an unknown member {min(unknown)[:60]!r}. {_REMEDY}")
+        raise StoreError(f"{file} has an unknown key {min(unknown)[:60]!r}. {_REMEDY}")
     if file.stem != f"{shard['number']:05}" or shard["rows"] + shard["refusals"] != shard["records"]:
         raise StoreError(
-            f"{file} contradicts itself: its number does not match its name, or its counts do not add up. "
+            f"{file} is inconsistent: its number does not match its name, or its counts do not add up. "
             f"{_REMEDY}"
         )
     return shard
 
 
-_REMEDY: Final = "Copy the store again from where it was made, or run the corpus again."
+_REMEDY: Final = "Copy the store again from its original location, or run the corpus again."
 
 
 def read_bytes(file: Path) -> bytes:
     """Return the content of a JSON file of a store.
 
     Raises:
-        OSError: the file cannot be read, or is not a regular file: a pipe or a device may have no end.
+        OSError: the file cannot be read, or is not a regular file; a pipe or a device may never end.
         StoreError: the file is too large.
     """
     if not file.is_file():
@@ -131,7 +131,7 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise StoreError(f"{file} is missing or broken. Give a folder that corpus run has made.")
+        raise StoreError(f"{file} is missing or broken. Give a folder that corpus run has written.")
     return content
 
 

@@ -1,7 +1,7 @@
 """Process the chunks of a corpus with Ray, on this machine or on a cluster.
 
-This process reads the chunks and hands each to a Ray actor, which has loaded the model once and writes the
-shard itself. Only the description of the shard comes back. This process reads just enough chunks to keep all
+This process reads the chunks and passes each to a Ray actor. An actor loads the model once, writes each shard
+itself, and returns only the description of the shard. This process reads just enough chunks to keep all
 actors busy, so memory does not grow with the inputs.
 """
 
@@ -34,11 +34,11 @@ from bert_probe.model.checkpoint import Checkpoint
 _COMPARED = ("weights_sha256", "dtype", "device", "libraries")
 """Provenance fields of the model that must be equal in all actors."""
 _OBJECT_STORE_BYTES = 200_000_000
-"""Memory for chunks in progress before Ray spills them to disk; a chunk takes some hundred KB."""
+"""Memory in which Ray keeps chunks before spilling them to disk; a chunk takes some hundred KB."""
 _CHUNKS_PER_ACTOR = 2
 """Number of chunks assigned to an actor: one in progress, and one waiting."""
 _MAX_RETRIES = 3
-"""Retries of a chunk whose actor dies, for example because memory is full."""
+"""Maximum number of retries of a chunk whose actor dies, for example because memory is full."""
 _POLL_SECONDS = 0.5
 """Interval at which a run that waits for actors checks whether it was cancelled."""
 
@@ -50,10 +50,10 @@ class RayRunner:
     Attributes:
         address: the address of a cluster, see ``ray.init``; None starts and stops Ray on this machine. If the
             program has already started Ray, that instance is used.
-        workers: number of actors, which process one shard at a time. On this machine they share its cores; on
-            a cluster each has one core.
-        num_gpus: GPUs per actor, which may be a fraction; by default one if the checkpoint is on a GPU,
-            otherwise zero.
+        workers: number of actors, each of which processes one shard at a time. On this machine they share its
+            cores; on a cluster each actor has one core.
+        num_gpus: number of GPUs per actor, which may be a fraction; None for 1 if the checkpoint is on a GPU,
+            otherwise 0.
 
     Raises:
         UnavailableError: Ray is not installed.
@@ -74,8 +74,8 @@ class RayRunner:
         """
         if checkpoint.folder is None:
             raise UnavailableError(
-                "A model in memory cannot be opened by other processes. Save it to a folder and open that, "
-                "or run on local."
+                "A model in memory cannot be opened by other processes. Save it to a folder and open this "
+                "folder, or run on local."
             )
         return "cuda:0" if self._gpus_per_actor(checkpoint) else "cpu"
 
@@ -152,7 +152,7 @@ class RayActor:
 
         Raises:
             StoreError: the store does not exist on this machine.
-            CheckpointError: the model cannot be loaded, or differs from that of the run.
+            CheckpointError: the model cannot be loaded, or differs from the model of the run.
         """
         from bert_probe.model.loading import load
 
@@ -168,8 +168,8 @@ class RayActor:
         provenance = checkpoint.provenance()
         if different := [name for name in _COMPARED if provenance[name] != self.provenance[name]]:
             raise CheckpointError(
-                f"{machine} opens {checkpoint.description.name} with other {', '.join(different)}. Install "
-                "the same model and the same versions on all machines of the cluster."
+                f"{machine} opens {checkpoint.description.name} with different {', '.join(different)}. "
+                "Install the same model and the same versions on all machines of the cluster."
             )
         return ShardJob(self.folder, checkpoint, self.question)
 
@@ -206,20 +206,20 @@ def run_actors(
             done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
             free = [running.pop(task)[0] for task in done]
             for _, number in [] if done else running.values():
-                job.progress_of(number)(0, 0)  # reports nothing, but lets the callback cancel the run
+                job.progress_of(number)(0, 0)  # reports no progress, but lets the callback cancel the run
             yield from map(ray.get, done)
     except RayTaskError as error:
-        raise error.cause from None  # an unexpected error: raised as it would be without Ray
+        raise error.cause from None  # an unexpected error, raised as it would be without Ray
     except RayError as error:
         raise UnavailableError(
-            f"Ray has ended the run: {_first_line(error)}. Complete shards are kept; run it again to "
-            "continue."
+            f"Ray ended the run: {_first_line(error)}. Complete shards are kept; run the corpus again "
+            "to continue."
         ) from None
 
 
 @contextmanager
 def ready(address: str | None, workers: int) -> Iterator[int]:
-    """Connect to Ray or start it for the block, and yield the number of threads of each worker.
+    """Connect to Ray, or start it for the duration of the block; yield the number of threads per worker.
 
     Raises:
         UnavailableError: Ray cannot be reached, or does not start.
@@ -248,7 +248,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
                 ray.init(address, **_QUIET)
             else:
                 _start(local_settings)
-        except Exception as error:  # Ray raises many types
+        except Exception as error:  # Ray raises exceptions of many types
             failure = f"be reached at {address}" if address else "be started"
             raise UnavailableError(f"Ray cannot {failure}: {_first_line(error)}.") from None
         try:
@@ -281,7 +281,7 @@ _LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
 """Ray replaces 127.0.0.1 with the machine's network address, which would open its ports to the network."""
 
 _SHORT_FOLDER = "/tmp" if Path("/tmp").is_dir() else None
-"""A short path: Ray creates Unix sockets below it, whose paths have at most about 100 bytes."""
+"""Parent of Ray's temporary folder. The path is short, as Ray's socket paths have at most about 100 bytes."""
 
 
 @cache

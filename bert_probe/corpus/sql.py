@@ -45,7 +45,7 @@ MAX_SPILL = "8GB"
 MAX_ADDRESS_SPACE = 2**31
 """Bytes that the child process may allocate, including memory that DuckDB does not count."""
 MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
-"""Maximum size of an answer."""
+"""Maximum number of rows, and of bytes, in the result of a query."""
 MAX_CHARACTERS = 20_000
 """Maximum length of a query. The time to parse it grows with the square of its length."""
 DEFAULT_SECONDS = 60.0
@@ -61,7 +61,7 @@ class StoreTables:
         self._child = _start(setup)  # starts in parallel with the caller
 
     def select(self, sql: str, seconds: float | None = None, progress: Progress = no_progress) -> pa.Table:
-        """Return the answer to a single SELECT.
+        """Return the rows that a single SELECT selects.
 
         Args:
             sql: a query in DuckDB's dialect.
@@ -71,7 +71,7 @@ class StoreTables:
 
         Raises:
             SelectionError: the query is not valid SQL or not a single SELECT, names a table or column that
-                does not exist, takes too long, needs too much memory, or its answer is too large.
+                does not exist, takes too long, needs too much memory, or its result is too large.
         """
         if len(sql) > MAX_CHARACTERS:
             raise SelectionError(
@@ -80,12 +80,12 @@ class StoreTables:
             )
         if any("\ud800" <= character <= "\udfff" for character in sql):
             raise SelectionError("The query has a lone surrogate, which is not valid Unicode. Remove it.")
-        if self._child.poll() is not None:  # an earlier query ended it
+        if self._child.poll() is not None:  # an earlier query ended the child
             self._child = _start(self._setup)
         return self._interruptible(lambda: self._answer(sql), seconds, progress)
 
     def close(self) -> None:
-        """End the child process."""
+        """Kill the child process."""
         self._child.kill()
         for stream in (self._child.stdin, self._child.stdout):
             with suppress(OSError):  # unread input
@@ -137,7 +137,7 @@ class StoreTables:
                 if seconds is not None and elapsed > seconds:
                     raise SelectionError(
                         f"The query took longer than {seconds:g} seconds. Select fewer rows or heads, or "
-                        "allow more with --seconds."
+                        "allow more time with --seconds."
                     )
         finally:
             if not finished.is_set():
@@ -212,7 +212,7 @@ def _setup(store: Store, spill_folder: str) -> ConnectionSetup:
 
 @question("sql query", command="corpus query", is_analysis=False)
 class SqlQuery(Question):
-    """A SQL query over the tables of a store; docs/store.md lists them.
+    """A SQL query over the tables of a store; docs/store.md lists the tables.
 
     Attributes:
         sql: a single SELECT, in DuckDB's dialect.
@@ -232,13 +232,13 @@ class SqlQuery(Question):
         """Return the rows that the query selects.
 
         Args:
-            store: a store with the tables.
+            store: the store to query.
             seconds: time limit.
             progress: called with the number of seconds that the query has been running.
 
         Raises:
             SelectionError: the query is not valid SQL or not a single SELECT, names a table or column that
-                does not exist, takes too long, needs too much memory, or its answer is too large.
+                does not exist, takes too long, needs too much memory, or its result is too large.
         """
         with open_tables(store) as tables:
             return SqlQueryResult(self, store.inputs, tables.select(self.sql, seconds, progress))
@@ -249,7 +249,7 @@ class SqlQueryResult(Result):
     """The rows that a query selects.
 
     Attributes:
-        answer: Arrow table; values that Arrow cannot hold exactly are text, see `sql_child`.
+        answer: the rows as an Arrow table; values that Arrow cannot represent are text, see `sql_child`.
     """
 
     question: SqlQuery
@@ -257,7 +257,7 @@ class SqlQueryResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Memory of the answer in bytes."""
+        """Memory of the rows in bytes."""
         return super().nbytes + int(self.answer.nbytes)
 
     def frame(self) -> pd.DataFrame:
@@ -268,7 +268,7 @@ class SqlQueryResult(Result):
 
 
 def _unique_names(names: list[str]) -> list[str]:
-    """Append a number to names that occurred before."""
+    """Make column names unique by appending numbers to repeated names."""
     unique_names: dict[str, None] = {}
     next_numbers: dict[str, int] = {}
     for name in names:
@@ -298,7 +298,7 @@ def _column(values: pa.ChunkedArray) -> Any:
 
 
 def _decimals(cells: list[Any], scale: int) -> Any:
-    """Return decimals, the type of integer sums, as integers if all fit into 64 bits, else as floats."""
+    """Return decimals, such as sums of integers, as integers if all fit into 64 bits, else as floats."""
     if scale == 0 and all(cell is None or abs(cell) < 2**63 for cell in cells):
         return nullable_integers([None if cell is None else int(cell) for cell in cells])
     return pd.array([float("nan") if cell is None else float(cell) for cell in cells], dtype="float64")

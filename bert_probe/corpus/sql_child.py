@@ -35,7 +35,7 @@ _BATCH_ROWS: Final = 10_000
 _GLOB: Final = re.compile(r"[*?\[]")
 """Characters that DuckDB interprets as a glob pattern in a file name."""
 _LISTING_WORDS: Final = ("show", "duckdb_columns")
-"""Words of queries that list all tables."""
+"""Words in queries that list all tables."""
 
 
 class ConnectionSetup(TypedDict):
@@ -47,8 +47,8 @@ class ConnectionSetup(TypedDict):
     spill_folder: str
     spill_size: str
     address_space: int  # bytes that the process may allocate, if the system supports a limit
-    rows: int  # maximum number of rows in an answer
-    bytes: int  # maximum size of an answer
+    rows: int  # maximum number of rows in a result
+    bytes: int  # maximum size of a result
 
 
 class TableSetup(TypedDict):
@@ -93,7 +93,7 @@ class StoreConnection:
 
         Raises:
             SelectionError: the query is not a single SELECT, uses a function or table that is not allowed,
-                fails in DuckDB, or its answer is too large.
+                fails in DuckDB, or its result is too large.
         """
         self._register(sql.lower())
         with _as_selection_errors(self.setup):
@@ -126,8 +126,8 @@ class StoreConnection:
                 rows, size = rows + batch.num_rows, size + sum(map(_table_size, batch.columns))
                 if rows > max_rows or size > max_bytes:
                     raise SelectionError(
-                        f"The answer has more than {max_rows:,} rows or {max_bytes // 2**20} MB. Add a LIMIT "
-                        "or a WHERE, name fewer columns, or open the files themselves (docs/store.md)."
+                        f"The result has more than {max_rows:,} rows or {max_bytes // 2**20} MB. Add a LIMIT "
+                        "or a WHERE, select fewer columns, or open the files themselves (docs/store.md)."
                     )
                 batches.append(batch)
             return pa.Table.from_batches(batches, reader.schema)
@@ -178,7 +178,7 @@ _EXACT_TYPES = frozenset(
         *("varchar", "uuid", "null"),
     )
 )
-"""DuckDB types whose values are equal in DuckDB, Arrow and pandas."""
+"""DuckDB types whose values Arrow and pandas represent exactly."""
 _NESTED_TYPES = ("list", "array", "struct")
 
 
@@ -186,7 +186,7 @@ def _arrow_compatible(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb
     """Return the query with each column cast to a type that Arrow and Python represent exactly.
 
     Python's dates end with the year 9999, and Arrow supports neither the time 24:00:00 nor 128-bit unsigned
-    integers, so such values would raise an error or change. They become text as DuckDB writes it, 128-bit
+    integers, so such values would raise an error or change. They become text as formatted by DuckDB, 128-bit
     unsigned integers become doubles, and lists and structs with such values, and all maps, become JSON.
     """
     relation = connection.sql(sql)
@@ -270,7 +270,7 @@ def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
         ) from None
     except duckdb.BinderException as error:
         columns = (f"{name} ({', '.join(_columns(table))})" for name, table in setup["tables"].items())
-        raise SelectionError(f"{_sentence(error, setup)} There are: {'; '.join(columns)}.") from None
+        raise SelectionError(f"{_sentence(error, setup)} The columns are: {'; '.join(columns)}.") from None
     except (duckdb.Error, RuntimeError, pa.ArrowException) as error:
         if "bad_alloc" in str(error):
             raise SelectionError(out_of_memory(setup)) from None
@@ -425,7 +425,7 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
     """Check that a query names only allowed functions and tables.
 
     Args:
-        parsed: the query as DuckDB's `json_serialize_sql` describes it.
+        parsed: the query as serialized by DuckDB's `json_serialize_sql`.
         tables: names of the tables of the store.
         views: names of DuckDB's internal views, which describe the process.
 
@@ -455,8 +455,8 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
 def _check_name(name: str, allowed: frozenset[str], kind: str) -> None:
     if name.lower() not in allowed:
         raise SelectionError(
-            f"The {kind} {name[:100]!r} is not allowed in queries here. Use another one, or open the files "
-            "with DuckDB itself (docs/store.md)."
+            f"The {kind} {name[:100]!r} is not allowed in queries of a store. Use another {kind}, or open "
+            "the files with DuckDB itself (docs/store.md)."
         )
 
 

@@ -48,7 +48,7 @@ class Shard:
 
     Attributes:
         number: index of the shard, from 0.
-        first: number of its first record, from 1; the other records follow without gaps.
+        first: number of the first record, from 1; the other records follow without gaps.
         records: number of input records.
         rows: number of accepted records, which are the sentences of the shard.
         tokens: number of tokens, or of words if the store merges tokens into words.
@@ -72,7 +72,7 @@ class Shard:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """A read-only view of a folder of tables.
+    """A read-only view of a corpus store, which is a folder of tables.
 
     Attributes:
         folder: path of the store.
@@ -152,7 +152,7 @@ class Store:
         """Return the files of a table, one per shard, in order.
 
         Raises:
-            UnavailableError: the store has no such table.
+            UnavailableError: the store does not have this table.
         """
         if not self.has(table):
             raise UnavailableError(
@@ -165,7 +165,7 @@ class Store:
         """Return a table over all shards as a lazily read Arrow dataset.
 
         Raises:
-            UnavailableError: the store has no such table.
+            UnavailableError: the store does not have this table.
         """
         files = [str(file) for file in self.files(name)]
         schema = self.layouts[name]
@@ -173,7 +173,7 @@ class Store:
 
     @property
     def named_model(self) -> str | None:
-        """The model that the manifest names, or None if the built-in model made the store.
+        """The model that the manifest names, or None if the store was built with the built-in model.
 
         A manifest is untrusted, so `checkpoint` opens this model only with the user's consent.
         """
@@ -191,7 +191,7 @@ class Store:
         trust: bool = False,
         device: str = "auto",
     ) -> Checkpoint:
-        """Open the model that the store was made with.
+        """Open the model that the store was built with.
 
         Args:
             model: model to open instead of the one in the manifest; it must have the same weights.
@@ -217,7 +217,7 @@ class Store:
         return checkpoint
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Check that a checkpoint has the weights that the store was made with.
+        """Check that a checkpoint has the weights that the store was built with.
 
         Raises:
             CheckpointError: the weights differ.
@@ -225,9 +225,9 @@ class Store:
         actual, expected = checkpoint.description.weights_sha256, self.manifest["model"]["weights_sha256"]
         if actual != expected:
             raise CheckpointError(
-                f"{self.folder.name} was made with {self.manifest['model']['model']} of digest "
-                f"{expected[:12]}…, and {checkpoint.description.name} has {actual[:12]}…. Open the model of "
-                "that digest, or run the corpus again."
+                f"{self.folder.name} was built with {self.manifest['model']['model']} (weights digest "
+                f"{expected[:12]}…), but {checkpoint.description.name} has the digest {actual[:12]}…. Open "
+                "the model with the digest of the store, or run the corpus again."
             )
 
     @property
@@ -246,7 +246,8 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
     """Open an existing store, complete or not.
 
     Sizes, columns and row counts of its files are compared with the store's description. SHA-256 digests are
-    compared only for files that were modified after their shard was complete; `verify_corpus` compares all.
+    compared only for files that were modified after their shard was complete; `verify_corpus` compares all
+    digests.
 
     Raises:
         StoreError: the folder is not a store, has a newer version, or has missing or changed files.
@@ -255,9 +256,9 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
     for file in table_files(store):
         if problem := file.problem():
             raise StoreError(
-                f"{file.path} {problem}. Copy it again from where the store was made; or delete "
-                f"{store.folder / SHARDS / file.path.stem}.json and run the corpus again, which makes this "
-                "shard again."
+                f"{file.path} {problem}. Copy the file again from the original store; or delete "
+                f"{store.folder / SHARDS / file.path.stem}.json and run the corpus again to rebuild this "
+                "shard."
             )
     return store
 
@@ -274,16 +275,16 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
         schemas = store.layouts
     except (ProbeError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         reason = str(error)[:200] if isinstance(error, ProbeError) else "it was not written by corpus run"
-        raise StoreError(f"The question in the manifest of {path} cannot be read: {reason}") from None
+        raise StoreError(f"The configuration in the manifest of {path} cannot be read: {reason}") from None
     if store.has(VECTORS) and not store.question.layers:
-        raise StoreError(f"The question in the manifest of {path} keeps vectors but names no layer.")
+        raise StoreError(f"The configuration in the manifest of {path} keeps vectors of no layer.")
     shards = [Shard(**read_shard(file, schemas)) for file in (path / SHARDS).glob("[0-9]*.json")]
     store = replace(store, shards=tuple(sorted(shards, key=lambda shard: shard.number)))
     for previous, following in pairwise(store.shards):
         if following.first < previous.first + previous.records:
             raise StoreError(
-                f"Shards {previous.name} and {following.name} of {path} hold the same rows. Run the corpus "
-                "again."
+                f"Shards {previous.name} and {following.name} of {path} contain the same rows. Run the "
+                "corpus again."
             )
     return store
 
@@ -318,12 +319,12 @@ def table_path(folder: Path, table: str, schema: TableSchema, shard: str) -> Pat
 def write_shard(
     folder: Path, number: int, first: int, records: int, tables: Tables, schemas: Mapping[str, TableSchema]
 ) -> Shard:
-    """Write the tables of a shard, and last the JSON file that marks the shard as complete.
+    """Write the tables of a shard, then the JSON file that marks the shard as complete.
 
     Args:
         folder: path of the store.
         number: index of the shard, from 0.
-        first: number of its first record, from 1.
+        first: number of the first record, from 1.
         records: number of input records.
         tables: table name → rows.
         schemas: table name → schema; exactly these tables are written.

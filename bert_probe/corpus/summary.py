@@ -23,11 +23,11 @@ from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, read_only
 
 SUMMARY = "statistics.parquet"
-"""File name within the folder of a store. Without this file, the statistics of the shards are added up."""
+"""Name of the summary file in the folder of a store. Without it, the statistics of the shards are summed."""
 CONFIDENCE = 0.95
 """Confidence level of the intervals of means."""
 _STORE_DIGEST = b"store_sha256"
-"""Metadata key of the file: digest of the store that it belongs to."""
+"""Metadata key for the digest of the store from which the file was computed."""
 
 
 def write_summary(store: Store) -> None:
@@ -52,7 +52,7 @@ def _read_summary(store: Store) -> pa.Table:
 
 
 def belongs_to(table: pa.Table, store: Store) -> bool:
-    """Return whether a summary was made from the current shards of a store."""
+    """Return whether a summary was computed from the current shards of a store."""
     digest = (table.schema.metadata or {}).get(_STORE_DIGEST)
     return digest == store.digest.encode() and table.schema.equals(store.layouts[STATISTICS].schema)
 
@@ -68,7 +68,7 @@ def sum_statistics(store: Store) -> pa.Table:
     columns = {
         **{name: shards[0][name] for name in ("layer", "head", "measure")},
         **{name: stack(name).sum(axis=0) for name in ("count", "sum", "squares")},
-        "least": np.fmin.reduce(stack("least")),  # NaN if a shard contains only rejected records
+        "least": np.fmin.reduce(stack("least")),  # ignores the NaN of shards with only rejected records
         "most": np.fmax.reduce(stack("most")),
         "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins), BINS),
     }
@@ -81,7 +81,7 @@ class MeasureStatistics:
 
     Attributes:
         count: number of rows.
-        means: mean of each head, [layer, head].
+        means: mean of the measure for each head, [layer, head].
         deviations: sample standard deviation, [layer, head]; NaN for a single row.
         least: minimum, [layer, head].
         most: maximum, [layer, head].
@@ -99,7 +99,9 @@ class MeasureStatistics:
         for values in (self.means, self.deviations, self.least, self.most, self.bins):
             read_only(values)
             if values.shape[:2] != self.means.shape:
-                raise ShapeError(f"{values.shape} does not begin with {self.means.shape} (layers, heads).")
+                raise ShapeError(
+                    f"The shape {values.shape} does not begin with {self.means.shape} (layers, heads)."
+                )
 
     @property
     def interval_half_widths(self) -> Array:
@@ -160,6 +162,6 @@ def check_profiles(store: Store) -> None:
     store.files(PROFILES)
     if not store.rows:
         raise UnavailableError(
-            f"{store.folder.name} has no sentences yet; {store.refusals:,} were refused. "
-            "See its table of refusals, or continue the corpus run."
+            f"{store.folder.name} has no sentences yet; number of rejected records: {store.refusals:,}. "
+            "See the table refusals, or continue the corpus run."
         )

@@ -29,7 +29,7 @@ class TableFile:
         schema: schema of its table.
         rows: expected number of rows; None if unknown.
         size: expected size in bytes.
-        sha256: expected digest of its bytes.
+        sha256: expected SHA-256 of the file.
         completed_ns: time at which the shard was completed, in nanoseconds; an unchanged file is older.
     """
 
@@ -41,11 +41,11 @@ class TableFile:
     completed_ns: int
 
     def problem(self, every_byte: bool = False, on_bytes: Callable[[int], None] = lambda _: None) -> str:
-        """Return what is wrong with the file, worded to follow its name; "" if nothing is wrong.
+        """Return what is wrong with the file, as a phrase after its name; "" if nothing is wrong.
 
         Args:
             every_byte: always compare the digest. By default it is compared only if the modification time is
-                after the completion of the shard, as it may be for a copy.
+                after the completion of the shard, as in a copied store.
             on_bytes: called after each hashed block with the number of bytes in it.
         """
         try:
@@ -93,7 +93,7 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
 
 
 def _width(data_type: pa.DataType) -> int:
-    """Return the size of one value in memory in bytes; of a text, only the size of its offset."""
+    """Return the size of one value in memory in bytes; for a text, the size of its offset."""
     try:
         return max(1, int(data_type.bit_width) // 8)
     except ValueError:  # text
@@ -113,12 +113,12 @@ def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
 
 @contextmanager
 def store_errors(name: str) -> Iterator[None]:
-    """Turn errors while reading tables that contradict each other into a `StoreError`.
+    """Turn errors from inconsistent tables into a `StoreError`.
 
     Opening a store checks the columns of its tables but not their values, which are untrusted.
 
     Args:
-        name: the store, for the message.
+        name: name of the store in the message.
     """
     try:
         yield
@@ -127,6 +127,6 @@ def store_errors(name: str) -> Iterator[None]:
     except (OSError, pa.ArrowException, LookupError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
             f"The tables of {name} contradict each other, or have a null where a value is needed "
-            f"({type(error).__name__}: {str(error)[:100]}). Run bert-probe corpus verify on it, then copy "
-            "the store again from where it was made, or run the corpus again."
+            f"({type(error).__name__}: {str(error)[:100]}). Run bert-probe corpus verify, then copy the "
+            "store again from its original location, or run the corpus again."
         ) from None

@@ -23,8 +23,8 @@ _ROW, _INDEX, _POSITION = pa.int64(), pa.int16(), pa.int32()
 class TableSchema:
     """The columns and the file format of a table.
 
-    Rows, lines, positions, words, layers and heads count from 1. The layer of a vector counts from 0, which
-    is the output of the embeddings.
+    Rows, lines, positions, words, layers and heads count from 1. The layers of vectors count from 0, the
+    output of the embeddings.
 
     Attributes:
         schema: Arrow schema.

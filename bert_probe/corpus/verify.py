@@ -25,7 +25,7 @@ class FileDifference:
 
     Attributes:
         file: path within the store.
-        problem: what is wrong, worded to follow the file name, such as "has grown".
+        problem: what is wrong, as a phrase after the file name, such as "has grown".
     """
 
     file: str
@@ -37,7 +37,7 @@ class Verification:
     """The outcome of verifying a store.
 
     Attributes:
-        store: its name.
+        store: name of the store.
         files: number of files that were compared.
         bytes: number of bytes in these files.
         differences: the files that differ, in the order of the shards.
@@ -64,7 +64,7 @@ class Verification:
 
 
 def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progress) -> Verification:
-    """Compare every byte of a store's tables with the digests that were written with them.
+    """Compare every byte of a store's tables with the recorded digests.
 
     This detects accidents, not forgeries: someone who changes a table can change its digest too. A vector
     index that differs can be deleted; it is rebuilt when it is needed.

@@ -54,7 +54,7 @@ class PendingChunks:
 
 @dataclass(frozen=True, eq=False)
 class ShardJob:
-    """Turns each chunk into a shard, in any thread or process.
+    """Processes chunks into shards, in any thread or process.
 
     Attributes:
         folder: the folder of the store.
@@ -145,13 +145,13 @@ def _limited_torch_threads(workers: int) -> Iterator[None]:
 SHARD_ROWS = 2000
 """Default maximum number of records in a chunk; an interrupted run loses the chunks in progress."""
 SHARD_BYTES = 2**29
-"""Approximate memory of a chunk. With long texts or many layers, a chunk has fewer records."""
+"""Approximate memory of a chunk in bytes. With long texts or many layers, a chunk has fewer records."""
 TEXT_BYTES = 4
 """Approximate bytes of UTF-8 per token."""
 TOKEN_BYTES = 2048
-"""Approximate memory per token, in addition to its vectors and neighbors."""
+"""Approximate memory per token in bytes, in addition to its vectors and neighbors."""
 NEIGHBOR_BYTES = 32
-"""Approximate memory per token and head, if neighbors are kept."""
+"""Approximate memory per token and head in bytes, if neighbors are kept."""
 
 
 def max_text_bytes(question: IngestConfig, checkpoint: Checkpoint) -> int:

@@ -1,4 +1,4 @@
-"""Alignment of two texts, by words, and of two tokenizations of a text, by the spans that they share."""
+"""Alignment of two texts by tokens or words, and of two tokenizations of one text by common spans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Span:
 
     Attributes:
         text: the text, or the special tokens.
-        a, b: its consecutive tokens in each model; empty for special tokens that a model does not have.
+        a, b: consecutive positions of the span's tokens in each model; empty for special tokens that a model
+            does not have.
         segment: 0 for the first text, 1 for the second.
         special: whether it consists of special tokens.
     """
@@ -49,7 +50,7 @@ class CommonSpans:
     """The common spans of two tokenizations.
 
     Attributes:
-        spans: the spans in text order; each token of both models belongs to exactly one.
+        spans: the spans in text order; each token of both models belongs to exactly one span.
     """
 
     spans: tuple[Span, ...]
@@ -73,7 +74,9 @@ class CommonSpans:
         return tuple(self.spans[index] for index in self.rows)
 
     def merged(self, weights: Array, side: int) -> Array:
-        """Return one model's attention over the spans: summed over a key's tokens, averaged over a query's.
+        """Return one model's attention between spans.
+
+        Weights are summed over the tokens of each key, and averaged over the tokens of each query.
 
         Args:
             weights: [..., query, key] over the model's tokens.
@@ -112,7 +115,7 @@ class CommonSpans:
 def common_spans(a: Encoding, b: Encoding) -> CommonSpans:
     """Align two tokenizations of one text by their characters.
 
-    A span ends where a token of each model ends and no token continues. Text that only one of them
+    A span ends where a token of each model ends and no token continues. Text that only one model
     tokenizes, such as a separate space token, is merged into the following span. Special tokens are aligned
     by role: before the first text, between the texts, and at the end. If both models tokenize the text
     identically, each token is a span.
@@ -125,8 +128,7 @@ def common_spans(a: Encoding, b: Encoding) -> CommonSpans:
     if a.dropped or b.dropped:
         raise SelectionError(
             f"Truncation removed {a.dropped:,} tokens in A and {b.dropped:,} in B, so the models did not "
-            "read "
-            "the same text. Shorten the text until neither truncates it."
+            "read the same text. Shorten the text until neither model truncates it."
         )
     if a.ids == b.ids:
         return CommonSpans(
@@ -161,7 +163,7 @@ def _sections(encoding: Encoding) -> list[list[Token]]:
 
 
 def _text_spans(a: Sequence[Token], b: Sequence[Token], text: str) -> list[Span]:
-    """Return the spans of one text."""
+    """Return the common spans of one text, given the tokens of both models."""
     token_ranges = [
         (characters, side, token)
         for side, tokens in enumerate((a, b))
@@ -186,9 +188,7 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge each group with tokens of only one side into the following group, or at the end into the previous
-    one.
-    """
+    """Merge each group with tokens of only one side into the next group, or the previous one at the end."""
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:
@@ -214,7 +214,7 @@ def _positions(tokens: Sequence[Token]) -> Places:
 
 
 Key = tuple[int, bool, str]
-"""Segment, whether special, and text of a unit; units with equal keys count as the same."""
+"""Segment, whether special, and text of a unit; units with equal keys can be aligned."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Alignment:
 
     Attributes:
         units_a, units_b: all tokens, or words and special tokens, of both texts.
-        pairs: indices of the units that are the same in both texts, increasing in both.
+        pairs: (index in A, index in B) of each pair of matching units, increasing in both texts.
     """
 
     units_a: tuple[Token | Unit, ...]
@@ -278,9 +278,9 @@ def _complement(places: tuple[int, ...], count: int) -> tuple[int, ...]:
 def align_traces(a: Trace, b: Trace, words: bool = False) -> Alignment:
     """Align the tokens, or words, of two traces.
 
-    Two tokens are the same if they have the same spelling in the model's vocabulary, apart from a preceding
-    space; two words if the joined spellings of their tokens are equal, however they were split. Case
-    therefore matters only if the model distinguishes it. Special tokens are compared by name, and never equal
+    Two tokens match if they have the same spelling in the model's vocabulary, apart from a preceding space.
+    Two words match if the joined spellings of their tokens are equal, however they were split. Case therefore
+    matters only if the model is case-sensitive. Special tokens are compared by name, and never equal
     a word of the text. The first and second text of a pair are aligned separately.
     """
     units_a, keys_a = _units(a, words)

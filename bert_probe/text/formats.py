@@ -36,18 +36,18 @@ _DESCRIPTIONS = {
     _MARKUP: "HTML or XML",
 }
 _REMEDIES = {
-    LINES: "Rename it to end in .txt",
-    TABLE: "Rename it to end in .csv or .tsv",
-    JSON_LINES: "Rename it to end in .jsonl",
-    CONLL: "Rename it to end in .conll",
-    CONLLU: "Rename it to end in .conllu",
+    LINES: "Give it the extension .txt",
+    TABLE: "Give it the extension .csv or .tsv",
+    JSON_LINES: "Give it the extension .jsonl",
+    CONLL: "Give it the extension .conll",
+    CONLLU: "Give it the extension .conllu",
     _JSON: "Save it as JSON lines, one object per line",
     _MARKUP: "Save its text, or its table as CSV",
 }
 _SAMPLE = 50
-"""Number of lines that are inspected."""
+"""Number of lines that are inspected to detect the format."""
 _MIN_LINES = 3
-"""Minimum number of lines for detecting columns; in fewer lines they may occur by chance."""
+"""Minimum number of lines for detecting columns; fewer lines may look like columns by chance."""
 _HEADER_CELL = re.compile(r"[^\W\d][\w.-]{0,40}")
 _COLUMNS = {"text", "sentence", "text_a", "text_b", "label", "labels"}
 _TAG = re.compile(r"[BIOES]-\S+|O|[A-Z]{1,6}\$?|[.,:;!?]")
@@ -66,7 +66,7 @@ def check_format(lines: Iterator[str], name: str, read_as: str, as_named: bool) 
     Args:
         lines: the lines of the file.
         name: file name for the error message.
-        read_as: the format as which the lines will be parsed.
+        read_as: the format in which the lines will be parsed.
         as_named: whether to skip the check.
 
     Raises:
@@ -290,7 +290,9 @@ def _cell(key: str, value: object, name: str, number: int) -> str:
     if not isinstance(value, str):
         return NonTextCell("an object")
     if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-        raise TextError(f"{name}, line {number:,}: a NUL or an unpaired surrogate in a text. Remove it.")
+        raise TextError(
+            f"{name}, line {number:,}: a text contains a NUL or an unpaired surrogate. Remove it."
+        )
     return value
 
 
@@ -322,7 +324,7 @@ class ValidationErrors:
         """Raise an error if any were added.
 
         Raises:
-            InvalidFileError: lists the first `MAX_LISTED` errors by line, and counts the others.
+            InvalidFileError: there are errors. Its message lists the first ones and counts the others.
         """
         if not self.count:
             return

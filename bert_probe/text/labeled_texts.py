@@ -21,9 +21,9 @@ KINDS = (CLASSES, MULTI_LABEL, NUMBER)
 """Kinds of labels: one class per text, any number of labels per text, or one number per text."""
 
 SEPARATOR = "|"
-"""Separates the labels of a text with several labels."""
+"""Separator between the labels of a text."""
 MAX_LABELS = 1000
-"""Maximum number of distinct labels. A column with more is likely to contain numbers or texts."""
+"""Maximum number of distinct labels. A column with more labels probably contains numbers or texts."""
 
 _MAX_INTEGER_CLASSES = 20
 """Integers are read as classes, such as star ratings, if there are at most this many distinct ones."""
@@ -44,7 +44,7 @@ class LabeledText:
     Attributes:
         pair: the second text of the same input, or None.
         label: a class, the sorted labels, or a number.
-        line: number of its first line, from 1.
+        line: number of the first line of the row, from 1.
     """
 
     text: str
@@ -83,10 +83,11 @@ class LabeledTexts:
 
 
 def read_labeled_texts(file: str | Path, kind: str | None = None, as_named: bool = False) -> LabeledTexts:
-    """Read labeled texts from a CSV or TSV file, or a JSON Lines file with these keys.
+    """Read labeled texts from a CSV, TSV or JSON Lines file.
 
-    The header must be text,label or text_a,text_b,label; other columns are ignored. A column named labels
-    contains any number of labels, separated by |. The size limits of `read_sentences` apply.
+    The columns (in JSON Lines, the keys) must be text,label or text_a,text_b,label; other columns
+    are ignored. A column named labels contains any number of labels, separated by |. The size limits of
+    `read_sentences` apply.
 
     Args:
         file: a file in UTF-8.
@@ -169,7 +170,7 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
 
 
 def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
-    """Return the indices of the text columns and, last, the label column; and the name of the label column.
+    """Return the indices of the text columns and (last) the label column, and the name of the label column.
 
     Raises:
         TextError: a required column is missing or occurs twice.

@@ -1,4 +1,4 @@
-"""The tokens of a vocabulary, classified by how the tokenizer writes them, and search among them."""
+"""Classify the tokens of a vocabulary by kind and script, and search them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DIGITS, CHARACTER, WORD, SIGNS = "digits", "character", "word", "signs"
 
 KINDS = {
     WORD: "two or more letters, at the beginning of a word",
-    CONTINUATION: "continues a word",
+    CONTINUATION: "continuation of a word",
     CHARACTER: "a single character that is not a digit",
     DIGITS: "digits only",
     SIGNS: "punctuation and symbols, possibly mixed with letters or digits",
     BYTES: "bytes of an incomplete character",
-    SPECIAL: "added around the text, or replaces words",
-    UNUSED: "reserved: has a row in the model, but no text produces it",
+    SPECIAL: "tokens that are added around the text or replace words",
+    UNUSED: "reserved entries, which have an embedding but which the tokenizer never produces",
 }
 """The kinds of vocabulary tokens; each token has one kind. docs/methods.md states the rules."""
 
@@ -91,7 +91,7 @@ class BoundaryMarks:
 
     Attributes:
         continuing: prefix of a token that continues a word, such as ##; "" if there is none.
-        space: replaces the space before a token, Ġ or ▁; "" if there is none.
+        space: character that replaces the space before a token, Ġ or ▁; "" if there is none.
         is_byte_level: whether tokens consist of bytes, each written as a character.
     """
 
@@ -101,7 +101,7 @@ class BoundaryMarks:
 
     @property
     def name(self) -> str:
-        """Return the name of this kind of tokenizer."""
+        """Return the tokenizer type: "byte-level", "SentencePiece", "WordPiece" or "no marks"."""
         if self.is_byte_level:
             return "byte-level"
         return "SentencePiece" if self.space else "WordPiece" if self.continuing else "no marks"
@@ -113,10 +113,10 @@ class VocabularyTokens:
 
     Attributes:
         marks: the tokenizer's boundary marks.
-        names: vocabulary strings; "" for a row without a token.
-        texts: readable text, without boundary marks.
-        kinds: kinds from `KINDS`.
-        scripts: scripts from `SCRIPTS`, or "none" (no letters), "several", "other".
+        names: vocabulary string of each token; "" for a row without a token.
+        texts: readable text of each token, without boundary marks.
+        kinds: kind of each token, from `KINDS`.
+        scripts: script of each token, from `SCRIPTS`, or "none" (no letters), "several", "other".
         ids: vocabulary string → id.
     """
 
@@ -198,7 +198,7 @@ def kind_of(name: str, text: str, begins: bool, marks: BoundaryMarks) -> str:
         return UNUSED
     if (name[0] == "<" and _BYTE.fullmatch(name)) or (marks.is_byte_level and not is_whole(name)):
         return BYTES
-    # A ## prefix always means continuation; a missing space does so only before letters, marks and digits.
+    # A ## prefix always means continuation; a missing space only before letters, marks and digits.
     if not begins and (marks.continuing or category(text[0])[0] in "LMN"):
         return CONTINUATION
     if all(character.isdecimal() for character in text):
@@ -238,7 +238,7 @@ MATCHES = (CONTAINS, PREFIX, EXACT, REGEX)
 MAX_SEARCH_LENGTH = 200
 """Maximum length of the search text."""
 SECONDS = 5.0
-"""Time limit of a regular expression for the whole vocabulary."""
+"""Time limit for matching a regular expression against the whole vocabulary, in seconds."""
 MAX_TOKEN_LENGTH = 10_000
 """Maximum length of a token that regular expressions are matched against. A call of RE2 cannot be
 interrupted."""
@@ -255,7 +255,7 @@ _UNICODE = {"w": r"\p{L}\p{M}\p{N}\p{Pc}", "d": r"\p{Nd}", "s": r"\s\p{Z}\x0b\x{
 
 
 def check(search: str, match: str, case: bool = False) -> None:
-    """Raise an error unless `search` can be searched for.
+    """Check that a search is valid.
 
     Raises:
         SelectionError: the search text is too long, or is not a valid regular expression.

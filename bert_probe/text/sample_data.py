@@ -1,4 +1,4 @@
-"""The included sample data: labeled texts and a treebank."""
+"""The included sample data, written for this project: labeled texts and a treebank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TREEBANK_FILES = ("sample_treebank.conllu", "sample_treebank_held_out.conllu")
 
 @lru_cache(maxsize=1)
 def everyday_topics() -> LabeledTexts:
-    """Return 300 short English sentences on six everyday topics, 50 each, written for this project.
+    """Return 300 short English sentences on six everyday topics, 50 per topic.
 
     Few individual words indicate the topic; it follows from the meaning, so that contextual vectors help.
     """
@@ -28,9 +28,7 @@ def everyday_topics_file() -> bytes:
 
 @lru_cache(maxsize=1)
 def sample_treebank() -> tuple[tuple[TaggedSentence, ...], tuple[TaggedSentence, ...]]:
-    """Return 16 short English sentences and 8 held-out ones, with Universal Dependencies trees, written and
-    annotated for this project.
-    """
+    """Return 16 short English sentences and 8 held-out ones, with Universal Dependencies trees."""
     training, held_out = (
         parse_tagged_sentences(resources.files("bert_probe").joinpath("data", file).read_bytes(), file)
         for file in TREEBANK_FILES

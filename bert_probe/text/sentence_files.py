@@ -44,7 +44,7 @@ _CHUNK = 1 << 16
 
 
 class Sentence(str):
-    """A string that knows its line number, for error messages.
+    """A string with its line number in the file, for error messages.
 
     Attributes:
         line: line number in its file, from 1, counting all lines.
@@ -65,11 +65,10 @@ class Sentence(str):
 
 
 def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[int, str]]:
-    """Return the texts that are not blank, each with its line number, or with its position in the list from
-    1.
+    """Return (line number, text) for each text that is not blank; plain strings are numbered from 1.
 
     Args:
-        item_name: what an item is called in messages, for example "sentence".
+        item_name: noun for a text in error messages, for example "sentence".
 
     Raises:
         TextError: `sentences` is a string instead of a list.
@@ -96,14 +95,14 @@ def read_sentences(file: str | Path, column: str | None = None, as_named: bool =
     Args:
         file: a file in UTF-8. .csv, .tsv, .jsonl and .ndjson are tables; all other files have one sentence
             per line.
-        column: name of the column; by default the only column, or the one named sentence or text.
+        column: name of the column; by default the only column, or the column named "sentence" or "text".
         as_named: trust the file extension, even if the contents look like another format.
 
     Raises:
         TextError: the file cannot be opened, is not UTF-8, is a broken table, exceeds a limit, looks like
             another format, or changes while it is read.
         EmptyTextError: the file has no sentences.
-        SelectionError: the column does not exist, or there are several columns and none is named.
+        SelectionError: the column does not exist, or `column` is None and there are several columns.
     """
     with open_file(file) as (stream, name):
         return _sentences(stream, name, column, as_named)
@@ -114,7 +113,7 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
     """Open a file for reading; yield the stream and the file name.
 
     Raises:
-        TextError: it cannot be opened, exceeds `MAX_BYTES`, or changes within the block.
+        TextError: the file cannot be opened, exceeds `MAX_BYTES`, or changes within the block.
     """
     path = Path(file)
     try:
@@ -158,7 +157,7 @@ def _sentences(stream: BinaryIO, name: str, column: str | None, as_named: bool =
     if is_table(name):
         header, rows = table_of(file_lines, name)
         index = find_column(header, column, name)
-        # A short row lacks its last cells, which count as empty.
+        # A short row lacks its last cells; a missing cell is treated as empty.
         cells = ((line, _one_line(row[index], name, line)) for line, row in rows if len(row) > index)
     else:
         if column is not None:
@@ -203,7 +202,7 @@ def column_names(content: bytes, name: str) -> tuple[str, ...]:
 
 
 def default_column(columns: Sequence[str]) -> int | None:
-    """Return the index of the default column: the only one, or the one named sentence or text."""
+    """Return the index of the only column, or of the column named "sentence" or "text"; otherwise None."""
     if len(columns) == 1:
         return 0
     candidates = [
@@ -218,7 +217,7 @@ def is_table(name: str) -> bool:
 
 
 def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
-    r"""Yield the lines of a file, including their ends, which are normalized to "\\n".
+    r"""Yield the lines of a file, including their line breaks, which are normalized to "\\n".
 
     Raises:
         TextError: the file is not UTF-8, contains a NUL character, or exceeds `MAX_BYTES` or `MAX_LINES`.
@@ -245,7 +244,7 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
-    r"""Yield the text of a file in chunks, with line ends normalized to "\\n"."""
+    r"""Yield the text of a file in chunks, with line breaks normalized to "\\n"."""
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(), translate=True)
     size, line = 0, 1
     while True:
@@ -291,7 +290,7 @@ def table_of(file_lines: Iterator[str], name: str) -> tuple[list[str], Iterator[
 
 
 def detect_separator(header: str) -> str:
-    """Return the separator of a table: the one that is most frequent in its header."""
+    """Return the separator of a table: tab, semicolon or comma, whichever is most frequent in its header."""
     return max("\t;,", key=header.count) if any(mark in header for mark in "\t;,") else ","
 
 
@@ -322,10 +321,10 @@ def _rows(file_lines: Iterator[str], separator: str, name: str) -> Iterator[tupl
 
 
 def find_column(header: Sequence[str], column: str | None, name: str) -> int:
-    """Return the index of a column; by default the only one, or the one named sentence or text.
+    """Return the index of a column; by default the only column, or the column named "sentence" or "text".
 
     Raises:
-        SelectionError: the column does not exist, or there are several columns and none is named.
+        SelectionError: the column does not exist, or `column` is None and there are several columns.
     """
     if column is None:
         default = default_column(header)

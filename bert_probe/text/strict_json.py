@@ -31,8 +31,8 @@ def loads(
     Raises:
         DuplicateKeyError: an object has a duplicate key.
         LongNumberError: an integer has too many digits.
-        ValueError: not JSON.
-        RecursionError: nested too deeply.
+        ValueError: the text is not valid JSON.
+        RecursionError: the JSON is nested too deeply.
     """
     return json.loads(
         text,
@@ -47,7 +47,7 @@ def parse_integer(text: str) -> int:
     """Parse an integer; for `parse_int` of `json.loads`.
 
     Raises:
-        LongNumberError: it has too many digits.
+        LongNumberError: the integer has too many digits.
     """
     try:
         return int(text)

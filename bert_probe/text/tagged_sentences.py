@@ -47,13 +47,13 @@ class TaggedSentence:
 
     Attributes:
         words: the words as written.
-        tags: one per word; UPOS in CoNLL-U.
+        tags: one tag per word; UPOS in CoNLL-U.
         heads: index of each word's syntactic head, from 0, or `ROOT`. Empty without a tree.
         relations: each word's relation to its head. Empty without a tree.
         text: the file's text of the sentence if it matches the words; otherwise the words joined by spaces.
         spans: start and end of each word in the text. Words of a contracted token may share its span.
         metadata: values from comments, such as the genre.
-        line: line number of its first word, from 1.
+        line: line number of the first word, from 1.
     """
 
     words: tuple[str, ...]
@@ -75,8 +75,7 @@ class TaggedSentence:
 
 
 def read_tagged_sentences(file: str | Path, as_named: bool = False) -> tuple[TaggedSentence, ...]:
-    """Read the sentences of a file: CoNLL-U for .conllu, otherwise CoNLL. A file ending in .gz is
-    decompressed.
+    """Read the sentences of a CoNLL-U file (.conllu) or a CoNLL file; .gz files are decompressed.
 
     Args:
         as_named: trust the file extension, even if the contents look like another format.
@@ -132,7 +131,7 @@ def _sentences(stream: BinaryIO, name: str, treebank: bool, as_named: bool) -> t
 
 
 def _blocks(file_lines: Iterator[str], name: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield each group of lines between blank lines, with their line numbers."""
+    """Yield each block of lines between blank lines, as (line number, line) pairs."""
     block: list[tuple[int, str]] = []
     count = 0
     for number, line in enumerate(file_lines, 1):
@@ -160,7 +159,7 @@ class BlockReader(Protocol):
 
         Args:
             block: lines with their line numbers.
-            faults: collects the errors of the block. The sentence is valid only if none are added.
+            faults: collects the errors of the block. The sentence is valid only if no error is added.
         """
 
 
@@ -305,13 +304,13 @@ class _ConlluReader:
             if word.head is None:
                 faults.add(word.line, "no head, but other words of the sentence have one")
             elif not 0 <= word.head <= len(words):
-                faults.add(word.line, f"head {word.head} of a sentence of {len(words)} words")
+                faults.add(word.line, f"head {word.head}, but the sentence has {len(words)} words")
             elif word.head == number:
                 faults.add(word.line, "a word that is its own head")
         if faults.count == previous_count:
             cyclic = _find_cycle([word.head or 0 for word in words])
             if cyclic is not None:
-                faults.add(words[cyclic].line, "its heads form a cycle without a root")
+                faults.add(words[cyclic].line, "the heads form a cycle without a root")
 
 
 def _find_cycle(heads: list[int]) -> int | None:
@@ -376,7 +375,7 @@ def _find_spans(text: str, forms: Sequence[str]) -> tuple[tuple[int, int], ...] 
 
 
 def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Join forms, with a space after those marked; return the text and the span of each form."""
+    """Join forms, with a space after each form whose `spaces` is True; return the text and the spans."""
     text, spans = "", []
     for form, space in zip(forms, spaces, strict=True):
         spans.append((len(text), len(text) + len(form)))

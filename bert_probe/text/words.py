@@ -18,8 +18,8 @@ class Unit(str):
     """A word or special token as one row or column of a matrix: its text and its tokens.
 
     Attributes:
-        positions: consecutive positions of its tokens in the input, at least one.
-        position: the first of them.
+        positions: consecutive positions of its tokens in the input; at least one token.
+        position: position of the first token.
         segment: 0 for the first text, 1 for the second.
         special: whether it is a special token.
         display: readable form.
@@ -50,7 +50,7 @@ class WordLens:
     """The grouping of a text's tokens into words.
 
     Attributes:
-        units: the words and special tokens in input order; each token belongs to exactly one.
+        units: the words and special tokens in input order; each token belongs to exactly one unit.
     """
 
     units: tuple[Unit, ...]
@@ -64,7 +64,9 @@ class WordLens:
         return np.array([len(unit.positions) for unit in self.units], dtype=np.float32)
 
     def merge(self, weights: Array) -> Array:
-        """Return attention between units: summed over a key's tokens, averaged over a query's.
+        """Return attention between units.
+
+        Weights are summed over the tokens of each key, and averaged over the tokens of each query.
 
         Args:
             weights: [..., query, key] over tokens.
@@ -83,7 +85,7 @@ class WordLens:
         return merged
 
     def merge_keys(self, weights: Array) -> Array:
-        """Merge the keys only, [..., key] over tokens → [..., key unit], by summing over a key's tokens."""
+        """Merge the keys only, by summing over their tokens: [..., key] → [..., key unit]."""
         return self._sum_tokens(weights, axis=-1)
 
     def _sum_tokens(self, weights: Array, axis: int) -> Array:
@@ -153,7 +155,7 @@ def find_word(trace: Trace, word: str) -> Unit:
         raise SelectionError(f"There is no word {word} in this text. Its words are: {_list_words(units)}.")
     if number is None and len(matches) > 1:
         raise SelectionError(
-            f"{name} occurs {len(matches)} times. Say which: {name}:1 to {name}:{len(matches)}."
+            f"{name} occurs {len(matches)} times. Choose one of {name}:1 to {name}:{len(matches)}."
         )
     if number is not None and not 1 <= number <= len(matches):
         raise SelectionError(f"{name} occurs {len(matches)} times, so there is no {word}.")
@@ -161,7 +163,7 @@ def find_word(trace: Trace, word: str) -> Unit:
 
 
 def find_token(trace: Trace, name: str) -> Token:
-    """Return the token at a position, or the token of a word that has only one.
+    """Return the token at a position, or the only token of a word.
 
     Args:
         name: "11", "ground", or "ground:2" for its second occurrence; write "2024:1" for a word that is a

@@ -1,4 +1,4 @@
-"""Training data: texts of any supported type as examples, split into training and held-out examples."""
+"""Training data: encoded texts with targets, split into training and held-out examples."""
 
 from __future__ import annotations
 
@@ -83,19 +83,19 @@ def build_dataset(
     """Encode and split data.
 
     Raises:
-        SubjectError: the data are of an unsupported type, or the held-out data of another type.
+        SubjectError: the data are of an unsupported type, or the held-out data have another type.
         TextError: the data cannot be used for training.
         UnavailableError: the model family has no head for the task.
     """
     data_type = _type(data)
     if data_type is None:
         raise SubjectError(
-            f"Train takes labeled texts, tagged sentences or lines, but got a {type(data).__name__}. Use "
+            f"Train needs labeled texts, tagged sentences or lines, not a {type(data).__name__}. Use "
             "read_labeled_texts, read_tagged_sentences or read_sentences."
         )
     if held_out is not None and _type(held_out) is not data_type:
         raise SubjectError(
-            "The held-out data are of another type than the data. Read both with the same function."
+            "The held-out data have another type than the training data. Read both with the same function."
         )
     if data_type is LabeledTexts:
         return _from_labeled_texts(checkpoint, data, held_out, config)
@@ -235,7 +235,7 @@ def _from_lines(
 def _split_or_given(
     data: Sequence[T], held_out: Sequence[T] | None, config: SplitConfig, key: Callable[[T], Hashable]
 ) -> tuple[list[T], list[T]]:
-    """Return training and held-out rows: the given ones, or a random split."""
+    """Return training and held-out rows: the given rows, or a random split."""
     if held_out is not None:
         return [*data], [*held_out]
     train, evaluation = split(data, config.share, config.seed, key)
@@ -251,7 +251,7 @@ def _check_split(
     key: Callable[[T], Hashable],
     labels: Sequence[Hashable] = (),
 ) -> None:
-    """Raise an error that explains why nothing can be held out."""
+    """Raise an error if a share is to be held out, but nothing can be."""
     if train and (evaluation or not share):
         return
     count, remedy = len(data), "or hold out another file (--held-out FILE)"
@@ -377,7 +377,7 @@ def _check_numbers(data: LabeledTexts) -> None:
     for row in data.rows:
         if not isinstance(row.label, float | int) or not abs(row.label) <= MAX_ABS_LABEL:  # also rejects NaN
             raise TextError(
-                f"Line {row.line:,} has the number {row.label}, but numbers must be at most "
+                f"Line {row.line:,} has the number {row.label}, but absolute values must be at most "
                 f"{MAX_ABS_LABEL:g}. "
                 "Divide all numbers by the same factor, or remove the row."
             )
@@ -457,7 +457,7 @@ def _lookalikes(labels: Sequence[str]) -> list[str]:
 
 
 def format_lines(lines: Sequence[int]) -> str:
-    """Return line numbers for a message, abbreviated."""
+    """Return line numbers for a message; at most `MAX_NAMED` are listed."""
     listed_lines = ", ".join(f"{line:,}" for line in lines[:MAX_NAMED])
     more = f" and {len(lines) - MAX_NAMED:,} more" if len(lines) > MAX_NAMED else ""
     return f"line {listed_lines}" if len(lines) == 1 else f"lines {listed_lines}{more}"

@@ -1,6 +1,4 @@
-"""Training of the head only: the frozen encoder's vectors are computed once, and the head is trained on
-them.
-"""
+"""Training of the head only, on vectors of the frozen encoder that are computed once."""
 
 from __future__ import annotations
 
@@ -42,12 +40,12 @@ def _read_mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class FrozenFeatures:
-    """Encoder outputs for texts, reduced to what the head depends on.
+    """Encoder outputs for texts, reduced to the vectors that the head depends on.
 
     Attributes:
-        states: one tensor [token, hidden] per text; a single tensor [text, 1, hidden] if the head reads one
-            vector.
-        pooled: pooler outputs [text, hidden], if the pooler cannot be run separately.
+        states: one tensor [token, hidden] per text; a single tensor [text, 1, hidden] if the head depends on
+            one vector per text.
+        pooled: pooler outputs [text, hidden] if there is a pooler that cannot be run separately.
         targets: targets, one tensor per text.
     """
 
@@ -60,7 +58,7 @@ class LinearHead:
     """The head of a model, trained on vectors of the frozen encoder.
 
     The pooler is part of the head if it can be run separately on the encoder's last hidden states, as in
-    BERT; otherwise its outputs are stored like the vectors.
+    BERT; otherwise the pooler outputs are stored with the vectors.
     """
 
     def __init__(self, full_model: Any, objective: Objective) -> None:
@@ -71,7 +69,7 @@ class LinearHead:
         self._reading: ReadFn | None = None
 
     def frozen(self, examples: Sequence[TrainingExample], on_batch: Callable[[int], None]) -> FrozenFeatures:
-        """Run the encoder and return its outputs.
+        """Run the encoder and return the features for the head.
 
         Args:
             on_batch: called with the number of texts in each finished batch.
@@ -116,7 +114,7 @@ class LinearHead:
     def _find_read_fn(
         self, states: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor | None, targets: torch.Tensor
     ) -> ReadFn:
-        """Return the function that selects the fewest vectors that give the same logits.
+        """Return the function that selects the fewest vectors with which the head gives the same logits.
 
         Also set whether the pooler can be run separately.
         """
@@ -189,7 +187,7 @@ class LinearHead:
                     return
 
     def groups(self, count: int) -> list[range]:
-        """Return the batches of texts for the evaluation."""
+        """Return the evaluation batches, as ranges of text indices."""
         return [
             range(start, min(start + EVALUATION_BATCH, count)) for start in range(0, count, EVALUATION_BATCH)
         ]

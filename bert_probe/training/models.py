@@ -29,7 +29,7 @@ _AUTO = {
 
 
 def without_weights(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
-    """Return the model to train on torch's meta device, with names and shapes but no memory.
+    """Return the model for training on torch's meta device, where weights have shapes but no memory.
 
     Raises:
         UnavailableError: the model family has no head for the task.
@@ -41,9 +41,9 @@ def without_weights(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (
 def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
     """Return a model with a head for the task and a copy of the checkpoint's encoder weights.
 
-    Its dtype is float64 if the checkpoint's is, otherwise float32. The head is the checkpoint's own if it has
-    one for the same labels; otherwise it is initialized randomly, like a pooler that the head needs and the
-    checkpoint lacks.
+    The dtype is float64 if the checkpoint has float64, otherwise float32. The checkpoint's own head is used
+    if it has the same labels; otherwise the head is initialized randomly. A pooler that the head needs and
+    the checkpoint lacks is initialized randomly too.
 
     Raises:
         UnavailableError: the model family has no head for the task, or its encoder differs from the
@@ -55,8 +55,7 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
     mismatched = [name for name in (*report.missing_keys, *report.unexpected_keys) if "pooler" not in name]
     if mismatched:
         raise UnavailableError(
-            f"{type(full_model).__name__} has another encoder than {checkpoint.description.name}: they "
-            "differ in "
+            f"The encoders of {type(full_model).__name__} and {checkpoint.description.name} differ in "
             f"{list_names(mismatched)}. Choose another model."
         )
     if has_head(checkpoint, task, labels, problem):
@@ -84,7 +83,7 @@ def _build(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: st
     config: Any = copy.deepcopy(checkpoint.model.config if head is None else head.model.config)
     if config.model_type not in CLASSES[task]:
         raise UnavailableError(
-            f"transformers has no head for {task} of the family {config.model_type}. Choose another model."
+            f"transformers has no {task} head for {config.model_type} models. Choose another model."
         )
     if labels:
         config.id2label = dict(enumerate(labels))
@@ -118,7 +117,7 @@ def to_checkpoint(
         before: training history, including the latest training.
 
     Raises:
-        CheckpointError: its attention cannot be captured.
+        CheckpointError: the attention of the model cannot be captured.
     """
     wrapped = wrap(full_model, tokenizer)
     full_model.eval().requires_grad_(False)

@@ -24,7 +24,7 @@ from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_word
 from bert_probe.training.schedule import LengthBuckets
 
 IGNORE_INDEX = -100
-"""Target of tokens that do not count in the loss, as in torch."""
+"""Target of tokens that the loss ignores, as in torch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Objective(ABC):
         task: name of the task in transformers.
         of_tokens: whether the head treats tokens independently.
         labels: names of the head's outputs.
-        problem: problem type of the configuration.
+        problem: `problem_type` in the configuration of the model.
         measure: name of the held-out measure that selects the best checkpoint; higher is better.
         padding: padding value of each model input.
         pads: whether texts of different lengths may share a batch.
@@ -80,7 +80,7 @@ class Objective(ABC):
         return inputs | {"labels": self.targets(examples, inputs["input_ids"].shape[1])}
 
     def order(self, examples: Sequence[TrainingExample], batch: int, seed: int) -> LengthBuckets:
-        """Return the training batches."""
+        """Return the training batches, as indices of examples with similar lengths."""
         return LengthBuckets([len(example) for example in examples], batch, seed, self.pads)
 
     def groups(self, examples: Sequence[TrainingExample], tokens: int) -> list[list[int]]:
@@ -169,7 +169,7 @@ class TextObjective(Objective):
         return super().loss(logits, targets if self.kind == CLASSES else targets.to(logits.dtype))
 
     def score(self, predictions: Array, targets: Array) -> float:
-        """Return accuracy for classes, micro F1 for several labels, and R² for numbers."""
+        """Return accuracy for classes, micro F1 for multiple labels, and R² for numbers."""
         if self.kind == CLASSES:
             return super().score(predictions, targets)
         if self.kind == MULTI_LABEL:
@@ -232,7 +232,7 @@ class TokenObjective(Objective):
 
 
 MASKED_SHARE = 0.15
-"""Share of the tokens of a text that are predicted; at least one token is."""
+"""Share of the tokens of a text that are predicted; at least one token is predicted."""
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 """Of the tokens to predict, the share that is replaced by the mask token, and the share that is replaced by a
 random token; the others are unchanged.
@@ -336,7 +336,7 @@ class MaskedLmObjective(Objective):
     def predict(
         self, full_model: Any, batch: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits and targets at tokens to predict only, [token, word].
+        """Return logits [token, vocabulary entry] and targets [token], only at the tokens to predict.
 
         The head has one output per vocabulary entry, so running it at all tokens would cost more than the
         encoder.

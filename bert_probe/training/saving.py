@@ -40,8 +40,8 @@ def reserve_folder(target_folder: Path, replaces: bool) -> Iterator[None]:
     Enter this before training, so that a folder that cannot be written raises an error immediately.
 
     Raises:
-        ExportError: another command writes this folder, the folder cannot be written, or it exists and must
-            not be replaced.
+        ExportError: another process is writing to this folder, the folder cannot be written, or it exists and
+            must not be replaced.
     """
     with _locked(target_folder, replaces, reserve=True):
         yield
@@ -72,10 +72,8 @@ def check_space(target_folder: Path, size: int) -> None:
         free = shutil.disk_usage(_target(target_folder).parent).free
     if free < size:
         raise ExportError(
-            f"{target_folder} needs about {format_bytes(size)}, and {format_bytes(free)} are free "
-            f"on its disk. Make "
-            "room, or "
-            "choose another place."
+            f"{target_folder} needs about {format_bytes(size)}, but only {format_bytes(free)} are free on "
+            "its disk. Free some space, or choose another place."
         )
 
 
@@ -99,10 +97,10 @@ def _target(target_folder: Path) -> Path:
 def _check_parent(target_folder: Path, real: Path) -> None:
     parent = real.parent
     if not parent.is_dir():
-        raise ExportError(f"There is no folder {parent}. Make it, or choose another place.")
+        raise ExportError(f"There is no folder {parent}. Create it, or choose another place.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise ExportError(f"{parent} is not writable. Choose another place.")
-    if os.path.ismount(real):  # it cannot be renamed
+    if os.path.ismount(real):  # a mount point cannot be renamed
         raise ExportError(f"{target_folder} is a mount point. Choose a folder in it.")
 
 
@@ -145,7 +143,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
                 raise _not_replaced(target_folder, f"{name} has changed since BERT Probe saved it")
             if name in files or name == HISTORY_FILE:
                 results.append(path)
-    if not files:  # the folder has no list of its files
+    if not files:  # the folder does not list its files
         raise _not_replaced(target_folder, f"{HISTORY_FILE} does not list the files of a model")
     return results
 
@@ -199,9 +197,7 @@ def find_leftovers(target_folder: Path) -> list[str]:
             elif path.suffix == _OLD and target_folder.exists():
                 results.append(f"{path} is the previous content of {target_folder}. Delete it.")
             elif path.suffix == _OLD:
-                results.append(
-                    f"{path} is the content of {target_folder}, which was not replaced. Rename it back."
-                )
+                results.append(f"{path} is the original content of {target_folder}. Rename it back.")
     return results
 
 
@@ -280,7 +276,7 @@ def _restore(old: Path, target_folder: Path, real: Path) -> None:
 
 
 def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int) -> None:
-    """Write a folder as a zip, via a temporary folder. It is not compressed, because weights hardly shrink.
+    """Write a folder as an uncompressed zip, via a temporary folder; weights are hardly compressible.
 
     Args:
         file: the open file that the zip is written to.
@@ -297,9 +293,8 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
             if free < 2 * size:
                 raise ExportError(
                     f"A zip of the model needs about {format_bytes(2 * size)}, but only "
-                    f"{format_bytes(free)} are "
-                    "free "
-                    f"in {above}. Make room, or save the model in a folder."
+                    f"{format_bytes(free)} are free in {above}. Free some space, or save the model in a "
+                    "folder."
                 )
             folder = Path(above) / name
             folder.mkdir()
@@ -337,7 +332,7 @@ def _system_errors(target_folder: Path) -> Iterator[None]:
     """Turn errors of the operating system and of safetensors into an ExportError that names a folder."""
     try:
         yield
-    except (OSError, ValueError, SafetensorError) as error:  # a ValueError if the name holds a NUL
+    except (OSError, ValueError, SafetensorError) as error:  # ValueError if the name contains a NUL
         raise _refused(target_folder, error) from None
 
 

@@ -22,7 +22,7 @@ RECOMMENDED_RATES, RECOMMENDED_BATCHES, RECOMMENDED_EPOCHS = (5e-5, 3e-5, 2e-5),
 """
 
 WARM_UP = 0.1
-"""Share of the steps in which the learning rate rises; then it decays linearly to 0."""
+"""Share of the steps in which the learning rate rises; after them, it decays linearly to 0."""
 _DECAY = 0.01
 _POOL = 16
 """Number of batches whose texts are sorted by length together, before all batches are shuffled."""
@@ -55,7 +55,7 @@ are higher. Training only the head is cheap per step, so it has more epochs.
 
 
 def default_settings(update: str) -> TrainingDefaults:
-    """Return the default settings of an update scope; the same for any number of layers in top:K."""
+    """Return the default settings of an update scope; those of top:K do not depend on K."""
     return DEFAULTS[update.partition(":")[0]]
 
 
@@ -64,9 +64,11 @@ class Schedule:
     """The schedule of a training run.
 
     Attributes:
-        batches: steps per epoch.
+        batches: number of steps per epoch.
+        epochs: passes over the data.
         batch: maximum number of texts per step.
         rate: peak learning rate.
+        patience: evaluations without improvement until early stopping, see `TrainingLoop`.
     """
 
     batches: int
@@ -77,18 +79,16 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """Steps in all epochs."""
+        """Number of steps in all epochs."""
         return self.batches * self.epochs
 
     @property
     def warm_up(self) -> int:
-        """Steps in which the learning rate rises."""
+        """Number of steps in which the learning rate rises."""
         return math.ceil(WARM_UP * self.steps)
 
     def optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> tuple[torch.optim.Optimizer, Any]:
-        """Return AdamW and its learning-rate scheduler. Only matrices have weight decay, as in the BERT
-        paper.
-        """
+        """Return AdamW and its learning-rate scheduler; only matrices have weight decay, as in BERT."""
         trainable = list(parameters)
         groups = [
             {"params": [parameter for parameter in trainable if parameter.ndim > 1], "weight_decay": _DECAY},
@@ -99,10 +99,10 @@ class Schedule:
 
 
 class LengthBuckets:
-    """Batches of text indices with similar lengths; each epoch has every text once, in a new random order.
+    """Batches of text indices with similar lengths; each epoch has each text once, in a new random order.
 
     Args:
-        pads: whether lengths may differ within a batch.
+        pads: whether texts of different lengths may share a batch.
     """
 
     def __init__(self, lengths: Sequence[int], batch: int, seed: int, pads: bool = True) -> None:

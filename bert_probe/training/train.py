@@ -71,16 +71,16 @@ class Train(Question):
         update: one of `UPDATES`, with the number of layers as in "top:2".
         epochs: passes over the data; None for the default of the update scope.
         rate: peak learning rate; None for the default of the update scope.
-        batch: texts per step.
+        batch: number of texts per step.
         seed: random seed of the split, the order, new weights, dropout and masks.
         held_out: share of the data that is held out, if no held-out data are given.
-        max_tokens: longer texts are truncated; None for the model's own limit.
+        max_tokens: maximum number of tokens per text; longer texts are truncated. None for the model's limit.
         whole_words: whether masked-language modeling masks all tokens of a word or none.
     """
 
     inputs = Files({"data": FileInput(), "held_out": FileInput("--held-out", is_required=False)})
 
-    update: str = param(UpdateScope(), default=HEAD, about=f"What is updated.  [default: {HEAD}]")
+    update: str = param(UpdateScope(), default=HEAD, about=f"Parameters to update.  [default: {HEAD}]")
     epochs: int | None = param(Optional(Number(1, 10_000)), default=None, about="Passes over the data.")
     rate: float | None = param(
         Optional(Number(1e-8, 1, integer=False)), default=None, option="--lr", about="Peak learning rate."
@@ -94,7 +94,7 @@ class Train(Question):
     whole_words: bool = param(Flag(), default=False, about="Mask all tokens of a word or none.")
 
     def plan(self, checkpoint: Checkpoint, data: Any, held_out: Any = None) -> TrainingPlan:
-        """Prepare the training: encode the texts and estimate its cost.
+        """Prepare the training: encode the texts, and estimate the number of steps and the memory.
 
         Args:
             data: from `read_labeled_texts` for text-classification, `read_tagged_sentences` for
@@ -122,7 +122,7 @@ class Train(Question):
             epochs=self.epochs or defaults.epochs,
             rate=defaults.rate if self.rate is None else self.rate,
         )
-        assert resolved.epochs is not None  # filled in above
+        assert resolved.epochs is not None  # `replace` has filled it in
         assert resolved.rate is not None
         training = self._training(dataset)
         # A linear head is trained on vectors, which need no padding.
@@ -170,13 +170,13 @@ class Train(Question):
 
         Args:
             data, held_out: as in `plan`.
-            progress: called with the work done and the total. If it raises `Cancelled`, the best checkpoint
-                so far is returned; before the first evaluation, `Cancelled` is propagated.
+            progress: called with the completed and the total amount of work. If it raises `Cancelled`, the
+                best checkpoint so far is returned; before the first evaluation, `Cancelled` is propagated.
             on_evaluation: called after each evaluation.
 
         Raises:
-            TextError, SelectionError: as `plan`.
-            UnavailableError: as `plan`, or the loss is not finite from the start.
+            TextError, SelectionError: as in `plan`.
+            UnavailableError: as in `plan`, or the loss is not finite from the start.
             OutOfMemoryError: there is not enough memory; raised before the training starts if this can be
                 estimated.
         """
@@ -188,13 +188,13 @@ class TrainingPlan:
     """A training that is ready to run.
 
     Attributes:
-        question: the question with the default number of epochs and learning rate filled in.
+        question: the question, with the defaults of epochs and learning rate filled in.
         material: encoded texts with targets.
         pace: the training schedule.
         trainable, parameters: number of updated and of all parameters.
         memory: estimated memory in bytes.
         training: the record of this training that is saved with the model.
-        warnings: reasons why the measure may be too optimistic, one sentence each.
+        warnings: reasons why the held-out measure may be too optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
         pooling: files that declare the pooling, see `TrainingResult`.
     """
@@ -252,7 +252,7 @@ class TrainingPlan:
                 loop = self._train(full_model, updated, progress, on_evaluation)
             history = (*self.checkpoint.training_history, self.training)
             checkpoint = to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, taught", history)
-        assert loop.best is not None  # without an evaluation, `Cancelled` is propagated
+        assert loop.best is not None  # `Cancelled` before the first evaluation is propagated
         return TrainingResult(
             self.question,
             InputRecord(self.checkpoint.provenance(), (), self.material.about),
@@ -340,7 +340,7 @@ def _trains_linear_head(update: str, objective: Objective) -> bool:
 def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
     """Return notes on the head that the training starts from."""
     if not has_head(checkpoint, objective.task, objective.labels, objective.problem):
-        note = "has no head for masked words. Training a new one takes many texts"
+        note = "has no head for masked words. Training a new head needs many texts"
         return [f"{checkpoint.description.name} {note}."] if objective.task == FILL_MASK else []
     return [f"{checkpoint.description.name} has a head for this task; training continues from it."]
 
@@ -384,7 +384,7 @@ _ONCE_STATES, _ONCE_INNER = 10, 2
 """Activations without a backward pass, when one layer at a time is in memory: multiples of the hidden and the
 inner size per token."""
 _OTHER_LAYERS = 0.5
-"""Temporary activations of the current layer and of the rest of the model, in multiples of one layer's."""
+"""Temporary activations of the whole model, in multiples of the stored activations of one layer."""
 _LORA_OUTPUTS = 3.5
 """LoRA activations per token, in multiples of the output sizes of the adapted matrices."""
 _CONSTANT = 40_000_000
@@ -401,9 +401,10 @@ _COPIES = 4
 def estimate_memory(
     full_model: Any, objective: Objective, update: str, batch: int, examples: Sequence[TrainingExample]
 ) -> int:
-    """Estimate the peak memory of a training in bytes, in addition to the checkpoint that it starts from.
+    """Estimate the peak memory of a training in bytes, in addition to the original checkpoint.
 
-    It comprises weights, gradients, AdamW moments, the best checkpoint, and activations of the largest batch.
+    The estimate includes weights, gradients, AdamW moments, the best checkpoint, and the activations of the
+    largest batch.
 
     Args:
         full_model: the model; may be on the meta device.
@@ -416,7 +417,7 @@ def estimate_memory(
     longest = max(len(example) for example in examples)
     tokens = batch * longest
     if update == HEAD and objective.task != FILL_MASK:
-        # Vectors for the head, in the worst case of every token, while the encoder runs without gradients.
+        # Vectors for the head (at most one per token), and the activations of the encoder without gradients.
         stored = sum(len(example) for example in examples) if objective.of_tokens else len(examples)
         batch_tokens = min(BATCH_TOKENS, sum(len(example) for example in examples))
         activations = stored * hidden + batch_tokens * (_ONCE_STATES * hidden + _ONCE_INNER * inner)

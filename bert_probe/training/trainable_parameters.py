@@ -40,7 +40,7 @@ class UpdateScope(FieldType):
     metavar = "head|top:K|all|lora"
 
     def check(self, name: str, value: Any) -> str:
-        """Check an update scope."""
+        """Return the update scope if it is valid."""
         if not isinstance(value, str) or not re.fullmatch(r"head|all|lora|top:[1-9][0-9]{0,3}", value):
             raise SelectionError(f"{name} must be head, top:K (such as top:2), all or lora, not {value!r}.")
         return value
@@ -50,7 +50,7 @@ def encoder_layers(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Mod
     """Return the name of the encoder's layer list, and the layers.
 
     Raises:
-        UnavailableError: there is no such list, for example because layers share their weights.
+        UnavailableError: the model has no list of layers, for example because layers share their weights.
     """
     config: Any = network.config
     count = config.num_hidden_layers
@@ -133,8 +133,8 @@ class ParameterCount:
 
     Attributes:
         update: the update scope.
-        trainable: trainable parameters.
-        parameters: all parameters of the model with its head.
+        trainable: number of trainable parameters.
+        parameters: number of all parameters of the model with its head.
     """
 
     update: str
@@ -264,8 +264,8 @@ class LoraModel:
     def merged(self, task: str, base: str) -> tuple[Any, LoraAdapter | None]:
         """Return the model with merged LoRA matrices, and the adapter.
 
-        The adapter is None for masked-language modeling, whose head is tied to the embeddings of the model
-        itself.
+        The adapter is None for masked-language modeling, whose head is tied to the embeddings of the
+        base model.
 
         Args:
             base: name of the base model.

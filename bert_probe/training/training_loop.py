@@ -27,7 +27,7 @@ class EvaluationPoint:
 
     Attributes:
         step: number of completed steps.
-        epoch: completed passes over the data, with a fraction.
+        epoch: number of completed passes over the data; may be fractional.
         loss: mean training loss since the last evaluation.
         held_out_loss, measure: mean loss and measure on the held-out texts; NaN if there are none.
         seconds: time since the training loop was created.
@@ -81,12 +81,12 @@ class TrainingLoop:
         Args:
             updated: trainable parameters by name.
             held_out: function that evaluates the held-out texts and returns loss and measure; it calls its
-                argument regularly.
+                argument regularly, so that progress is reported.
             patience: consecutive evaluations without a better measure or a lower loss, after which training
                 ends.
-            progress: called with the number of steps done and the total.
+            progress: called with the completed and the total amount of work.
             on_evaluation: called after each evaluation.
-            before: progress already reported before the first step.
+            before: amount of work already reported before the first step.
         """
         self.history: list[EvaluationPoint] = []
         self.best: EvaluationPoint | None = None

@@ -40,12 +40,12 @@ class TrainingResult(Result):
         ended: why the training ended early: "", "early", "stopped" or "diverged".
         trainable, parameters: number of updated and of all parameters.
         memory: estimated memory in bytes.
-        warnings: reasons why the measure may be too optimistic, one sentence each.
+        warnings: reasons why the held-out measure may be too optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
         checkpoint: the trained model, in memory.
         pooling: files that declare the pooling of the original model, see `pooling_files`.
         data: training texts.
-        held_out: evaluation texts, of the same type; None without any.
+        held_out: held-out texts, of the same type; None if there are none.
         adapter: the LoRA adapter, if there is one.
         files: names of the data files and of the function that reads them, for code snippets.
     """
@@ -103,7 +103,7 @@ class TrainingResult(Result):
     def save_model(self, folder: str | Path, replace: bool = False) -> Path:
         """Save the checkpoint in a folder that transformers and `load` can open.
 
-        If the original model is a sentence-transformers model, the saved one is too, with the same pooling.
+        If the original model is a sentence-transformers model, so is the saved model, with the same pooling.
         LoRA matrices are merged into the weights, and the adapter is saved in the subfolder ``adapter``. The
         folder is written completely or not at all.
 
@@ -111,7 +111,7 @@ class TrainingResult(Result):
             replace: replace an existing model.
 
         Raises:
-            ExportError: the folder cannot be written; an existing one is unchanged.
+            ExportError: the folder cannot be written; an existing folder is unchanged.
         """
         path = Path(folder).expanduser()
         write_folder(path, self._fill, replace)
@@ -198,7 +198,7 @@ class TrainingResult(Result):
 def model_card(
     provenance: Mapping[str, Any], labels: Sequence[str], history: pd.DataFrame, notes: Sequence[str]
 ) -> str:
-    """Return a model card in Markdown. Values from files and names are written as JSON, to prevent markup."""
+    """Return a model card in Markdown. Names and values from files are JSON, not interpreted as markup."""
     metadata = provenance["facts"]
     front = {
         "library_name": "transformers",

@@ -120,7 +120,7 @@ def test_table_lists_all_pairs_at_all_layers(minilm: Checkpoint, baseline: Simil
             ["python"],
             "Text 2, “snake”: There is no word python in this text. Its words are: snake",
         ),
-        (["a b a", "a"], ["a"], "Text 1, “a b a”: a occurs 2 times. Say which"),
+        (["a b a", "a"], ["a"], "Text 1, “a b a”: a occurs 2 times. Choose one of"),
         ([TEXTS[0]], ["python"], "Give two or more"),
         (["x" * 100 + " y", "z"], ["z"], "Text 1, “x{59}…”"),
         (["a b", "a"], ["a", "b"], "Text 2, “a”: There is no word b"),

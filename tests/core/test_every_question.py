@@ -290,5 +290,5 @@ def test_wrong_input_is_refused_by_type(
     question, expected, actual = (type(value).__name__ for value in (example.question, first, wrong))
     assert str(caught.value) == (
         f"{question} needs a {expected}, not a {actual}. "
-        "bert_probe.load returns a Checkpoint, and its method trace a Trace."
+        "bert_probe.load returns a Checkpoint, whose method trace returns a Trace."
     )

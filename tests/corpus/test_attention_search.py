@@ -146,9 +146,9 @@ def test_link_opens_pair_in_head_view(stores: Stores) -> None:
     ("words", "message"),
     [
         ([], "Neither a tag nor a relation is given."),
-        (["--query-pos", "VRB"], "has the tag VRB. There are ADP, ADV, DET, NOUN, NUM,"),
+        (["--query-pos", "VRB"], "has the tag VRB. Available tags: ADP, ADV, DET, NOUN, NUM,"),
         (["--key-pos", "' OR 1=1 --"], "has the tag ' OR 1=1 --."),
-        (["--relation", "ob"], "has the relation ob. There are advmod, case, det,"),
+        (["--relation", "ob"], "has the relation ob. Available relations: advmod, case, det,"),
         (["--query-pos", "NOUN", "--least", "2"], "0 to 1"),
         (["--query-pos", "NOUN", "--top", "0"], "1 to 10000"),
     ],

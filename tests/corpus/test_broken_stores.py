@@ -172,7 +172,7 @@ def test_verify_compares_the_summary(store: Path) -> None:
 
 def test_overlapping_shards_are_refused(store: Path) -> None:
     edit(store / "shards" / "00001.json", "first", 1)
-    with pytest.raises(StoreError, match="hold the same rows"):
+    with pytest.raises(StoreError, match="contain the same rows"):
         bert_probe.open_corpus(store)
 
 

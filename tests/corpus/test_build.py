@@ -203,7 +203,7 @@ def test_other_configuration_cannot_continue_store(family: Checkpoints, lines: P
     build(checkpoint, lines, "store")
     with pytest.raises(SelectionError, match="started with other layers, or other tables to keep"):
         build_corpus(checkpoint, IngestConfig(keep=("profiles",)), [lines], folder, shard_rows=6)
-    with pytest.raises(SelectionError, match="another number of rows in a shard"):
+    with pytest.raises(SelectionError, match="another number of rows per shard"):
         build_corpus(checkpoint, QUESTION, [lines], folder, shard_rows=7)
     with pytest.raises(SelectionError, match="started with another model"):
         build_corpus(family("roberta"), QUESTION, [lines], folder, shard_rows=6)
@@ -304,7 +304,7 @@ def test_folder_with_other_files_is_refused(family: Checkpoints, lines: Path) ->
     folder = lines.with_name("mine")
     folder.mkdir()
     (folder / "thesis.txt").write_text("Years.")
-    with pytest.raises(StoreError, match="contains files that are not a store"):
+    with pytest.raises(StoreError, match="contains files that do not belong to a store"):
         build(family("bert"), lines, "mine")
     assert [file.name for file in folder.iterdir()] == ["thesis.txt"]
     with pytest.raises(StoreError, match="cannot be written"):
@@ -323,7 +323,7 @@ def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:
     [
         (lambda folder: (folder / "manifest.json").unlink(), "is missing or broken"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "is missing or broken"),
-        (lambda folder: (folder / "manifest.json").write_text("{}"), "is not a store of a corpus"),
+        (lambda folder: (folder / "manifest.json").write_text("{}"), "is not a corpus store"),
         (lambda folder: _edit(folder / "manifest.json", version=1), "store version 1, .* reads version 2"),
         (lambda folder: _edit(folder / "manifest.json", version=3), "store version 3"),
         (lambda folder: (folder / "rows" / "00001.parquet").unlink(), "is missing or truncated"),
@@ -351,7 +351,7 @@ def test_store_opens_its_own_model(family: Checkpoints, lines: Path) -> None:
     weights = family("bert").description.weights_sha256
     assert store.checkpoint(trust=True).description.weights_sha256 == weights
     assert store.checkpoint(family("bert").folder).description.weights_sha256 == weights
-    with pytest.raises(CheckpointError, match=r"was made with .* of digest"):
+    with pytest.raises(CheckpointError, match=r"was built with .* \(weights digest"):
         store.check(family("roberta"))
 
 

@@ -244,8 +244,8 @@ def test_questions_survive_round_trips(question: Any, stores: Stores) -> None:
         ),
         (["heads", "tokens", "--save-view", "a.json"], "cannot be saved in a view file"),
         (["histograms", "tokens", "--out", "a.svg"], "visualization"),
-        (["heads", "nowhere"], "Give a folder that corpus run has made."),
-        (["histograms", "."], "Give a folder that corpus run has made."),
+        (["heads", "nowhere"], "Give a folder that corpus run has written."),
+        (["histograms", "."], "Give a folder that corpus run has written."),
     ],
 )
 def test_invalid_questions_raise_readable_errors(words: list[str], message: str) -> None:
@@ -260,7 +260,7 @@ def test_store_without_profiles_or_sentences_is_refused(
     empty = bert_probe.build_corpus(
         family("bert"), bert_probe.IngestConfig(keep=("profiles",)), [lines], tmp_path / "a"
     )
-    with pytest.raises(UnavailableError, match="has no sentences yet; 1 were refused"):
+    with pytest.raises(UnavailableError, match="has no sentences yet; number of rejected records: 1"):
         bert_probe.HeadStatistics().of(empty)
     assert (
         bert_probe.SqlQuery("SELECT count(*) AS refused FROM refusals").of(empty).table()["refused"][0] == 1

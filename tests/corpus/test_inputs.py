@@ -151,7 +151,7 @@ def test_treebank_keeps_words_tags_and_comments(tmp_path: Path) -> None:
 LONG = "x" * 1_000_001
 TOO_LONG = "The line is longer than 1,000,000 bytes."
 NOT_UTF_8 = "The line is not UTF-8."
-BREAKS_OFF = "From here on the file cannot be read, and what comes before may be damaged: "
+BREAKS_OFF = "From here on the file cannot be read, and earlier lines may be damaged: "
 QUOTES = "The row cannot be read: "
 
 
@@ -202,7 +202,7 @@ BAD = [
         [
             (1, "The text is a number."),
             (2, "There is no text."),
-            (3, "It has no key text."),
+            (3, "The object has no key text."),
             (4, "The text is true or false."),
             (5, "The text is a list."),
             (6, "The text is an object."),
@@ -213,23 +213,23 @@ BAD = [
         "a.jsonl",
         '{"text": "a"\n"b"\n"\\ud800"\n"\\u0000"\n' + "[" * 100_000 + "\n" + "9" * 5000,
         [
-            (1, "It is not valid JSON: Expecting ',' delimiter, at character 13."),
+            (1, "The line is not valid JSON: Expecting ',' delimiter, at character 13."),
             (2, "b"),
             (3, "The text contains a lone surrogate, which is not valid Unicode."),
             (4, "The text contains a NUL."),
-            (5, "It is JSON that is nested too deeply."),
-            (6, "It is JSON with a number that is too long."),
+            (5, "The line is JSON that is nested too deeply."),
+            (6, "The line is JSON with a number that is too long."),
         ],
     ),
     (
         "a.jsonl",
         '"a"\n' * 100 + '{"text": "b"}',
-        [(n, "a") for n in range(1, 101)] + [(101, "It is an object, but the first lines are texts.")],
+        [(n, "a") for n in range(1, 101)] + [(101, "The line is an object, but the first lines are texts.")],
     ),
     (
         "a.conllu",
         TREE.replace("\t2\tnsubj", "\t9\tnsubj") + "\n" + TREE,
-        [(3, "Head 9 of a sentence of 3 words."), (9, "We left.")],
+        [(3, "Head 9, but the sentence has 3 words."), (9, "We left.")],
     ),
     (
         "a.conllu",
@@ -515,9 +515,9 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
     [
         ("none.txt", None, None, TextError, "none.txt cannot be opened: No such file or directory. Check"),
         ("nul\0.txt", None, None, TextError, "cannot be opened: embedded null byte. Check the path."),
-        ("*.txt", None, None, EmptyTextError, "*.txt matches no file that ends in .txt, "),
+        ("*.txt", None, None, EmptyTextError, "*.txt matches no file with the extension .txt, "),
         ("**a", None, None, TextError, "**a is not a valid pattern: "),
-        (".", None, None, EmptyTextError, " contains no file that ends in .txt, "),
+        (".", None, None, EmptyTextError, " contains no file with the extension .txt, "),
         ("a.csv", b"n,m\n", None, SelectionError, "a.csv has 2 columns: n, m. Name one of them."),
         ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text; there are n, m. "),
         ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n; there are n, n. "),
@@ -527,14 +527,14 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
             b"a\xff\n",
             None,
             TextError,
-            "a.csv has a header that cannot be read, in line 1. The line is",
+            "a.csv cannot be read (line 1). The line is",
         ),
         (
             "a.csv.gz",
             b"text\n",
             None,
             TextError,
-            "a.csv.gz has a header that cannot be read, in line 1. From",
+            "a.csv.gz cannot be read (line 1). From",
         ),
         ("a.jsonl", b'{"a": 1, "b": 2}\n', None, SelectionError, "a.jsonl has 2 columns: a, b. Name one"),
         ("a.parquet", b"PAR1", None, TextError, "a.parquet cannot be read: "),
@@ -581,7 +581,7 @@ def test_unreadable_inputs_are_refused_before_the_run(
 def test_parquet_column_must_be_text(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
     with pytest.raises(
-        SelectionError, match=r"Column n of .*a.parquet has type int64, not text. Name another."
+        SelectionError, match=r"Column n of .*a.parquet has type int64, not text. Choose another column."
     ):
         find_inputs(tmp_path / "a.parquet")
 

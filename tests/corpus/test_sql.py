@@ -345,7 +345,7 @@ def test_connection_itself_refuses_every_statement_type(stores: Stores, tmp_path
         ),
         (
             "SELECT txt FROM rows",
-            '"txt" not found in FROM clause! There are: rows (row, file, line, text, tokens,',
+            '"txt" not found in FROM clause! The columns are: rows (row, file, line, text, tokens,',
         ),
         ("SELECT * FROM rowz", 'rowz does not exist! Did you mean "rows"? The tables are rows,'),
         ("SELECT * FROM rows WHERE row = 'a'", "Could not convert string 'a' to INT64."),

@@ -87,8 +87,11 @@ def test_treebank_without_trees_is_read() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ((row(1, "a", "X", 2, "x"), row(2, "b", "X", 1, "x")), "line 1: its heads form a cycle"),
-        ((row(1, "a", "X", 0, "x"), row(2, "b", "X", 3, "x")), "line 2: head 3 of a sentence of 2 words"),
+        ((row(1, "a", "X", 2, "x"), row(2, "b", "X", 1, "x")), "line 1: the heads form a cycle"),
+        (
+            (row(1, "a", "X", 0, "x"), row(2, "b", "X", 3, "x")),
+            "line 2: head 3, but the sentence has 2 words",
+        ),
         ((row(1, "a", "X", 1, "x"),), "line 1: a word that is its own head"),
         ((row(1, "a", "X", 0, "x"), row(2, "b", "X")), "line 2: no head, but other words"),
         (

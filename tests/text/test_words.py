@@ -56,7 +56,7 @@ def test_word_is_found_by_name_and_number(minilm: Checkpoint) -> None:
     assert find_word(trace, "we:2").positions == find_word(trace, "we:2").positions != (1,)
     assert find_word(trace, "SAID").positions == (2,)
     for wrong, sentence in (
-        ("love", "occurs 2 times. Say which"),
+        ("love", "occurs 2 times. Choose one of"),
         ("no", "no word no"),
         ("love:3", "no love:3"),
     ):

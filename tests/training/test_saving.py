@@ -115,9 +115,7 @@ def test_leftovers_of_killed_processes_are_listed(tmp_path: Path) -> None:
     left.rename(aside)
     assert find_leftovers(place) == [f"{aside} is the previous content of {place}. Delete it."]
     shutil.rmtree(place)
-    assert find_leftovers(place) == [
-        f"{aside} is the content of {place}, which was not replaced. Rename it back."
-    ]
+    assert find_leftovers(place) == [f"{aside} is the original content of {place}. Rename it back."]
     assert find_leftovers(tmp_path / "model") == []
 
 
@@ -142,7 +140,7 @@ def test_reserved_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> N
         with pytest.raises(ExportError, match=message), reserve_folder(place, True):
             pytest.fail("reserved")
     assert names(tmp_path) == ["dangling", "empty", "file", "loop"]
-    with pytest.raises(ExportError, match=r"needs about 1,000,000,000\.0 GB, and"):
+    with pytest.raises(ExportError, match=r"needs about 1,000,000,000\.0 GB, but only"):
         check_space(tmp_path / "model", 10**18)
 
 

@@ -198,7 +198,7 @@ def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
         plan.notes[0]
         == f"Always predicting “the”, the most frequent token, would be correct in {share:.1%} of all cases."
     )
-    assert "has no head for masked words. Training a new one takes many texts" in plan.notes[1]
+    assert "has no head for masked words. Training a new head needs many texts" in plan.notes[1]
     assert "most frequent token" not in " ".join(Train(held_out=0).plan(quiet, LINES).notes)
 
 

@@ -39,18 +39,18 @@ _UNITS = {False: "tokens, which may be parts of words", True: "words, by the mea
 
 @question("nearest contexts", command="corpus near", is_analysis=False)
 class NearestContexts(Question):
-    """The contexts in a store whose vectors are nearest to that of a word in a text, by cosine similarity.
+    """The contexts in a store whose vectors have the highest cosine similarity to the vector of a word.
 
-    The word's vector is the mean of its tokens' vectors. It is compared with the store's vectors of tokens,
-    or of words, which are means as well. Special tokens are left out.
+    The word's vector is the mean of its tokens' vectors. It is compared with the store's vectors: token
+    vectors, or mean vectors of words if the store merges tokens. Special tokens are left out.
 
     Attributes:
         word: a word of the text, see `find_word`; WORD:2 is its second occurrence.
         layer: the layer of the vectors; 0 is the output of the embeddings, None the last layer of the store.
         top: number of contexts.
-        every: list all near words of a row; by default, a row is listed once, with its nearest word.
-        others: leave out rows with the same text.
-        exact: compare with every vector, even in a store that is large enough for an index.
+        every: list each near word of a row; by default, a row is listed once, with its nearest word.
+        others: leave out rows whose text equals the text of the query word.
+        exact: compare with every vector; by default, large stores are searched with an approximate index.
     """
 
     inputs = StoreAndTrace()
@@ -63,9 +63,11 @@ class NearestContexts(Question):
         about=f"{VECTOR_LAYER_HELP} Default: the store's last.",
     )
     top: int = param(Number(1, MAX_CONTEXTS), default=10, about="Number of contexts.  [default: 10]")
-    every: bool = param(Flag(), default=False, about="List all near words of a row, not only the nearest.")
-    others: bool = param(Flag(), default=False, about="Leave out rows with the same text.")
-    exact: bool = param(Flag(), default=False, about="Compare with every vector, however many there are.")
+    every: bool = param(Flag(), default=False, about="List every near word of a row, not only the nearest.")
+    others: bool = param(Flag(), default=False, about="Leave out rows with the text of the query word.")
+    exact: bool = param(
+        Flag(), default=False, about="Compare with every vector, without an approximate index."
+    )
 
     def of(self, store: Store, trace: Trace, progress: Progress = no_progress) -> NearestContextsResult:
         """Return the nearest contexts.
@@ -79,13 +81,13 @@ class NearestContexts(Question):
         Raises:
             SelectionError: the word is not in the text, or occurs several times; or the store does not have
                 the layer.
-            TextError: the text is a pair, while the store has single texts.
+            TextError: the text is a pair, but stores contain only single texts.
             CheckpointError: the trace comes from another model, or has another dtype.
             UnavailableError: the store has no vectors, or the word's vector is all zeros.
             StoreError: files of the store cannot be read.
         """
         if trace.encoding.pair is not None:
-            raise TextError("A store holds single texts. Trace the text alone, not as a pair.")
+            raise TextError("A store contains single texts, not pairs. Trace the text without its pair.")
         _check_model(store, trace)
         layer = self._resolve_layer(store)
         unit = find_word(trace, self.word)
@@ -102,7 +104,7 @@ class NearestContexts(Question):
         )
 
     def _resolve_layer(self, store: Store) -> int:
-        """Return the layer from 0, and check that the store has its vectors."""
+        """Return the index of the layer, and check that the store has its vectors."""
         store.files(VECTORS)  # raises an error if the store has no vectors
         if self.layer is None:
             return store.layers[-1]
@@ -129,7 +131,7 @@ class NearestContexts(Question):
             count *= 4
 
     def _filter(self, hits: Hits, words: WordLookup, text: str) -> Iterator[ContextMatch]:
-        """Yield hits with their words, without special tokens and the rows that the question leaves out."""
+        """Yield the hits that pass the filters, with their words; special tokens are left out."""
         rows = set[int]()
         columns = (column.tolist() for column in (hits.rows, hits.positions, hits.cosines))
         for row, position, cosine in zip(*columns, strict=True):
@@ -148,8 +150,8 @@ def _check_model(store: Store, trace: Trace) -> None:
     actual, expected = trace.provenance["dtype"], store.manifest["model"]["dtype"]
     if actual != expected:
         raise CheckpointError(
-            f"{store.folder.name} was made in {expected}, but the text was traced in {actual}. Trace it with "
-            "store.checkpoint()."
+            f"{store.folder.name} was built in {expected}, but the text was traced in {actual}. Trace it "
+            "with store.checkpoint()."
         )
 
 
@@ -161,7 +163,7 @@ class ContextMatch:
         row: row number, from 1.
         position: position in the row, from 1.
         cosine: cosine similarity with the query word's vector.
-        at: the word and its sentence.
+        at: the matching word and its sentence.
     """
 
     row: int
@@ -260,7 +262,7 @@ class _ShardWords:
     """The sentences of a shard and the spans of their words."""
 
     def __init__(self, rows: str, tokens: str) -> None:
-        # Without partitioning=None, pyarrow would read a folder named a=b as a column.
+        # Without partitioning=None, pyarrow would interpret a folder named a=b as a column.
         texts = pq.read_table(rows, columns=["row", "text"], partitioning=None)
         self._rows, self._texts = texts["row"].to_numpy(), texts["text"]
         words = pq.read_table(tokens, columns=[*_COLUMNS], partitioning=None)
@@ -318,7 +320,7 @@ def _span(word: _Word) -> tuple[int, int]:
 
 
 EXACT_UP_TO = 1_000_000
-"""Maximum number of vectors for an exact search, which takes a tenth of a second on two cores."""
+"""Maximum number of vectors for which exact search is the default; it takes 0.1 s on two cores."""
 
 FOLDER = "index"
 """Folder of the indexes within a store. It can be deleted; indexes are rebuilt when needed."""
@@ -328,7 +330,7 @@ class LayerSearch:
     """A prepared search over the vectors of a layer.
 
     Attributes:
-        metadata: method, number of vectors, and the measured recall of an index.
+        metadata: search method, number of vectors and, for an index, its measured recall.
     """
 
     def __init__(self, vectors: LayerVectors, index: VectorIndex | None) -> None:

@@ -25,8 +25,8 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 _MIN_LENGTH, _MAX_LENGTH = 1e-15, 1e15
-"""Range of vector lengths. A vector outside it is treated as one without a direction, because its squares do
-not fit into float32; models do not produce such vectors."""
+"""Supported range of vector lengths. A vector outside it is treated as having no direction, because its
+squares do not fit into float32; models do not produce such vectors."""
 
 _BLOCK = 512
 """Number of vectors that are processed together: about 0.8 MB, which fit in the processor's cache."""
@@ -88,7 +88,7 @@ class VectorBatch:
 
     def scan(self, query: Array) -> Array:
         """Return each vector's cosine with a unit vector, float32, with an error of at most `error_bound`."""
-        # einsum, not BLAS or torch, whose threads wait for each other on a busy machine.
+        # Not with BLAS or torch, whose threads wait for each other on a busy machine.
         cosines = np.concatenate([np.einsum("ij,j->i", block, query) for block in self._blocks()])
         cosines *= self.scales
         return cosines
@@ -102,19 +102,17 @@ class VectorBatch:
 
 
 class LayerVectors:
-    """The memory-mapped vectors of one layer of a store. Their indices count from 0 over all files.
+    """The memory-mapped vectors of one layer of a store. Vectors are indexed from 0 over all files.
 
     Args:
         files: Arrow IPC files with the columns row, position, layer and vector, ordered by layer.
-        layer: from 0, which is the output of the embeddings.
+        layer: layer of the vectors; 0 is the output of the embeddings.
     """
 
     def __init__(self, files: Sequence[Path], layer: int) -> None:
         self.batches = tuple(batch for file in files for batch in _open_batches(file, layer))
         if len({batch.vectors.shape[1] for batch in self.batches}) > 1:
-            raise ShapeError(
-                "The files have vectors of different sizes, so they were made with different models."
-            )
+            raise ShapeError("The files have vectors of different sizes, so they come from different models.")
         self.ends = np.cumsum([len(batch.rows) for batch in self.batches], dtype=np.int64)
 
     def __len__(self) -> int:
@@ -164,7 +162,7 @@ class ExactSearch:
 
     Args:
         vectors: the vectors of a layer.
-        query: [hidden], not all zeros.
+        query: query vector [hidden], not all zeros.
     """
 
     def __init__(self, vectors: LayerVectors, query: Array) -> None:
@@ -199,7 +197,7 @@ def error_bound(hidden: int) -> float:
 
     With u = 2⁻²⁴, a sum of n products is off by at most n u / (1 − n u) times the sum of their absolute
     values (Higham 2002, 3.1). For a vector and a unit vector, that sum is at most the vector's length; the
-    computed length is off by half as much, relative to itself. Rounding of the unit vector, the square root,
+    computed length has half this relative error. Rounding of the unit vector, the square root,
     the inverse, the product and the subtraction in `ExactSearch.best` adds a few u.
 
     Args:
@@ -238,7 +236,7 @@ def _open_batches(file: Path, layer: int) -> Iterator[VectorBatch]:
 
 def _select_layer(batch: pa.RecordBatch, layer: int) -> Iterator[VectorBatch]:
     if any(column.null_count for column in (*batch.columns, batch["vector"].flatten())):
-        raise pa.ArrowInvalid("a row, position, layer or number is missing")
+        raise pa.ArrowInvalid("a row, position, layer or vector component is missing")
     layers = batch["layer"].to_numpy()
     span = slice(*np.searchsorted(layers, [layer, layer + 1]).tolist())
     if span.start == span.stop:

@@ -36,7 +36,7 @@ RECALL_COUNT = 10
 """Number k of nearest neighbors in the measured recall@k."""
 
 _QUERIES = 100
-"""Number of vectors sampled to choose the number of probed lists, and of others to measure the recall."""
+"""Number of vectors sampled to choose the number of probed lists; as many others measure the recall."""
 _TARGET_RECALL = 0.98
 """Recall at which the number of probed lists is not increased further."""
 _SAMPLES_PER_LIST = 64
@@ -52,12 +52,12 @@ class IndexMetadata:
 
     Attributes:
         digest: the digest of the store that the index was built from.
-        layer: from 0, which is the output of the embeddings.
-        vectors: number of indexed vectors; those without a direction are left out.
+        layer: layer of the vectors; 0 is the output of the embeddings.
+        vectors: number of indexed vectors; vectors without a direction are left out.
         lists: number of lists.
         probes: number of lists that a search probes.
         recall: mean recall of the ten nearest neighbors, 0 to 1.
-        recall_of: number of vectors that the recall was measured on.
+        recall_of: number of vectors on which the recall was measured.
         bytes: size of the index file.
         sha256: digest of the index file.
     """
@@ -77,7 +77,7 @@ class VectorIndex:
     """A memory-mapped index.
 
     Attributes:
-        metadata: its description.
+        metadata: description of the index, see `IndexMetadata`.
     """
 
     def __init__(self, lists: faiss.IndexIVF, metadata: IndexMetadata, vectors: LayerVectors) -> None:
@@ -91,8 +91,8 @@ class VectorIndex:
 
         Args:
             folder: the folder of the store's indexes.
-            digest: the digest of the store; an index of another state of the store is rebuilt.
-            layer: from 0, which is the output of the embeddings.
+            digest: the digest of the store; an index with another digest is outdated and rebuilt.
+            layer: layer of the vectors; 0 is the output of the embeddings.
             vectors: the vectors of this layer.
             progress: called with the number of processed vectors and their total while the index is built.
 
@@ -109,8 +109,8 @@ class VectorIndex:
                 metadata = _build(file, digest, layer, vectors, progress)
             except OSError as error:
                 raise StoreError(
-                    f"{folder} cannot be written: {error.strerror or error}. So many vectors need an index. "
-                    "Free some space, or search with exact, which needs no index."
+                    f"{folder} cannot be written: {error.strerror or error}. A store of this size is "
+                    "searched with an index. Free some space, or use the option exact, which needs no index."
                 ) from None
         return cls(_open_index(file), metadata, vectors)
 
@@ -120,7 +120,7 @@ class VectorIndex:
         return lambda count: self._best(unit, count)
 
     def _best(self, unit: Array, count: int) -> Hits:
-        """Return the `count` best of more candidates than needed; probe more lists if there are too few."""
+        """Return the `count` nearest of many candidates; probe more lists if there are too few candidates."""
         probes = self.metadata.probes
         while True:
             candidates = _candidates(self._lists, unit, 4 * count + 100, probes)
@@ -164,7 +164,7 @@ def _build(file: Path, digest: str, layer: int, vectors: LayerVectors, progress:
 
 
 def _read_metadata(file: Path) -> IndexMetadata | None:
-    """Return the description of an index, which is written last; None if the index is incomplete."""
+    """Return the metadata of an index, which are written last; None if the index is incomplete."""
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError, StoreError):
         metadata = IndexMetadata(**json.loads(read_bytes(file.with_suffix(_METADATA_ENDING))))
         if file.is_file() and file.stat().st_size == metadata.bytes:
@@ -178,7 +178,7 @@ def index_files(folder: Path) -> list[Path]:
 
 
 def problem(file: Path) -> str:
-    """Return what is wrong with an index file, worded to follow the file name; "" if nothing is wrong."""
+    """Return what is wrong with an index file, as a phrase after its name; "" if nothing is wrong."""
     metadata = _read_metadata(file)
     if metadata is None:
         return "does not match its description"
@@ -200,12 +200,12 @@ def _open_index(file: Path) -> faiss.IndexIVF:
 
 
 def _check_memory(vectors: LayerVectors) -> None:
-    """Check the free memory: an index has 1 byte per component and 8 per vector, and growing lists double."""
+    """Check the free memory. An index needs 1 byte per component and 8 per vector, twice while it grows."""
     needed, free = 2 * len(vectors) * (vectors.hidden + 8), psutil.virtual_memory().available
     if needed > free:
         raise OutOfMemoryError(
             f"Building an index of {len(vectors):,} vectors needs {needed / 1e9:.1f} GB of memory, but "
-            f"{free / 1e9:.1f} GB are free. Free some, or search with exact, which needs no index."
+            f"{free / 1e9:.1f} GB are free. Free some memory, or use the option exact, which needs no index."
         )
 
 
@@ -251,7 +251,7 @@ def _tune(lists: faiss.IndexIVF, vectors: LayerVectors, progress: Progress) -> t
     number of probes, the second half measures the recall.
 
     Returns:
-        The number of probes, the recall, and the number of vectors it was measured on.
+        The number of probes, the recall, and the number of vectors on which the recall was measured.
     """
     sample = np.random.default_rng(_SEED).permutation(_sample(vectors, 2 * _QUERIES))
     queries = unit_rows(vectors.take(sample)[2])
@@ -297,7 +297,7 @@ def _exact_neighbors(vectors: LayerVectors, sample: Array, queries: Array, progr
 
 def _faiss() -> Any:
     """Import faiss, which only large stores need."""
-    extras.require("faiss", "search with exact, which compares with every vector")
+    extras.require("faiss", "use the option exact, which compares with every vector")
     import faiss
 
     return faiss

