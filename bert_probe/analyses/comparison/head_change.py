@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import torch
+from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.attention import WORDS_HELP
 from bert_probe.analyses.comparison.model_change import check_same_tokens
@@ -46,14 +48,15 @@ class HeadChange(Question):
             )
         lens = word_lens(trace_a) if self.words else None
 
-        def weights(trace: Trace, layer: int, head: int) -> Array:
+        def weights(trace: Trace, layer: int, head: int) -> torch.Tensor:
             attention = trace.attention(layer, head)
-            return attention if lens is None else lens.merge(attention)
+            return from_dlpack(attention if lens is None else lens.merge(attention))
 
         variation = np.zeros((trace_a.layers, trace_a.heads))
         for index in np.ndindex(variation.shape):
             layer, head = int(index[0]), int(index[1])
-            variation[index] = _total_variation(weights(trace_a, layer, head), weights(trace_b, layer, head))
+            queries = total_variation(weights(trace_a, layer, head), weights(trace_b, layer, head))
+            variation[index] = queries.mean()
         return HeadChangeResult(self, inputs, read_only(variation))
 
 
@@ -99,9 +102,9 @@ class HeadChangeResult(Result):
         return heads.sort_values("total_variation", ascending=False, kind="stable", ignore_index=True)
 
 
-def _total_variation(p: Array, q: Array) -> float:
-    """Return ½ Σ |p − q| over the keys, averaged over the queries; both are [query, key]."""
-    return float(np.abs(q - p).sum(axis=1, dtype=np.float64).mean() / 2)
+def total_variation(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """Return ½ Σ |p − q| over the keys for each query, float64 [query], 0 to 1; p and q are [query, key]."""
+    return (q - p).abs().sum(dim=1, dtype=torch.float64) / 2
 
 
 def _grid(trace: Trace) -> str:

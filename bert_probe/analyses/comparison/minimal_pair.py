@@ -12,6 +12,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.attention import HEAD, LAYER, WORDS_HELP, Head
+from bert_probe.analyses.comparison.head_change import total_variation
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag, Optional, TokenSelector
@@ -378,14 +379,13 @@ def _same_input(a: Trace, b: Trace) -> bool:
 def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, Array]:
     """Return the mean total variation and mean Jensen-Shannon distance of the rows, and each row's shift."""
     difference, total = b - a, b + a
-    variation = difference.abs().sum(dim=1).double() / 2
     # With t = (q − p) / (q + p) the divergence is Σ (p + q) ((1 + t) log(1 + t) + (1 − t) log(1 − t)) / 4.
     # All terms of this sum are nonnegative, so small differences are not lost in rounding.
     relative = difference / total.clamp_min(torch.finfo(total.dtype).tiny)
     terms = torch.special.xlog1py(1 + relative, relative) + torch.special.xlog1py(1 - relative, -relative)
     divergence = (terms * total).sum(dim=1).double().clamp_min(0) / (4 * np.log(2))
     shift = torch.minimum(difference.amax(dim=1), -difference.amin(dim=1)).clamp_min(0)
-    return float(variation.mean()), float(divergence.sqrt().mean()), shift.numpy()
+    return float(total_variation(a, b).mean()), float(divergence.sqrt().mean()), shift.numpy()
 
 
 def describe(pair: MinimalPairResult, place: int | None = None) -> str:
