@@ -50,7 +50,7 @@ def _unit(dtype: str) -> float:
 
 
 def uses_capture(network: Any) -> bool:
-    """Return whether every layer of the model calls our attention function."""
+    """Return whether every layer of the model calls `capture.recorded_attention`."""
     device = next(network.parameters()).device
     ids = torch.ones((1, 4), dtype=torch.long, device=device)
     # Inference mode is avoided: a model may store tensors, and inference tensors cannot be used in training.
@@ -79,10 +79,10 @@ def self_check(checkpoint: Checkpoint) -> None:
 
 
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
-    """Yield for each layer the largest difference between weights × values and the heads' output, and its
-    tolerance.
+    """Yield (difference, tolerance) for each layer: the largest difference between the head outputs and
+    attention weights × values.
 
-    Yields nothing if q, k and v are hidden.
+    Nothing is yielded if q, k and v are hidden.
     """
     encoding = checkpoint.encode(CHECK_TEXT, truncate=True)
     trace = checkpoint.trace_encodings([encoding])[0]
@@ -143,7 +143,7 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
 
 
 def pads(checkpoint: Checkpoint) -> bool:
-    """Return whether padding changes the output by rounding only.
+    """Return whether padding changes the output only by rounding errors.
 
     Some models mix neighboring tokens before the attention (MobileBERT with trigrams, ConvBERT with
     convolutions), so that the last token depends on the padding after it. For such models, all texts of a

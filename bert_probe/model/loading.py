@@ -100,7 +100,7 @@ def load(
             "float16", "bfloat16", "float64".
         progress: called with bytes done and total bytes during a download and while weights are hashed; an
             exception that it raises cancels the loading.
-        notice: called with a sentence about the size of the model once it is known.
+        notice: called once, with a sentence about the size of the weights and the required memory.
 
     Raises:
         NotFoundError, NetworkError: the files are unavailable.
@@ -163,7 +163,7 @@ def _outputs_digest(outputs: Sequence[OutputHead]) -> str:
 
 
 def _file_states(files: list[Path]) -> list[tuple[int, int, int]]:
-    """Return values that change when a file is written, replaced or deleted."""
+    """Return (inode, size, time of modification) of each existing file, to detect changes."""
     stats = [file.stat() for file in files if file.exists()]
     return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
@@ -173,7 +173,7 @@ def _device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.zeros(1, device=target).item()  # fails for "meta", which stores no numbers
+        torch.zeros(1, device=target).item()  # fails for "meta", which stores no values
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise CheckpointError(f"{device!r} is unavailable on this machine. Use auto or cpu.") from None
     return target
@@ -242,7 +242,7 @@ def check_fast(tokenizer: Any) -> None:
 def _network(
     source: Source, config: Any, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], bool]:
-    """Return the model, the result of `_check_report`, and whether it uses our attention function."""
+    """Return the model, the result of `_check_report`, and whether the model's attention is captured."""
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):
             try:
@@ -338,9 +338,7 @@ def unused_note(names: list[str]) -> str:
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
-    """Raise an error if weights of a layer stack are unused, because the config then describes fewer or
-    different layers.
-    """
+    """Raise an error if weights of the layers are unused: then the config describes fewer or other layers."""
     stacks = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
     ]
@@ -403,7 +401,7 @@ def open_heads(
         network: the loaded encoder.
 
     Returns:
-        The heads, and a sentence for each head that the config names but that cannot be loaded.
+        The heads, and a sentence for each head that is named in the config and cannot be loaded.
     """
     try:
         configured = read_head_settings(folder)
@@ -536,8 +534,9 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
 
 
 def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
-    """Return the largest difference between the head's output and that of the complete model, and the
-    tolerance."""
+    """Return the largest difference between the logits of the head and of the complete model, and the
+    tolerance.
+    """
     checkpoint, actual = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():
         expected = as_array(head.stack_logits(head.model(**batch(checkpoint, [trace.encoding]))))[0]
