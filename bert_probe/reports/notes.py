@@ -73,7 +73,7 @@ def render_note(note: str, table: ReportTable) -> str:
 
 
 def unchecked_numbers(note: str) -> list[str]:
-    """Return the numbers of a note that are not references, so that they cannot be verified."""
+    """Return the numbers of a note that are not references and therefore cannot be verified."""
     text = _REFERENCE.sub(lambda match: " " if _is_reference(match) else match[0], note)
     digits = "".join(map(_mask, text))
     return [text[slice(*number.span())] for number in _NUMBER.finditer(digits)]

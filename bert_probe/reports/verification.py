@@ -1,9 +1,9 @@
 """Verify a report: recompute all its numbers with the models that it names.
 
-Three comparisons find every change. Stated numbers are compared with those that the model gives here, which
-finds wrong numbers even if everything else was changed to match them. Stated data are compared with their
-SHA-256 digests, which finds any changed character. The page, and each file of a ZIP, is compared with the one
-that this program renders from the stated data, which finds changed markup, styles and scripts.
+Three comparisons find every change. Stated numbers are compared with recomputed numbers, which finds wrong
+numbers even if everything else was changed to match them. Stated data are compared with their SHA-256
+digests, which finds any changed character. The page and the files of a ZIP are rendered again from the stated
+data and compared, which finds changed markup, styles and scripts.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
         rendered = page.written(statement(read.title, read.made_with, views)).encode()
-    except ReportError as error:  # a note refers to a missing cell; normally reported by its view
+    except ReportError as error:  # a note refers to a missing cell; normally a difference of its view
         if not differences:
             yield Difference(0, "file", PAGE, "", "", str(error), finding=NOT_RENDERED)
         return
@@ -169,7 +169,8 @@ class PageChange:
     """A difference between a report's page and the page rendered from its data.
 
     Attributes:
-        part: a cell of a table, a note, the data, the digest of the page, or anything else.
+        part: the changed part: "cell" of a table, "note", "data", "digest" of the page, or "page" for any
+            other part.
         view: number of the view, from 1; 0 outside of views.
         row: the row of a cell, from 0, which is the header.
         column: the column of a cell, from 0.
@@ -189,8 +190,8 @@ def page_changes(content: bytes, rendered: bytes) -> Iterator[PageChange]:
     """Yield all differences if both pages have the same number of tags, else only the first.
 
     The untrusted page is never parsed as HTML, because a forger could choose markup that a parser here and a
-    browser read differently. Both pages are split at every "<", and the rendered page determines what each
-    piece is.
+    browser read differently. Both pages are split at every "<", and the rendered page determines to which
+    part each piece belongs.
     """
     if content == rendered:
         return
