@@ -1,6 +1,6 @@
-"""Serves agents over standard input and output, and answers lines that are not messages with an error.
+"""Serve agents over standard input and output, and answer invalid lines with an error.
 
-The `mcp` package ignores such a line, and a client would wait forever for the answer.
+The `mcp` package ignores lines that are not messages, so a client would wait forever for the answer.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         sentence = f"In the message {error}."
         try:
             return _error(INVALID_REQUEST, sentence, json.loads(line))
-        except (ValueError, RecursionError):  # the key was reported before the end of the line was read
+        except (ValueError, RecursionError):  # the line has a syntax error after the duplicate key
             return _error(PARSE_ERROR, sentence)
     except RecursionError:
         return _error(PARSE_ERROR, "The message is nested too deeply. Send it with less nesting.")

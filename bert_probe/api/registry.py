@@ -22,7 +22,7 @@ class RegisteredQuestion:
 
     Attributes:
         name: name in URLs, such as attention-long-form.
-        question: its class.
+        question: class of the question.
     """
 
     name: str

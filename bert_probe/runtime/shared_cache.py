@@ -78,9 +78,7 @@ def cached_checkpoint(model: str, revision: str) -> Checkpoint | None:
 
 
 def loaded_stamp(model: str, revision: str) -> Stamp | None:
-    """Return the stamp of the files that a checkpoint was loaded from; None if they are not in a local
-    folder.
-    """
+    """Return the stamp of a checkpoint's files at loading time; None if they are not in a local folder."""
     return _stamps.get((model, revision))
 
 
@@ -207,7 +205,7 @@ def traces(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # The key has the complete description, because equal weights give other numbers with another config
+        # The key contains the complete description, because models with equal weights may differ in config
         # or tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 

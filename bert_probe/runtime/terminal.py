@@ -46,7 +46,9 @@ class SafeStream(io.TextIOBase):
     """
 
     def __init__(self, direct: TextIO, name: str = "") -> None:
-        """Write to ``direct``. Write errors are reported under this name, or ignored without a name."""
+        """Create a stream that writes to ``direct``. Write errors mention the name; without a name, they are
+        ignored.
+        """
         self.direct = direct
         self._name = name
 

@@ -97,7 +97,7 @@ register_url_convertor("nowhere", _MissingPath())
 def app_policy() -> str:
     """Return the Content-Security-Policy of the pages.
 
-    A page can load from and connect to this server only, so the browser cannot send a text anywhere else.
+    A page can load from and connect to this server only, so the browser cannot send a text to other servers.
     """
     return "; ".join(
         (
@@ -259,7 +259,7 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
 
 
 def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]:
-    """Return the middleware that wraps that of Streamlit, outermost first."""
+    """Return the middleware that wraps Streamlit's middleware, outermost first."""
     return [
         Middleware(SecurityHeaders),
         Middleware(hosts.AllowedHosts, hosts.additional_names(names), address),

@@ -121,7 +121,7 @@ class Authorization:
         )
 
     def _is_local(self, request: Request) -> bool:
-        """Return whether a program on this machine sent the request for itself, and not as a proxy."""
+        """Return whether a program on this machine sent the request, and not a proxy for another machine."""
         if any(map(_PROXY_HEADER.fullmatch, request.headers.keys())):
             return False
         return _is_loopback(request.client.host if request.client else "") and hosts.is_own(

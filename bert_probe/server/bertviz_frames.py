@@ -158,7 +158,7 @@ def head_view(
     weights = _weights(trace)
 
     def render() -> bytes:
-        from bertviz import head_view as draw  # imports torch, which the app does not wait for at its start
+        from bertviz import head_view as draw  # imports torch, which would delay the start of the app
 
         drawing = draw(
             **_arguments(trace, weights), layer=layer, heads=head_indices, html_action="return"

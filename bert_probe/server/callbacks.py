@@ -72,7 +72,7 @@ def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
 
 
 def _replay_clicks() -> None:
-    """When a run is replaced by a new one, pass on its clicks on buttons that it had not reached yet."""
+    """Pass clicks on buttons that a stopped run had not reached to the run that replaces it."""
     check = ScriptRunner._maybe_handle_execution_control_request
 
     @wraps(check)

@@ -62,7 +62,7 @@ class AllowedHosts:
 
     Args:
         names: Host names that are allowed in addition to `own_names`.
-        address: Address that the app listens on, which is allowed too. Pages on its other ports are foreign.
+        address: Address that the app listens on, which is allowed too. Pages on other ports are foreign.
     """
 
     def __init__(self, app: ASGIApp, names: Sequence[str], address: str = "") -> None:
@@ -87,7 +87,7 @@ class AllowedHosts:
         if len(hosts) != 1 or not _is_among(hosts[0], self._allowed):
             problem = f"the host name {_quote(hosts[0])}" if len(hosts) == 1 else f"{len(hosts)} Host headers"
             return text_response(
-                f"BERT Probe does not accept {problem}. Open it as localhost, or, if the name is yours, "
+                f"BERT Probe does not accept {problem}. Open the app at localhost, or, if the name is yours, "
                 f"{_REMEDY}.",
                 421,
             )
@@ -144,7 +144,7 @@ def _quote(text: str) -> str:
 
 
 def _same_origin(scope: Scope) -> Scope:
-    """Return the scope of an accepted WebSocket with the host of its page as Host.
+    """Set the Host header of an accepted WebSocket to the host of its page.
 
     If the two differ, Streamlit would query an external server for this machine's IP address.
     """

@@ -20,7 +20,7 @@ from bert_probe.server.responses import text_response
 SESSION_BYTES: Final = 20_000_000
 """Maximum size of the files of a session."""
 CLIENT_BYTES: Final = 100_000_000
-"""Maximum size of the files from one IP address; behind a proxy all users share one."""
+"""Maximum size of the files from one IP address; behind a proxy all users have the same address."""
 TOTAL_BYTES: Final = 200_000_000
 """Maximum size of the files of all sessions."""
 UPLOAD_SECONDS: Final = 60.0
