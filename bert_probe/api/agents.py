@@ -104,7 +104,7 @@ def call_tool(
     shared: body.ModelServices,
     cancelled: threading.Event,
 ) -> types.CallToolResult:
-    """Return the result of a tool; an invalid request gives an error result, which the agent can read."""
+    """Return the result of a tool; for an invalid request, return an error result for the agent."""
 
     def progress(_done: int, _total: int) -> None:
         if cancelled.is_set():

@@ -77,7 +77,8 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
     """Return the error for a line that is not a message, or None for a message."""
     if len(line) > limits.MAX_BODY_BYTES:
         return _error(
-            INVALID_REQUEST, f"The message has more than {limits.MAX_BODY_BYTES:,} bytes. Send a shorter one."
+            INVALID_REQUEST,
+            f"The message has more than {limits.MAX_BODY_BYTES:,} bytes. Send a shorter message.",
         )
     try:
         message = strict_json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)

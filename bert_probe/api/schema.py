@@ -316,7 +316,7 @@ def _monitoring_operation(
 
 
 def _problem_responses(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
-    """Return status → response; problem types with the same status share one."""
+    """Return status → response; problem types with the same status share a response."""
     titles_by_status: dict[str, list[str]] = {}
     for kind in kinds:
         titles_by_status.setdefault(str(kind.status), []).append(kind.title)

@@ -48,7 +48,7 @@ class Description:
         architecture, family: the model's class name, and its `model_type` in transformers.
         layers, heads, hidden_size, vocabulary_size: sizes of the model; heads is the number per layer.
         max_tokens: maximum number of input tokens, special tokens included; None for no limit.
-        parameter_count: number of parameters; shared ones count once.
+        parameter_count: number of parameters; shared parameters count once.
         weights_sha256: SHA-256 of model.safetensors, or of the digests of all shards if the weights are
             sharded. For a model in memory see `from_model.digest`.
         dtype, device: data type and device that the model computes with.
@@ -88,7 +88,7 @@ class Checkpoint:
     weights.
 
     Attributes:
-        initial_description: sizes, origin and digest at loading time; use `description` for the current ones.
+        initial_description: sizes, origin and digest at loading time; use `description` for current values.
         encoder: converts text to tokens.
         model: the transformers model. Use `running` to run it.
         libraries: name → version of the libraries that compute the results.
@@ -122,9 +122,9 @@ class Checkpoint:
         return self.description
 
     def snapshot(self) -> Checkpoint:
-        """Return a checkpoint that is pinned to the current weights and refuses to run once they change.
+        """Return a checkpoint that is pinned to the current weights; running it fails after they change.
 
-        Call this before running the model several times for one result.
+        Call this before computing a result that needs several runs of the model.
         """
         return self
 

@@ -39,7 +39,7 @@ def pass_tolerance(description: Description) -> float:
     """Return the tolerance for the difference between two forward passes, relative to the largest value.
 
     In a different batch, sums are computed in a different order, and rounding errors accumulate over the
-    layers. Some models use float32 for some steps in every dtype, so float64 gets the same tolerance.
+    layers. Some models use float32 for some steps in every dtype, so float64 has the tolerance of float32.
     """
     return _PASSES * (description.layers + 1) * max(_unit(description.dtype), _unit("float32"))
 
@@ -61,7 +61,7 @@ def uses_capture(network: Any) -> bool:
 
 
 def self_check(checkpoint: Checkpoint) -> None:
-    """Check on a short text that attention recomputed from q, k and v equals what the model computed.
+    """Check on a short text that attention recomputed from q, k and v equals the model's own attention.
 
     This rejects architectures that change their scores outside the captured function. If q, k and v are
     hidden, `forward.run` checks the model's own weights in every trace instead.

@@ -78,7 +78,7 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
         raise ArchitectureError(f"{name} ({model_type}) is set up as a decoder. Supported: {SUPPORTED}.")
     if model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         is_decoder = model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        category = "a decoder" if is_decoder else "not a text encoder that transformers knows"
+        category = "a decoder" if is_decoder else "not a text encoder of transformers"
         raise ArchitectureError(f"{name} ({model_type}) is {category}. Supported: {SUPPORTED}.")
     if model_type in _NATIVE_CODE_TYPES:
         raise ArchitectureError(
@@ -93,7 +93,7 @@ def load_config(folder: Path, name: str) -> Any:
 
     Raises:
         NotFoundError, CheckpointError, ArchitectureError, WeightsError: the config is missing, invalid, or
-            not that of an encoder.
+            not the config of an encoder.
     """
     return build_config(read_config(folder), name)
 
@@ -152,7 +152,7 @@ class ConfiguredHeads:
         architectures: class names of the models that the weights were saved from.
         labels: label names of a head's outputs.
         problem: one of `PROBLEMS`, or "".
-        tied: whether input and output word embeddings are tied; None if the model family decides.
+        tied: whether input and output word embeddings are tied; None for the default of the model family.
     """
 
     architectures: frozenset[str]

@@ -435,7 +435,7 @@ def is_byte_level(tokenizer: Any) -> bool:
 def _byte_of_character() -> dict[str, int]:
     """Return GPT-2's byte alphabet (Radford et al. 2019), character → byte.
 
-    Printable bytes stand for themselves; the others map to the characters from U+0100 on, in order.
+    Printable bytes map to themselves; all other bytes map to the characters from U+0100 on, in order.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     nonprintable = [byte for byte in range(256) if byte not in printable]

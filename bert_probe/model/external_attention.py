@@ -54,7 +54,7 @@ def from_attention(
         name: name for exported files and figures.
 
     Raises:
-        ShapeError: the weights have another shape; layers differ in their number of heads; the numbers of
+        ShapeError: the weights have a different shape; layers differ in their number of heads; the numbers of
             queries, keys and tokens differ; or a weight is NaN, infinite or negative.
         TextError: a token is not a string.
         SelectionError: `sentence_b_start` is out of range, or `specials` contains a name or position that

@@ -230,7 +230,7 @@ def check_fast(tokenizer: Any) -> None:
     """Raise an error for a tokenizer that does not report character positions.
 
     Raises:
-        TokenizerError: it is not one of transformers' fast tokenizers.
+        TokenizerError: the tokenizer is not a fast tokenizer of transformers.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise TokenizerError(
@@ -333,7 +333,7 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...]
 
 
 def unused_note(names: list[str]) -> str:
-    """Return the note about weights that are not part of the encoder."""
+    """Return a note about weights that are not part of the encoder."""
     return f"Not used by the encoder, for example because of a task head: {list_names(names)}."
 
 
@@ -380,7 +380,7 @@ def make_encoder(tokenizer: Any, description: Description, network: torch.nn.Mod
 
 
 def _max_tokens(config: Any, network: Any) -> int | None:
-    """Return the maximum number of input tokens: the rows of the position embedding, minus those that some
+    """Return the maximum number of input tokens: the rows of the position embedding, minus rows that some
     families reserve for padding. None for no limit.
     """
     table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
@@ -448,7 +448,7 @@ def _head_config(config: Any, configured: ConfiguredHeads, task: str) -> Any:
 
 
 def _identifying_names(meta_model: Any) -> set[str]:
-    """Return the names of the weights that identify a head: its own weights, without tied ones."""
+    """Return the names of the weights that identify a head: its own weights, without tied weights."""
     encoder = f"{meta_model.base_model_prefix}."
     names = {name for name in meta_model.state_dict() if not name.startswith(encoder)} - {
         *meta_model.all_tied_weights_keys

@@ -44,7 +44,7 @@ def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
 
     Args:
         size: bytes that the block will allocate.
-        purpose: what needs the memory, as the start of a sentence.
+        purpose: name of the work that needs the memory; the error message starts with it.
         remedy: a sentence with advice for the user.
 
     Raises:

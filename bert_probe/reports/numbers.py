@@ -253,7 +253,7 @@ def _draw_picture(view: ViewFile, answered: AnsweredView) -> Page | None:
 
 
 def _draw_attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
-    """Draw the attention of one head as lines between tokens, or of all heads."""
+    """Draw attention: lines between tokens for the selected heads, or thumbnails of all heads."""
     parameters = dict(view.drawn)
     kind = parameters.pop("as", "")
     if len(traces) != 1 or kind not in ("lines", "model"):

@@ -49,7 +49,7 @@ class StatedView:
         code: code that reproduces the result, in "python" and "shell".
         tolerances: the tolerances of the numbers.
         picture: the settings "component", "caveat" and "start" of the picture.
-        payloads: the payloads of the picture, still encoded; None for an invalid one.
+        payloads: the payloads of the picture, still encoded; None for an invalid payload.
         sha256: part → digest; "payloads" → list of digests.
         marks: checksums of the "rows" and "columns" of the table.
         raw: the parsed JSON of the view.
@@ -170,7 +170,7 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
 
 
 def are_versions(libraries: Mapping[str, Any]) -> bool:
-    """Return whether all keys have the form of library names, and all values that of versions.
+    """Return whether all keys have the form of library names, and all values the form of versions.
 
     The page displays these texts although they cannot be verified, so they must not be arbitrary.
     """

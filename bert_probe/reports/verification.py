@@ -63,7 +63,7 @@ class Verdict:
     remarks: tuple[str, ...]
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per difference."""
+        """Return a table with a row per difference; its columns are the attributes of `Difference`."""
         columns = list(Difference.__dataclass_fields__)
         rows = [[getattr(difference, name) for name in columns] for difference in self.differences]
         return pd.DataFrame(rows, columns=columns)
@@ -100,7 +100,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         except ProbeError as error:
             if not model_differences:
                 raise type(error)(f"View {number}: {error}") from None
-            # The model differs from the stated one, so it may lack a layer, for example.
+            # The model differs from the stated model, so it may lack a layer, for example.
             differences += [*model_differences, Difference(number, "view", "", "", "", str(error))]
             is_complete = False
             continue
@@ -187,7 +187,7 @@ class PageChange:
 
 
 def page_changes(content: bytes, rendered: bytes) -> Iterator[PageChange]:
-    """Yield all differences if both pages have the same number of tags, else only the first.
+    """Yield all differences if both pages have the same number of tags, otherwise only the first difference.
 
     The untrusted page is never parsed as HTML, because a forger could choose markup that a parser here and a
     browser read differently. Both pages are split at every "<", and the rendered page determines to which

@@ -46,7 +46,7 @@ _ORIGINS: Final = ("built-in", "local folder", "hub")
 
 
 class ViewCheck:
-    """Checks one view of a report, part by part.
+    """Checks a view of a report, part by part.
 
     Attributes:
         number: the number of the view, from 1.
@@ -70,7 +70,7 @@ class ViewCheck:
         return Difference(self.number, table, row, column, stated, actual, **details)
 
     def models(self, checkpoints: Sequence[Checkpoint]) -> Iterator[Difference]:
-        """Yield models that differ from the stated ones."""
+        """Yield a difference for each model whose weights differ from the stated weights."""
         for model, checkpoint in zip(self.stated.view.models, checkpoints, strict=True):
             if not model.fits(checkpoint):
                 actual = checkpoint.description.weights_sha256

@@ -119,13 +119,13 @@ class ViewFile:
     Attributes:
         question: public name of the question's class; "" for a page without a question.
         asked: all fields of the question, as URL parameters.
-        models: one model, or two that are compared.
+        models: one model, or two models to compare.
         texts: input texts of the question.
         sentences: input sentences, for questions about many sentences.
         files: argument name → tagged sentences or labeled texts.
         truncate: whether sentences, or texts of files, are truncated.
         drawn: parameters of an attention picture that the view shows instead of the question's own picture:
-            "as" is "lines" or "model", the others are URL parameters, see `views.view.to_address`.
+            "as" is "lines" or "model", the other keys are URL parameters, see `views.view.to_address`.
         page: page of the app that shows the view; "" for none.
         address: URL parameters of the page, with complete texts.
     """

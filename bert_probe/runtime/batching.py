@@ -38,8 +38,8 @@ class _Queue(Generic[T, V]):
     """The batches of one group.
 
     Attributes:
-        turn: allows one batch at a time.
-        gathering: the batch that can be joined.
+        turn: semaphore that allows one batch at a time.
+        gathering: the batch that accepts items; None if there is none.
         expected_callers: number of callers of the last batch, plus callers that arrived while it ran.
         end, duration: when the last batch ended (monotonic clock), and its duration.
     """

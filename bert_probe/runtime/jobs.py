@@ -21,7 +21,7 @@ from bert_probe.runtime.thread_pool import ThreadPool
 T = TypeVar("T")
 
 AT_ONCE = 2
-"""Maximum number of jobs that compute concurrently, which bounds memory; others wait."""
+"""Maximum number of jobs that compute concurrently, which bounds memory; further jobs wait."""
 GRACE = 20.0
 """Seconds after which a disconnected owner is considered gone; until then, it may reconnect."""
 
@@ -38,8 +38,8 @@ _working: Final[dict[Job[Any], threading.Event]] = {}
 
 @atexit.register
 def _end_all() -> None:
-    """Cancel all jobs at exit. Python kills daemon threads at exit, and killing one inside torch crashes the
-    process.
+    """Cancel all jobs at exit. Python kills daemon threads at exit, and killing a thread inside torch crashes
+    the process.
     """
     deadline = time.monotonic() + EXIT_SECONDS
     jobs = dict(_working)

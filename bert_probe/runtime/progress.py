@@ -26,7 +26,7 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
 
     Args:
         label: description in front of the bar.
-        unit: what is counted; "B" for bytes, which are shown as MB.
+        unit: unit of the counts; "B" for bytes, which are shown as MB.
     """
     screen = terminal.direct(sys.stderr)
     if screen is None or not screen.isatty():

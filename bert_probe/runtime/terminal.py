@@ -82,7 +82,7 @@ class SafeStream(io.TextIOBase):
         try:
             yield
         except OSError as error:
-            # Discard all further output, including what is buffered at exit.
+            # Discard all further output, including output that is still buffered at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.direct.fileno())
             if self._name and not isinstance(error, BrokenPipeError):
                 raise ExportError(f"{self._name} cannot be written: {error.strerror}.") from None

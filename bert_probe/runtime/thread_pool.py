@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 IDLE_SECONDS: Final = 2.0
-"""Seconds that an idle thread waits for more work before it ends; its helper threads slow down others."""
+"""Seconds that an idle thread waits for work before it ends; its helper threads slow down other threads."""
 
 Work = Callable[[], None]
 V = TypeVar("V")

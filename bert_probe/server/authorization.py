@@ -26,7 +26,7 @@ from bert_probe.server import hosts
 VARIABLE: Final = "BERT_PROBE_TOKEN"
 """Environment variable with the token."""
 MIN_CHARACTERS: Final = 16
-"""Minimum length of a token; a shorter one can be guessed."""
+"""Minimum length of a token; shorter tokens can be guessed."""
 MAX_CHARACTERS: Final = 512
 _MIN_DISTINCT: Final = 8
 _TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/-]{{{MIN_CHARACTERS},{MAX_CHARACTERS}}}={{0,2}}")
@@ -88,7 +88,7 @@ class Authorization:
     """Decides for each request whether the API may answer it.
 
     Args:
-        names: Host names that the app answers to, in addition to those of this machine.
+        names: Host names that the app answers to, in addition to the names of this machine.
         token: Token that requests from other machines need; if "", all of them are rejected.
     """
 

@@ -2,7 +2,7 @@
 script.
 
 Streamlit stops a running script as soon as the user clicks again. It checks for that at every access to
-``st.session_state``, also within callbacks and right before the first one, and it does not repeat a callback.
+``st.session_state``, also within callbacks and before the first callback, and it does not repeat a callback.
 It also reports a click on a button to a single run, even if that run is stopped before it reaches the button.
 And a late request from the previous page can undo a page change.
 """

@@ -1,7 +1,7 @@
 """Allowed host names: protection against DNS rebinding and cross-site WebSockets.
 
 A foreign page can make its own host name resolve to this machine (DNS rebinding) and then read the responses.
-But it cannot choose what the browser sends as Host and Origin, so both are checked before anything else.
+But it cannot choose the headers Host and Origin that the browser sends, so both are checked first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PATTERN: Final = re.compile(rf"(?:\*\.)?(?:{_NAME})|[0-9a-f:.]+:[0-9a-f:.]*", r
 
 @cache
 def own_names() -> tuple[str, ...]:
-    """Return the host names in the settings file, which are those of this machine."""
+    """Return the host names in the settings file: the names of this machine."""
     return tuple(paths.settings()["server.allowedHosts"])
 
 
@@ -71,7 +71,7 @@ class AllowedHosts:
         self._allowed = (*own_names(), *names, address.lower())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request, or refuse it."""
+        """Forward the request, or reject it."""
         if scope["type"] in ("http", "websocket"):
             refusal = self._refusal(scope)
             if refusal is not None:
@@ -104,7 +104,7 @@ class AllowedHosts:
 
 
 def is_same_page(origins: Sequence[str], host: str, names: Sequence[str], is_secure: bool) -> bool:
-    """Return whether a request comes from a page of the same host and port, or of one of `names`.
+    """Return whether a request comes from a page of the same host and port, or from a page of one of `names`.
 
     The names of this machine are ignored in `names`: on another port they belong to another program.
 

@@ -1,4 +1,4 @@
-"""Streamlit sessions: the current one, and whether its browser is connected."""
+"""Streamlit sessions: the id of the current session, and whether a session's browser is connected."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def start(
         corpora: Stores, and folders of stores, that the pages can open; see `store_paths`.
 
     Raises:
-        AddressError: The address is not one of this machine, the port is in use, a host name or the token is
-            invalid, or a folder of stores does not exist.
+        AddressError: The address does not belong to this machine, the port is in use, a host name or the
+            token is invalid, or a folder of stores does not exist.
     """
     host = paths.settings()["server.address"] if host is None else host
     _check(host, port)
