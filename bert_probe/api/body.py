@@ -52,7 +52,7 @@ class ModelServices(Protocol):
         truncate: bool,
         check: Callable[[], None],
     ) -> list[Trace]:
-        """Return cached traces of texts; `check` is called while waiting and may raise to cancel."""
+        """Return cached traces of texts; `check` is called while waiting; if it raises, the request ends."""
         ...
 
 

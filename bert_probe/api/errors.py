@@ -25,7 +25,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 MAX_DETAIL_LENGTH: Final = 2_000
 """Maximum length of a problem's detail."""
 API_PAGE: Final = "/api"
-"""Path of the page that explains the problem types; the name of each is an anchor."""
+"""Path of the page that explains the problem types; the name of each type is an anchor."""
 
 
 class BodyError(ProbeError):

@@ -68,7 +68,7 @@ def serialize(result: Result, media: str) -> bytes:
 
 
 def build_table(result: Result) -> pd.DataFrame:
-    """Return the table of a result; its parts are computed only up to `MAX_CELLS`.
+    """Return the table of a result; the computation stops at the first part that exceeds `MAX_CELLS`.
 
     Raises:
         TooLargeError: the table has more than `MAX_CELLS` cells.

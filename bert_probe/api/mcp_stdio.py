@@ -27,7 +27,7 @@ from bert_probe.text.strict_json import DuplicateKeyError
 
 
 async def serve(server: Server[Any], stdin: BinaryIO, stdout: TextIO) -> None:
-    """Answer the messages from `stdin`, one per line, until its end."""
+    """Answer the messages from `stdin`, one per line, until the end of the stream."""
     answers = _Output(stdout)
     async with stdio_server(stdin=_Input(stdin, answers), stdout=answers) as (incoming, outgoing):  # type: ignore[arg-type]
         await server.run(incoming, outgoing, server.create_initialization_options())

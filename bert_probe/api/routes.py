@@ -48,13 +48,13 @@ Work = Callable[[Progress], Response]
 
 
 class Endpoint:
-    """The handler of a URL, with its method ("" for any) and its authorization."""
+    """The handler of a URL, with the allowed HTTP method ("" for any method) and the authorization."""
 
     def __init__(self, method: str, handler: Handler, authorize: Authorize | None = None) -> None:
         self._method, self._handler, self._authorize = method, handler, authorize
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Handle a request."""
         request = Request(scope, receive)
         answer = await self._answer(request)
         await answer(scope, receive, send)
@@ -297,7 +297,7 @@ class RequestMetrics:
         self._lock = threading.Lock()
 
     def record(self, analysis: str, status: int, seconds: float) -> None:
-        """Count one response."""
+        """Record a response: name of the question, HTTP status, and duration."""
         with self._lock:
             self._counts[analysis, status] += 1
             self._seconds[analysis] += seconds  # type: ignore[assignment]

@@ -65,7 +65,7 @@ class Token(str):
     display: str
 
     def __new__(cls, token: str, **attributes: Any) -> Self:
-        """Create a token from its vocabulary string and the attributes above."""
+        """Create a token from its vocabulary string and the attributes of the class."""
         self = super().__new__(cls, token)
         self.__dict__.update(attributes)
         return self
@@ -108,7 +108,7 @@ class Word:
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """One tokenized input of the model.
+    """A tokenized input of the model.
 
     Attributes:
         text, pair: the original texts.
@@ -345,7 +345,7 @@ class Encoder:
         return MappingProxyType(inputs)
 
     def _tokenize(self, texts: tuple[str, ...]) -> _TokenizerOutput:
-        # The tokenizer would store truncation as a setting, and threads would need a lock.
+        # The tokenizer does not truncate: it would store that as a setting, which all threads share.
         with panics_as_errors():
             encoded = self.tokenizer(
                 *texts,

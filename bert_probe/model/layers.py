@@ -75,7 +75,7 @@ class ForwardPass:
     states: tuple[torch.Tensor, ...]
 
     def layer(self, layer: int) -> ModuleCall:
-        """Return the outermost module that contains this layer's attention call and no other.
+        """Return the outermost module that contains this layer's attention call and no other attention call.
 
         Raises:
             UnavailableError: no module contains exactly this attention call.

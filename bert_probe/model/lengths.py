@@ -17,7 +17,7 @@ languages average more than 6.
 """
 
 MAX_TOKENS = 16_384
-"""Maximum number of input tokens if the model has no lower limit; attention grows quadratically with it."""
+"""Maximum number of input tokens for every model, because the cost of attention grows quadratically."""
 
 _LONGEST_LIGATURE = 18
 """Number of characters to which U+FDFA, the longest ligature, is expanded by normalization."""
@@ -106,8 +106,8 @@ def kept_positions(
 
 
 def _shares(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return the numbers of tokens kept of two texts: the longer text is shortened until both are equally
-    long, then both are.
+    """Return how many tokens of each text are kept: first the longer text is shortened until both are equally
+    long, then both are shortened.
     """
     if first + second <= room:
         return first, second

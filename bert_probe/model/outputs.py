@@ -255,7 +255,7 @@ def _replace_encoder(model: Any, encoder: torch.nn.Module) -> Any:
 
 
 def own_modules(model: Any) -> list[torch.nn.Module]:
-    """Return the head's modules without the encoder's; the model itself comes first."""
+    """Return a task model and its modules outside the encoder; the task model comes first."""
     children = [child for name, child in model._modules.items() if name != model.base_model_prefix]
     return [model, *(module for child in children if child is not None for module in child.modules())]
 

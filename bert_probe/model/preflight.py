@@ -124,7 +124,7 @@ def check_sizes(
 
 
 def described(config: Any, make: Callable[[Any], Any] = AutoModel.from_config) -> Any:
-    """Build the model that a config describes on the meta device, without memory.
+    """Build the model of a config on the meta device, without memory.
 
     Args:
         make: builds the model from the config.
@@ -172,7 +172,7 @@ class _ModuleCounter:
 
 @contextmanager
 def _counting(count: _ModuleCounter) -> Iterator[None]:
-    """Build this thread's modules on the meta device and count their tensors."""
+    """Create modules of this thread on the meta device inside the context, and count their tensors."""
     thread_id = threading.get_ident()
 
     # The hooks are process-wide, so modules of other threads must be ignored.

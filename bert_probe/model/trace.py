@@ -201,7 +201,7 @@ class Trace:
     def nbytes(self) -> int:
         """Return the bytes used by text, tokens and all arrays, including cached stacks."""
         groups = (self.states, self.queries, self.keys, self.values, self.masks, self.weights)
-        # Layers may share a mask; it counts once.
+        # Layers may share a mask; a shared mask counts once.
         unique = {id(array): array for group in groups for array in group or () if array is not None}
         stacked = [self.__dict__.get(name) for name in ("hidden_states", "q", "k", "v")]
         arrays = [*unique.values(), self.pooler, *stacked]

@@ -61,7 +61,7 @@ def _containers_in(value: Any) -> Iterator[Any]:
     """Yield the arrays and objects directly within a value.
 
     Raises:
-        ValueError: a number directly within it is not finite or does not fit into 64 bits.
+        ValueError: a number directly within the value is not finite or does not fit into 64 bits.
     """
     for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
         if isinstance(child, dict | list):

@@ -1,7 +1,7 @@
 """Notes: plain text with references to numbers of the view's table, such as ``{{3, weight}}``.
 
-Verification computes referenced numbers again. Other numbers in a note are the author's own and cannot be
-checked.
+Verification recomputes referenced numbers. All other numbers in a note are the author's own and cannot be
+verified.
 """
 
 from __future__ import annotations

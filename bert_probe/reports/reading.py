@@ -23,7 +23,7 @@ from bert_probe.reports.view_files import ViewFile
 from bert_probe.views.payload import EmbeddedPayload
 
 _MAX_FILE: Final = 2 * MAX_BYTES
-"""Maximum size of a report's file; a ZIP has the page and its data."""
+"""Maximum size of a report's file; a ZIP contains the page, and its data again as files."""
 
 COMPONENTS: Final = ("matrix", "head_view", "layer_map", "model_view")
 """Components of pictures in a report; `js/report/page.js` mounts them."""
@@ -254,7 +254,7 @@ _END: Final = struct.Struct("<4s4H2LH")  # end of central directory record
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  # local file header
 _ZIP64_LOCATOR: Final = b"PK\x06\x07"  # zipfile would use the record that it points to
 _ZIP64_LOCATOR_BYTES: Final = 20
-_UTF_8: Final = 0x800  # the only flag that a report's entries have
+_UTF_8: Final = 0x800  # names are UTF-8; the only flag in a report's ZIP
 
 
 def unpack(content: bytes, name: str) -> dict[str, bytes]:

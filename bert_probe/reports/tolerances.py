@@ -20,8 +20,8 @@ from bert_probe.reports.json_reader import parse_object
 from bert_probe.reports.tables import ReportTable, match_rows
 
 FACTOR: Final = 8
-"""Tolerance as a multiple of the error. For 19 model families, three instruction sets and two numbers of
-threads, float32 results differed by at most 4.6 times the error of the raw model."""
+"""Tolerance as a multiple of the error. For 19 model families, three instruction sets and two thread
+counts, float32 results differed by at most 4.6 times the error of the raw model."""
 
 FLOOR: Final = 32 * float(np.finfo(np.float32).eps)
 """Minimum tolerance relative to the largest number: with few numbers, the error may be near 0 by chance."""

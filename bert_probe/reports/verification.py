@@ -115,7 +115,9 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         differences += _page_differences(read, differences)
         if read.files is not None and is_complete:
             differences += manifest_differences(read, read.files, sha256, is_right=not differences)
-    differences.sort(key=lambda difference: difference.table != "model")  # a stable sort: other models first
+    differences.sort(
+        key=lambda difference: difference.table != "model"
+    )  # differing models first; the sort is stable
     return Verdict(tuple(differences), numbers, tuple(remarks))
 
 
@@ -248,7 +250,7 @@ class _PageScanner:
     in_note: bool = field(default=False)
 
     def next(self, token: bytes) -> PageChange:
-        """Return the part and position of the next token, as a change without texts."""
+        """Return the part and position of the next token, as a `PageChange` without texts."""
         if match := _VIEW.match(token):
             self.view = int(match[1])
         elif token.startswith(b"/main"):

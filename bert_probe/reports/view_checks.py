@@ -65,7 +65,7 @@ class ViewCheck:
     def difference(
         self, table: str, row: Any, column: str, stated: Any, actual: Any, **details: Any
     ) -> Difference:
-        """Return a difference of this view."""
+        """Create a `Difference` in this view, with long texts truncated."""
         row, column, stated, actual = (clip(str(text)) for text in (row, column, stated, actual))
         return Difference(self.number, table, row, column, stated, actual, **details)
 

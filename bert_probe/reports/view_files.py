@@ -47,7 +47,7 @@ class ModelReference:
     Attributes:
         name: hub id or folder; "" for the built-in model.
         revision: commit on the hub, or "".
-        dtype: data type of its weights.
+        dtype: data type of the model's weights.
         weights_sha256: see `Description`; "" if unknown.
         outputs_sha256: see `Description`; "" if unknown.
     """

@@ -42,7 +42,7 @@ _DECIMAL: Final = re.compile(r"-?[0-9]+\.[0-9]{2,}")
 def file_differences(
     check: ViewCheck, files: Mapping[str, bytes], actual: ViewNumbers
 ) -> Iterator[Difference]:
-    """Compare the files of a view in a ZIP with the files that the report's data require.
+    """Compare the files of a view in a ZIP with the files that are rendered from the report's data.
 
     Args:
         check: the check of the view; the digests that the manifest must state are added to its `sha256`.
@@ -65,7 +65,7 @@ def file_differences(
         content = files.get(path)
         check.sha256[path] = "" if content is None else digest(content)
         if content is None:
-            continue  # `manifest_differences` reports it
+            continue  # `manifest_differences` reports missing files
         if name == "table.parquet":
             is_same = content == table
             differences = (
@@ -275,7 +275,7 @@ def _is_small(content: bytes, expected: bytes) -> bool:
 
 
 def _has_expected_size(content: bytes, metadata: Any, expected: Any) -> bool:
-    """Return whether rows, columns and the claimed sizes of all pages are as expected."""
+    """Return whether rows, columns and the stated sizes of all pages are as expected."""
     if metadata.num_rows != expected.num_rows or metadata.num_columns != expected.num_columns:
         return False
     if metadata.num_row_groups != expected.num_row_groups or metadata.schema.names != expected.schema.names:

@@ -26,7 +26,7 @@ GRACE = 20.0
 """Seconds after which a disconnected owner is considered gone; until then, it may reconnect."""
 
 EXIT_SECONDS = 3.0
-"""Seconds that jobs get to reach their next progress report when the process exits."""
+"""Time limit for jobs to reach their next progress report when the process exits, in seconds."""
 
 SLOTS: Final = Semaphore(AT_ONCE)
 """Semaphore that limits concurrent jobs to `AT_ONCE`."""

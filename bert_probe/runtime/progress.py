@@ -41,7 +41,7 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
         smoothing=0,
         miniters=0,
         leave=False,
-        position=0,  # otherwise tqdm draws below other bars, even invisible ones such as the hub client's
+        position=0,  # otherwise tqdm draws below other bars, even invisible bars of the hub client
         ncols=_columns(screen) - 1,
         nrows=24,  # tqdm writes nothing if a terminal reports 0 rows
         file=screen,

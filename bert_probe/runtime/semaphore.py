@@ -1,4 +1,4 @@
-"""A counting semaphore that measures its queue, and cancellable waiting."""
+"""A counting semaphore with statistics of its queue, and cancellable waiting."""
 
 from __future__ import annotations
 

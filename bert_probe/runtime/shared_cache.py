@@ -65,7 +65,7 @@ def caches() -> Mapping[str, Cache[Any, Any]]:
 
 
 def cached_checkpoint(model: str, revision: str) -> Checkpoint | None:
-    """Return a loaded checkpoint, or None if it is not cached or its files have been replaced since."""
+    """Return a loaded checkpoint, or None if it is not cached or its files have changed since loading."""
     key = (model, revision)
     checkpoint = _checkpoints.get(key)
     if checkpoint is None:
@@ -114,7 +114,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "") -> str:
 def evict(model: str) -> None:
     """Remove a model whose files have changed, its traces, and all results; it will be loaded again."""
     _checkpoints.drop(lambda key: key[0] == model)
-    # By name, because a changed tokenizer may leave the description unchanged.
+    # Traces are found by name, because a changed tokenizer may leave the description unchanged.
     _traces.drop(lambda key: isinstance(key[0], Description) and key[0].name == model)
     answers.forget()
 

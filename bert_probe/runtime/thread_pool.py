@@ -24,7 +24,7 @@ class ThreadPool:
     """A pool that grows to the number of concurrent tasks and shrinks when threads are idle.
 
     Args:
-        name: name of its threads.
+        name: name of the threads.
     """
 
     def __init__(self, name: str) -> None:

@@ -39,8 +39,8 @@ _PROXY_HEADER: Final = re.compile(
 
 
 def token(file: Path | None = None) -> str:
-    """Return the token from `file`, by default from the environment variable `VARIABLE`; "" if that is not
-    set.
+    """Return the token from `file`, by default from the environment variable `VARIABLE`; "" if the variable
+    is not set.
 
     Raises:
         AddressError: The file cannot be read, other users can read it, or it does not contain a token.
@@ -96,7 +96,7 @@ class Authorization:
         self._names, self._token = names, token.encode()
 
     def refusal(self, request: Request) -> Problem | None:
-        """Return the error to answer with, or None if the request is allowed."""
+        """Return the problem to respond with if the request is rejected, or None if it is allowed."""
         origins = request.headers.getlist("origin")
         host, is_secure = request.headers.get("host", ""), request.url.scheme == "https"
         if origins and not hosts.is_same_page(origins, host, self._names, is_secure):

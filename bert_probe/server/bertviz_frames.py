@@ -255,7 +255,7 @@ def _arguments(trace: Trace, weights: Array) -> dict[str, object]:
 
 
 def _key(view: str, trace: Trace, weights: Array, dark: bool, *options: object) -> bytes:
-    """Return a digest of everything that determines a frame."""
+    """Return a digest of all data that determine a frame."""
     tokens = [token.display for token in trace.tokens]
     content = [view, tokens, _second_start(trace), weights.shape, dark, options]
     digest = hashlib.sha256(json.dumps(content).encode())

@@ -155,7 +155,7 @@ def _refuse(transport: asyncio.Transport, status: bytes, sentence: bytes) -> Non
 
 
 def _limit_head_bytes(protocol: Any) -> None:
-    """Count the bytes since the last body chunk, and reject a head or trailers that are too long."""
+    """Count the bytes since the last body chunk, and reject a request head or trailers that are too long."""
     data_received = protocol.data_received
 
     @wraps(data_received)
