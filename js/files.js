@@ -18,7 +18,7 @@ const FILES = {
 };
 
 /**
- * The arguments from `views/drawing.py`, in place of a browser.
+ * The arguments from `views/drawing.py`, which replace browser APIs.
  *
  * @typedef {object} RenderOptions
  * @property {string} component

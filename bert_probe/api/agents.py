@@ -40,7 +40,7 @@ _ROW_ARGUMENTS: Final[dict[str, Schema]] = {
     "picture": {
         "type": "boolean",
         "default": False,
-        "description": "Whether to return a PNG picture too, if the result has one.",
+        "description": "Whether to also return the picture of the result as PNG, if it has one.",
     },
 }
 _OUTPUT_SCHEMA: Final[Schema] = {
@@ -48,7 +48,7 @@ _OUTPUT_SCHEMA: Final[Schema] = {
     "required": ["columns", "rows", "first_row", "provenance"],
     "properties": {
         **schema.TABLE["properties"],
-        "rows": {"type": "integer", "description": "Number of rows of the whole table."},
+        "rows": {"type": "integer", "description": "Number of rows of the complete table."},
         "first_row": {"type": "integer", "description": "Number of the first row returned, from 1."},
         "more": {"type": "string", "description": "How to get the next rows."},
     },
@@ -93,7 +93,7 @@ def select_rows(result: Result, first_row: int, max_rows: int) -> dict[str, Any]
     part.attrs = frame.attrs
     answer: dict[str, Any] = json.loads(files.to_bytes(part, "json"))
     last_row = first_row - 1 + len(part)
-    more = {"more": f"Ask again with first_row {last_row + 1}."} if last_row < len(frame) else {}
+    more = {"more": f"Call the tool again with first_row {last_row + 1}."} if last_row < len(frame) else {}
     counts = {"rows": len(frame), "first_row": first_row}
     return {"columns": answer["columns"], **counts, **more, "provenance": answer["provenance"]}
 
@@ -104,7 +104,7 @@ def call_tool(
     shared: body.ModelServices,
     cancelled: threading.Event,
 ) -> types.CallToolResult:
-    """Return the result of a tool; an invalid request gives an error result, which the agent can read."""
+    """Return the result of a tool; for an invalid request, return an error result for the agent."""
 
     def progress(_done: int, _total: int) -> None:
         if cancelled.is_set():
@@ -125,7 +125,7 @@ def call_tool(
         if problem is None:
             raise
         return types.CallToolResult(content=[_text_content(problem.detail)], is_error=True)
-    # As text too, for clients that do not support structured content.
+    # The table is sent as text too, for clients that do not support structured content.
     return types.CallToolResult(
         content=[_text_content(json.dumps(record, ensure_ascii=False)), *picture], structured_content=record
     )

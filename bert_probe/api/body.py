@@ -33,7 +33,7 @@ from bert_probe.text.strict_json import DuplicateKeyError
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
 TABLE_SUFFIXES: Final = (".csv", ".tsv")
-"""Suffixes of tables of labeled texts; other files are CoNLL or CoNLL-U."""
+"""File extensions of tables of labeled texts; other files are CoNLL or CoNLL-U."""
 
 
 class ModelServices(Protocol):
@@ -52,13 +52,13 @@ class ModelServices(Protocol):
         truncate: bool,
         check: Callable[[], None],
     ) -> list[Trace]:
-        """Return cached traces of texts; `check` is called while waiting and may raise to cancel."""
+        """Return cached traces of texts; `check` is called while waiting; if it raises, the request ends."""
         ...
 
 
 @dataclass(frozen=True)
 class BodyFile:
-    """A file in a body."""
+    """An input file in a request body; kind is the kind of labels of a table."""
 
     name: str
     content: bytes
@@ -70,8 +70,8 @@ class Body:
     """A validated request.
 
     Attributes:
-        registered: the question that is asked.
-        question_fields: fields of the question as JSON; the model decides which layers and heads are valid.
+        registered: the question to answer.
+        question_fields: fields of the question as JSON; layers and heads are checked when the model is open.
         models: name and revision of each model; "" for the built-in model and for the newest revision.
         texts: (text, pair) tuples.
         sentences: the sentences of a question about many sentences; otherwise empty.
@@ -132,7 +132,7 @@ class Body:
 
 
 def _takes_long(question: Any, arguments: Sequence[Any]) -> bool:
-    """Return whether a question with progress must wait for a slot; attention does for some measures only."""
+    """Return whether a question with progress must wait for a slot: attention only for slow measures."""
     if not isinstance(question, Attention | AttentionLong):
         return True
     trace, measure = arguments[0], get_measure(question.measure)
@@ -184,7 +184,7 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
     for name in registered.file_fields & question_fields.keys():
         if question_fields[name] is not None:
             raise BodyError(
-                f"{name} is a file on the server, which only its command line and Python can choose. "
+                f"{name} is a file on the server, which only the command line and Python can set. "
                 "Leave it out."
             )
     models = [body]

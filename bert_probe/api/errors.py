@@ -25,7 +25,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 MAX_DETAIL_LENGTH: Final = 2_000
 """Maximum length of a problem's detail."""
 API_PAGE: Final = "/api"
-"""Path of the page that explains the problem types; the name of each is an anchor."""
+"""Path of the page that explains the problem types; the name of each type is an anchor."""
 
 
 class BodyError(ProbeError):
@@ -47,7 +47,7 @@ class ProblemType:
     Attributes:
         name: fragment of the URI that identifies the type.
         status: HTTP status code.
-        title: short description, the same for all occurrences.
+        title: short description, identical for all occurrences.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Problem:
     """One occurrence of a problem.
 
     Attributes:
-        detail: a sentence: what was given, what is allowed, what to do.
+        detail: message that states what was given, what is allowed and what to do.
         more: additional members of the JSON object.
         headers: headers of the response.
     """

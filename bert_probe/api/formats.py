@@ -32,7 +32,9 @@ def choose_media_type(accept: str) -> str:
     qualities = dict(_parse_media_range(part) for part in accept.split(",") if part.strip())
     if not qualities:
         return JSON
-    best = max(FORMATS, key=lambda media: _quality(qualities, media))  # the first one of equal quality
+    best = max(
+        FORMATS, key=lambda media: _quality(qualities, media)
+    )  # the first format if several have equal quality
     if not _quality(qualities, best):
         raise NotAcceptableError(f"{accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}.")
     return best
@@ -66,7 +68,7 @@ def serialize(result: Result, media: str) -> bytes:
 
 
 def build_table(result: Result) -> pd.DataFrame:
-    """Return the table of a result; its parts are computed only up to `MAX_CELLS`.
+    """Return the table of a result; the computation stops at the first part that exceeds `MAX_CELLS`.
 
     Raises:
         TooLargeError: the table has more than `MAX_CELLS` cells.
@@ -76,7 +78,7 @@ def build_table(result: Result) -> pd.DataFrame:
         parts.append(part)
         if sum(part.size for part in parts) > MAX_CELLS:
             raise TooLargeError(
-                f"The table has more than {MAX_CELLS:,} cells. Ask for less of it, such as fewer layers, or "
+                f"The table has more than {MAX_CELLS:,} cells. Request less of it, such as fewer layers, or "
                 "use the command line."
             )
     return result.joined(parts)

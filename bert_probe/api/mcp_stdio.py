@@ -1,6 +1,6 @@
-"""Serves agents over standard input and output, and answers lines that are not messages with an error.
+"""Serve agents over standard input and output, and answer invalid lines with an error.
 
-The `mcp` package ignores such a line, and a client would wait forever for the answer.
+The `mcp` package ignores lines that are not messages, so a client would wait forever for the answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bert_probe.text.strict_json import DuplicateKeyError
 
 
 async def serve(server: Server[Any], stdin: BinaryIO, stdout: TextIO) -> None:
-    """Answer the messages from `stdin`, one per line, until its end."""
+    """Answer the messages from `stdin`, one per line, until the end of the stream."""
     answers = _Output(stdout)
     async with stdio_server(stdin=_Input(stdin, answers), stdout=answers) as (incoming, outgoing):  # type: ignore[arg-type]
         await server.run(incoming, outgoing, server.create_initialization_options())
@@ -77,7 +77,8 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
     """Return the error for a line that is not a message, or None for a message."""
     if len(line) > limits.MAX_BODY_BYTES:
         return _error(
-            INVALID_REQUEST, f"The message has more than {limits.MAX_BODY_BYTES:,} bytes. Send a shorter one."
+            INVALID_REQUEST,
+            f"The message has more than {limits.MAX_BODY_BYTES:,} bytes. Send a shorter message.",
         )
     try:
         message = strict_json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
@@ -85,7 +86,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         sentence = f"In the message {error}."
         try:
             return _error(INVALID_REQUEST, sentence, json.loads(line))
-        except (ValueError, RecursionError):  # the key was reported before the end of the line was read
+        except (ValueError, RecursionError):  # the line has a syntax error after the duplicate key
             return _error(PARSE_ERROR, sentence)
     except RecursionError:
         return _error(PARSE_ERROR, "The message is nested too deeply. Send it with less nesting.")

@@ -22,7 +22,7 @@ class RegisteredQuestion:
 
     Attributes:
         name: name in URLs, such as attention-long-form.
-        question: its class.
+        question: class of the question.
     """
 
     name: str
@@ -45,7 +45,7 @@ class RegisteredQuestion:
 
     @property
     def summary(self) -> str:
-        """The first paragraph of its docstring, in one line."""
+        """The first paragraph of the question's docstring, on one line."""
         return " ".join((getdoc(self.question) or "").partition("\n\n")[0].split())
 
 

@@ -42,19 +42,19 @@ _log = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 Authorize = Callable[[Request], Problem | None]
-"""Returns the problem because of which a request is rejected, or None if the request is allowed."""
+"""Returns the problem to respond with if a request is rejected, or None if the request is allowed."""
 Work = Callable[[Progress], Response]
 """Computes a response; called in a thread."""
 
 
 class Endpoint:
-    """The handler of a URL, with its method ("" for any) and its authorization."""
+    """The handler of a URL, with the allowed HTTP method ("" for any method) and the authorization."""
 
     def __init__(self, method: str, handler: Handler, authorize: Authorize | None = None) -> None:
         self._method, self._handler, self._authorize = method, handler, authorize
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Handle a request."""
         request = Request(scope, receive)
         answer = await self._answer(request)
         await answer(scope, receive, send)
@@ -87,8 +87,8 @@ class Api:
     def __init__(self) -> None:
         self.requests = RequestMetrics()
         self._bodies = BodyReader()
-        self._answering = 0  # requests that a client waits for
-        self._working = 0  # threads that compute, including those that no client waits for
+        self._answering = 0  # requests with a waiting client
+        self._working = 0  # computing threads, including those whose client has disconnected
         self._lock = threading.Lock()
         self._opening: Job[Any] | None = None
 
@@ -199,7 +199,7 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
     if job.error is None or isinstance(job.error, Cancelled):
         detail = (
             f"The answer took more than {limits.MAX_ANSWER_SECONDS:.0f} seconds. "
-            "Ask for less, or use the command line."
+            "Request less, or use the command line."
         )
         return (
             Response(status_code=_CLIENT_CLOSED_REQUEST)
@@ -297,7 +297,7 @@ class RequestMetrics:
         self._lock = threading.Lock()
 
     def record(self, analysis: str, status: int, seconds: float) -> None:
-        """Count one response."""
+        """Record a response: name of the question, HTTP status, and duration."""
         with self._lock:
             self._counts[analysis, status] += 1
             self._seconds[analysis] += seconds  # type: ignore[assignment]
@@ -309,7 +309,9 @@ class RequestMetrics:
         responses = [({"analysis": name, "status": str(code)}, n) for (name, code), n in counts.items()]
         yield from _family("api_requests_total", "counter", "Responses of the HTTP API.", responses)
         durations = [({"analysis": name}, duration) for name, duration in seconds.items()]
-        yield from _family("api_request_seconds_total", "counter", "Seconds for these responses.", durations)
+        yield from _family(
+            "api_request_seconds_total", "counter", "Total duration of these responses in seconds.", durations
+        )
 
 
 def render_metrics(requests: RequestMetrics) -> str:
@@ -368,7 +370,7 @@ class BodyReader:
         self._bytes: Counter[str] = Counter()  # client → bytes received so far
 
     async def read(self, request: Request) -> bytes | Problem:
-        """Return the body, or the problem because of which reading was stopped.
+        """Return the body, or a problem if the body is too large or too slow.
 
         Raises:
             ClientDisconnect: the client closed the connection.
@@ -402,7 +404,7 @@ class BodyReader:
         if size > limits.MAX_BODY_BYTES:
             return Problem(
                 errors.TOO_LARGE,
-                f"The body has more than {limits.MAX_BODY_BYTES:,} bytes. Send less.",
+                f"The body has more than {limits.MAX_BODY_BYTES:,} bytes. Send a smaller body.",
                 headers=_CLOSE,
             )
         if self._bytes[client] > limits.MAX_CLIENT_BYTES or self._bytes.total() > limits.MAX_INCOMING_BYTES:

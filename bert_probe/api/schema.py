@@ -154,7 +154,7 @@ def _list_schema(items: Schema, min_items: int, max_items: int) -> Schema:
 def _file_schema(description: str, has_kind: bool = False) -> Schema:
     kind = {"enum": [*KINDS, None], "default": None, "description": "Kind of the labels of a table."}
     content = _text_schema("Content of the file.", limits.MAX_BODY_BYTES)
-    name = _text_schema("Name of the file; its suffix gives the format.", limits.MAX_NAME_LENGTH)
+    name = _text_schema("Name of the file; its extension determines the format.", limits.MAX_NAME_LENGTH)
     properties = {"file": name, "content": content, **({"kind": kind} if has_kind else {})}
     return {**_object_schema(properties, ["file", "content"]), "description": description}
 
@@ -224,7 +224,7 @@ PROBLEM: Final[Schema] = {
             "items": {"type": "object"},
             "description": "Errors in a file, each with its line.",
         },
-        "count": {"type": "integer", "description": "Number of all errors."},
+        "count": {"type": "integer", "description": "Total number of errors."},
     },
 }
 """JSON Schema of a problem response (RFC 9457)."""
@@ -281,7 +281,7 @@ def document(version: str) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "Required from other computers than the one that runs the app.",
+                    "description": "Required for requests from other machines.",
                 }
             },
         },
@@ -316,7 +316,7 @@ def _monitoring_operation(
 
 
 def _problem_responses(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
-    """Return status → response; problem types with the same status share one."""
+    """Return status → response; problem types with the same status share a response."""
     titles_by_status: dict[str, list[str]] = {}
     for kind in kinds:
         titles_by_status.setdefault(str(kind.status), []).append(kind.title)

@@ -27,9 +27,9 @@ class AttentionCall:
 
     Attributes:
         query: [batch, head, query, dim].
-        key, value: [batch, key head, key, dim]; fewer heads than ``query`` if keys are grouped.
+        key, value: [batch, key head, key, dim]; fewer heads than ``query`` in grouped-query attention.
         mask: bool (True: may attend) or float (added to the scores),
-            [batch or 1, head or 1, query, key]; None if every token may attend to every other.
+            [batch or 1, head or 1, query, key]; None if every token may attend to all tokens.
         scaling: factor that multiplies query·key.
         output: [batch, query, head, dim], before the output projection.
     """
@@ -101,9 +101,7 @@ def recorded_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute transformers' fused SDPA attention inside the `changed_outputs` and `recording` contexts of
-    this thread, if there are any.
-    """
+    """Compute fused SDPA attention, and apply this thread's `changed_outputs` and `recording` contexts."""
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     change, calls = _open_change.get(), _open_recording.get()
     if change is None and calls is None:

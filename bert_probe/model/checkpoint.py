@@ -39,22 +39,22 @@ sentence-transformers.
 
 @dataclass(frozen=True)
 class Description:
-    """What a checkpoint is and where it came from.
+    """Origin, sizes and digests of a checkpoint.
 
     Attributes:
         name: the built-in model's name, the folder, or the hub id.
         origin: "built-in", "local folder", "hub" or "in memory".
         revision: the commit on the hub, or None.
         architecture, family: the model's class name, and its `model_type` in transformers.
-        layers, heads, hidden_size, vocabulary_size: sizes; heads are counted per layer.
+        layers, heads, hidden_size, vocabulary_size: sizes of the model; heads is the number per layer.
         max_tokens: maximum number of input tokens, special tokens included; None for no limit.
-        parameter_count: number of parameters; shared ones count once.
-        weights_sha256: SHA-256 of model.safetensors, or of the shards' digests if there are several. For a
-            model in memory see `from_model.digest`.
+        parameter_count: number of parameters; shared parameters count once.
+        weights_sha256: SHA-256 of model.safetensors, or of the digests of all shards if the weights are
+            sharded. For a model in memory see `from_model.digest`.
         dtype, device: data type and device that the model computes with.
         has_pooler: whether the model has a trained pooler.
-        shows_qkv: whether queries, keys and values can be read.
-        notes: sentences about the model that a user should know: a missing pooler, unused weights.
+        shows_qkv: whether queries, keys and values can be recorded.
+        notes: sentences for the user, for example about a missing pooler or unused weights.
         outputs_sha256: SHA-256 of the output heads; "" if there are none. For a model loaded from files it
             covers the heads' configuration (`weights_sha256` covers their weights); for a model in memory it
             covers the heads' weights.
@@ -88,7 +88,7 @@ class Checkpoint:
     weights.
 
     Attributes:
-        initial_description: sizes, origin and digest at loading time; use `description` for the current ones.
+        initial_description: sizes, origin and digest at loading time; use `description` for current values.
         encoder: converts text to tokens.
         model: the transformers model. Use `running` to run it.
         libraries: name → version of the libraries that compute the results.
@@ -96,7 +96,7 @@ class Checkpoint:
             the output, as in models that mix neighboring tokens before the attention.
         projections: for each layer the output projection, a linear module whose input is exactly the
             concatenated head outputs; None in a layer without such a module.
-        folder: the folder of its files; None for a model in memory.
+        folder: the folder with the checkpoint's files; None for a model in memory.
         outputs: task → trained output head.
         training_history: earlier training runs of this app on the model, oldest first.
     """
@@ -122,9 +122,9 @@ class Checkpoint:
         return self.description
 
     def snapshot(self) -> Checkpoint:
-        """Return a checkpoint that is pinned to the current weights and refuses to run once they change.
+        """Return a checkpoint that is pinned to the current weights; running it fails after they change.
 
-        Call this before running the model several times for one result.
+        Call this before computing a result that needs several runs of the model.
         """
         return self
 
@@ -168,7 +168,7 @@ class Checkpoint:
         return self.trace_encodings([self.encode(text, pair, truncate)])[0]
 
     def traces(self, texts: Sequence[str | tuple[str, str | None]], truncate: bool = False) -> list[Trace]:
-        """Trace many texts, or (text, pair) tuples, in padded batches; the order is kept.
+        """Trace texts, or (text, pair) tuples, in padded batches; return the traces in the same order.
 
         Raises:
             EmptyTextError, TooLongError, TextError, OutOfMemoryError: as in `trace`.
@@ -179,8 +179,8 @@ class Checkpoint:
         return self.trace_encodings([self.encode(*pair, truncate=truncate) for pair in pairs])
 
     def trace_encodings(self, encodings: Sequence[Encoding]) -> list[Trace]:
-        """Trace texts that are already tokenized; the order is kept."""
-        # Imported here because it imports torch, which takes seconds; a loaded model has imported it already.
+        """Trace tokenized texts; return the traces in the same order."""
+        # Imported here because importing torch takes seconds. A loaded model has already imported it.
         from bert_probe.model.forward import group_by_length, run
 
         traces: dict[int, Trace] = {}

@@ -39,7 +39,7 @@ def pass_tolerance(description: Description) -> float:
     """Return the tolerance for the difference between two forward passes, relative to the largest value.
 
     In a different batch, sums are computed in a different order, and rounding errors accumulate over the
-    layers. Some models use float32 for some steps in every dtype, so float64 gets the same tolerance.
+    layers. Some models use float32 for some steps in every dtype, so float64 has the tolerance of float32.
     """
     return _PASSES * (description.layers + 1) * max(_unit(description.dtype), _unit("float32"))
 
@@ -50,7 +50,7 @@ def _unit(dtype: str) -> float:
 
 
 def uses_capture(network: Any) -> bool:
-    """Return whether every layer of the model calls our attention function."""
+    """Return whether every layer of the model calls `capture.recorded_attention`."""
     device = next(network.parameters()).device
     ids = torch.ones((1, 4), dtype=torch.long, device=device)
     # Inference mode is avoided: a model may store tensors, and inference tensors cannot be used in training.
@@ -61,7 +61,7 @@ def uses_capture(network: Any) -> bool:
 
 
 def self_check(checkpoint: Checkpoint) -> None:
-    """Check on a short text that attention recomputed from q, k and v equals what the model computed.
+    """Check on a short text that attention recomputed from q, k and v equals the model's own attention.
 
     This rejects architectures that change their scores outside the captured function. If q, k and v are
     hidden, `forward.run` checks the model's own weights in every trace instead.
@@ -79,10 +79,10 @@ def self_check(checkpoint: Checkpoint) -> None:
 
 
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
-    """Yield for each layer the largest difference between weights × values and the heads' output, and its
-    tolerance.
+    """Yield (difference, tolerance) for each layer: the largest difference between the head outputs and
+    attention weights × values.
 
-    Yields nothing if q, k and v are hidden.
+    Nothing is yielded if q, k and v are hidden.
     """
     encoding = checkpoint.encode(CHECK_TEXT, truncate=True)
     trace = checkpoint.trace_encodings([encoding])[0]
@@ -143,7 +143,7 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
 
 
 def pads(checkpoint: Checkpoint) -> bool:
-    """Return whether padding changes the output by rounding only.
+    """Return whether padding changes the output only by rounding errors.
 
     Some models mix neighboring tokens before the attention (MobileBERT with trigrams, ConvBERT with
     convolutions), so that the last token depends on the padding after it. For such models, all texts of a

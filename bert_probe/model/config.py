@@ -1,8 +1,7 @@
-"""The parts of a checkpoint's config.json that are used: model type, sizes, and what the layers compute.
+"""The settings of a checkpoint's config.json that are used: model type, sizes, and what the layers compute.
 
-Everything else is removed before transformers sees it. A config may name an attention implementation, for
-which transformers downloads and runs native code; it may name other classes, other files, or a compiler. A
-checkpoint cannot choose any of these here.
+All other settings are removed before transformers reads the config. They may name an attention
+implementation, for which transformers downloads and runs native code, or classes, files and compilers.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ MAX_LAYERS = 1_000
 some config classes build a list with one item per layer.
 """
 MAX_LABELS = 10_000
-"""Largest number of labels of an output head."""
+"""Maximum number of labels of an output head."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """Problem types of a text classification head: it predicts a value, exactly one class, or any set of
 classes.
 """
 REMEDY = "Use the config.json that belongs to these weights."
-"""Remedy in messages about a config that does not fit its weights."""
+"""Advice in error messages about a config that does not fit its weights."""
 _NATIVE_CODE_TYPES = frozenset({"mra", "yoso"})
 """Model types that run native code, which transformers would download when the model is built."""
 _ROTARY = frozenset({"rope_scaling"})
-"""Names defined by transformers' base class that change what a layer computes."""
+"""Settings of transformers' base class that change what a layer computes."""
 _CODE_SETTINGS = frozenset(
     {
         "attn_implementation",
@@ -70,7 +69,8 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
     """Raise an error for a model that is not a text encoder, or for quantized weights.
 
     Raises:
-        ArchitectureError, WeightsError: the message says what the model is instead.
+        ArchitectureError: the model is not a text encoder; the message names its kind.
+        WeightsError: the weights are quantized.
     """
     if settings.get("is_encoder_decoder"):
         raise ArchitectureError(f"{name} ({model_type}) is an encoder-decoder. Supported: {SUPPORTED}.")
@@ -78,7 +78,7 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
         raise ArchitectureError(f"{name} ({model_type}) is set up as a decoder. Supported: {SUPPORTED}.")
     if model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         is_decoder = model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        category = "a decoder" if is_decoder else "not a text encoder that transformers knows"
+        category = "a decoder" if is_decoder else "not a text encoder of transformers"
         raise ArchitectureError(f"{name} ({model_type}) is {category}. Supported: {SUPPORTED}.")
     if model_type in _NATIVE_CODE_TYPES:
         raise ArchitectureError(
@@ -89,17 +89,17 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
 
 
 def load_config(folder: Path, name: str) -> Any:
-    """Read a checkpoint's config.json and build the transformers config from its `select_settings`.
+    """Read a checkpoint's config.json and build the transformers config.
 
     Raises:
         NotFoundError, CheckpointError, ArchitectureError, WeightsError: the config is missing, invalid, or
-            not that of an encoder.
+            not the config of an encoder.
     """
     return build_config(read_config(folder), name)
 
 
 def build_config(settings: Mapping[str, Any], name: str) -> Any:
-    """Build the transformers config from the contents of a config.json.
+    """Build the transformers config from the settings of a config.json that `select_settings` keeps.
 
     Raises:
         CheckpointError, ArchitectureError, WeightsError: as in `load_config`.
@@ -152,7 +152,7 @@ class ConfiguredHeads:
         architectures: class names of the models that the weights were saved from.
         labels: label names of a head's outputs.
         problem: one of `PROBLEMS`, or "".
-        tied: whether input and output word embeddings are tied; None if the model family decides.
+        tied: whether input and output word embeddings are tied; None for the default of the model family.
     """
 
     architectures: frozenset[str]
@@ -162,7 +162,7 @@ class ConfiguredHeads:
 
 
 def read_head_settings(folder: Path) -> ConfiguredHeads:
-    """Read what a checkpoint's config says about its output heads.
+    """Read the settings of the output heads from a checkpoint's config.json.
 
     Raises:
         CheckpointError: the labels are invalid, or more than `MAX_LABELS`.
@@ -183,11 +183,11 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
 
 
 def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
-    """Return the labels in index order; unnamed labels get the names that transformers gives them."""
+    """Return the labels in index order. Without `id2label`, return the default names of transformers."""
     if id2label is None:
         label_count = (
             count if isinstance(count, int) and not isinstance(count, bool) else 2
-        )  # transformers' default of 2 is not saved
+        )  # transformers omits num_labels from the file if it has the default value 2
         id2label = {str(index): f"LABEL_{index}" for index in range(min(label_count, MAX_LABELS + 1))}
     if not isinstance(id2label, Mapping) or not all(isinstance(label, str) for label in id2label.values()):
         raise CheckpointError(f"id2label in config.json must map indices to label names. {REMEDY}")
@@ -267,7 +267,7 @@ class ModelConfig:
         revision: the hub's commit, or None.
         source: the paper of a published size; otherwise the location of the config.
         sha256: SHA-256 of the config's contents.
-        config: the transformers config, built from the settings that are used.
+        config: the transformers config, built from the settings that `select_settings` keeps.
     """
 
     name: str

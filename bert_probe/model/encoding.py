@@ -30,7 +30,7 @@ def panics_as_errors() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # pyo3 exports no class to compare with
+        if type(error).__name__ != "PanicException":  # pyo3 does not export the class
             raise
         message = " ".join(str(error).split())[:300].rstrip(".")
         raise TokenizerError(
@@ -45,12 +45,12 @@ class Token(str):
 
     Attributes:
         position: index in the model's input, from 0.
-        id: row in the vocabulary; -1 for an external token without an id.
+        id: vocabulary id; -1 for a token of external attention without an id.
         segment: 0 for the first text, 1 for the second (its pair).
         word: index of the word within its text, from 0; None for special tokens.
         start, end: span ``text[start:end]`` in its text; None for special tokens.
-        special: whether the tokenizer added it ([CLS], [SEP], <s>).
-        split_word: whether its word has more than one token.
+        special: whether the tokenizer added the token ([CLS], [SEP], <s>).
+        split_word: whether the token's word has more than one token.
         display: readable form, without the vocabulary's space markers.
     """
 
@@ -65,7 +65,7 @@ class Token(str):
     display: str
 
     def __new__(cls, token: str, **attributes: Any) -> Self:
-        """Create a token from its vocabulary string and the attributes above."""
+        """Create a token from its vocabulary string and the attributes of the class."""
         self = super().__new__(cls, token)
         self.__dict__.update(attributes)
         return self
@@ -95,9 +95,9 @@ class Word:
     """A word of the text and its tokens.
 
     Attributes:
-        text: the word as it stands in the text.
-        segment, index: its text (0 or 1) and its index in that text, from 0.
-        positions: positions of its tokens in the model's input, at least one.
+        text: the word as written in the text.
+        segment, index: index of the text (0 or 1), and index of the word in this text, from 0.
+        positions: positions of the word's tokens in the model's input, at least one.
     """
 
     text: str
@@ -108,13 +108,13 @@ class Word:
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """One tokenized input of the model.
+    """A tokenized input of the model.
 
     Attributes:
         text, pair: the original texts.
         tokens: the tokens in input order.
         inputs: model inputs, name → int64 [token], read-only.
-        max_tokens: the longest input that is accepted; None for no limit.
+        max_tokens: maximum number of input tokens; None for no limit.
         dropped: number of tokens removed by truncation.
     """
 
@@ -132,7 +132,7 @@ class Encoding:
     def nbytes(self) -> int:
         """Return the bytes used by texts, tokens and inputs."""
         texts = sum(sys.getsizeof(text) for text in (self.text, self.pair))
-        # All attributes of a token except `display` are numbers.
+        # The other attributes of a token are numbers or None, whose size is neglected.
         tokens = sum(
             sys.getsizeof(token) + sys.getsizeof(token.__dict__) + sys.getsizeof(token.display)
             for token in self.tokens
@@ -154,7 +154,7 @@ class Encoding:
         texts = (self.text, self.pair or "")
 
         def word_text(segment: int, tokens: list[Token]) -> str:
-            # The first token may consist of the space before the word only.
+            # The first token may consist only of the space before the word.
             text = texts[segment][tokens[0].start : tokens[-1].end]
             return text.strip() or text
 
@@ -227,7 +227,7 @@ class Encoder:
 
     Args:
         tokenizer: a fast Hugging Face tokenizer.
-        max_tokens: the longest input that the model accepts, special tokens included; None for no limit.
+        max_tokens: maximum number of input tokens of the model, special tokens included; None for no limit.
         vocabulary_size: number of rows of the model's word embedding.
         input_names: argument names of the model's forward method.
     """
@@ -253,7 +253,7 @@ class Encoder:
         Args:
             pair: the second text.
             truncate: truncate an input that is too long instead of raising TooLongError.
-            max_tokens: a lower limit than the model's own.
+            max_tokens: maximum number of input tokens, if it is below the model's limit.
 
         Raises:
             EmptyTextError: a text has no tokens: it is empty, or has only spaces or control characters.
@@ -293,7 +293,7 @@ class Encoder:
         return encodings
 
     def spans(self, encoding: Encoding) -> list[tuple[int, int]]:
-        """Return the character span of each token as the tokenizer reports it; it may begin with a space."""
+        """Return the character span of each token from the tokenizer. A span may include a leading space."""
         texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
         return self._tokenize_within(texts, self.max_tokens, truncate=True)[0].spans
 
@@ -315,7 +315,7 @@ class Encoder:
     def _tokenize_within(
         self, texts: tuple[str, ...], max_tokens: int | None, truncate: bool
     ) -> tuple[_TokenizerOutput, int]:
-        """Tokenize texts within a token limit; return the output and the number of tokens cut off."""
+        """Tokenize texts within a token limit; return the output and the number of removed tokens."""
         for part in texts:
             check_text(part)
         output, limit = self._tokenize(texts), max_input_tokens(max_tokens)
@@ -332,7 +332,7 @@ class Encoder:
         max_id = max(pieces.input_lists["input_ids"])
         if max_id >= self._vocabulary_size:
             raise TokenizerError(
-                f"The tokenizer gives id {max_id:,}, but the model's vocabulary ends at "
+                f"The tokenizer returned id {max_id:,}, but the largest id in the model's vocabulary is "
                 f"{self._vocabulary_size - 1:,}. Use the tokenizer that belongs to these weights."
             )
         inputs = {
@@ -345,7 +345,7 @@ class Encoder:
         return MappingProxyType(inputs)
 
     def _tokenize(self, texts: tuple[str, ...]) -> _TokenizerOutput:
-        # The tokenizer never truncates: it would store that as a setting, and threads would need a lock.
+        # The tokenizer does not truncate: it would store that as a setting, which all threads share.
         with panics_as_errors():
             encoded = self.tokenizer(
                 *texts,
@@ -374,7 +374,7 @@ class Encoder:
             if not part.strip():
                 problem = "is empty" if not part else "contains only spaces"
             else:
-                problem = "contains no character that this model's tokenizer keeps, or no room is left for it"
+                problem = "has no tokens, because the tokenizer or the truncation removes all its characters"
             raise EmptyTextError(f"{subject} {problem}. Write at least one word.")
 
     def _tokens(self, pieces: _TokenizerOutput, texts: tuple[str, ...]) -> tuple[Token, ...]:
@@ -435,7 +435,7 @@ def is_byte_level(tokenizer: Any) -> bool:
 def _byte_of_character() -> dict[str, int]:
     """Return GPT-2's byte alphabet (Radford et al. 2019), character → byte.
 
-    Printable bytes stand for themselves; the others map to the characters from U+0100 on, in order.
+    Printable bytes map to themselves; all other bytes map to the characters from U+0100 on, in order.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     nonprintable = [byte for byte in range(256) if byte not in printable]

@@ -37,7 +37,7 @@ def from_attention(
     specials: Collection[str | int] | None = None,
     name: str = "attention from elsewhere",
 ) -> Trace:
-    """Return a trace of external attention, for all analyses that need attention only.
+    """Return a trace of external attention, for analyses that need only attention weights.
 
     The trace has no vectors, queries, keys or values; analyses that need them raise an error. The weights are
     copied: float64 stays float64, and all other types become float32. If rows do not sum to 1, `Trace.caveat`
@@ -47,18 +47,18 @@ def from_attention(
         weights: [layer, head, query, key], or a list of layers, each [head, query, key] or [1, head, query,
             key]; NumPy arrays, torch tensors, or anything that NumPy can convert. Weights must not be
             negative.
-        tokens: one string for each query, which is also a key; each string counts as a word. An `Encoding`
-            keeps the tokenizer's words and character spans. With None, tokens are labeled with numbers from
-            0, for example for image patches.
+        tokens: one string for each position, which counts as a word; or an `Encoding`, which also has the
+            tokenizer's words and character spans. None for numbers from 0, for example for image patches.
         sentence_b_start: position of the second text's first token, if there are two texts.
         specials: names or positions of special tokens; by default `SPECIALS`.
         name: name for exported files and figures.
 
     Raises:
-        ShapeError: the weights have another shape; layers differ in their number of heads; the numbers of
+        ShapeError: the weights have a different shape; layers differ in their number of heads; the numbers of
             queries, keys and tokens differ; or a weight is NaN, infinite or negative.
         TextError: a token is not a string.
-        SelectionError: `sentence_b_start` is out of range, or a special token is unknown.
+        SelectionError: `sentence_b_start` is out of range, or `specials` contains a name or position that
+            the tokens do not have.
         OutOfMemoryError: there is not enough memory for a copy.
     """
     with memory_errors("The attention needs more memory than is free here. Give fewer layers."):
@@ -77,7 +77,10 @@ def from_attention(
     else:
         encoding = _encoding(_names(tokens, count), sentence_b_start, specials)
     if len(encoding) != count:
-        raise ShapeError(f"{len(encoding)} tokens for attention over {count}. Give one for each query.")
+        raise ShapeError(
+            f"{len(encoding)} tokens were given for attention over {count} tokens. Give one token for each "
+            "query."
+        )
     provenance = _provenance(name, layers, encoding)
     return Trace(
         encoding=encoding,
@@ -245,10 +248,10 @@ def _special_positions(names: list[str], specials: Collection[str | int] | None)
 
 
 def _provenance(name: str, layers: list[Array], encoding: Encoding) -> dict[str, Any]:
-    """Return the provenance of external attention, including a digest of its numbers.
+    """Return the provenance of external attention, including a digest of its weights.
 
     ``attention_sha256`` covers the layers in order, each [head, query, key] in row-major order,
-    little-endian, in the dtype stated.
+    little-endian, with the data type of the ``dtype`` entry.
     """
     digest = hashlib.sha256()
     for layer in layers:

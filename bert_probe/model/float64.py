@@ -1,4 +1,4 @@
-"""Models in float64 that never round to float32: the reference for judging float32 results."""
+"""Models that compute in float64 without rounding to float32, as a reference for float32 results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Float64Mode(TorchFunctionMode):
 
 
 def keep_float64(model: torch.nn.Module) -> None:
-    """Make a float64 model compute in float64 throughout, permanently."""
+    """Patch the forward method of a float64 model so that every step is computed in float64."""
     forward = model.forward
 
     @wraps(forward)
@@ -59,7 +59,7 @@ def float64_reference(checkpoint: Checkpoint) -> Checkpoint:
         )
     reference = load(checkpoint.folder, device="cpu", dtype="float64")
     keep_float64(reference.model)
-    # Keep the original name, which results report.
+    # Results must state the original name, not the folder.
     description = checkpoint.description
     renamed = replace(
         reference.initial_description,

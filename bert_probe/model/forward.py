@@ -245,7 +245,7 @@ def _traces_from_weights(
         (layer.shape[0], *layer.shape[2:]) != (*shape, shape[1]) for layer in weights
     ):
         raise ArchitectureError(
-            f"{provenance[0]['architecture']} does not show a full attention matrix for every layer."
+            f"{provenance[0]['architecture']} does not return a full attention matrix for every layer."
         )
     tolerance = max(1e-4, 16 * torch.finfo(weights[0].dtype).eps)
     lengths = [len(encoding) for encoding in encodings]

@@ -170,8 +170,8 @@ class _InMemory(Checkpoint):
 
     @property
     def cache_key(self) -> Hashable:
-        """Return the cache key. It includes the objects, because the same weights behave differently under
-        another config.
+        """Return the cache key. It includes the model and tokenizer objects, because the output also depends
+        on the config.
         """
         return self.description, weakref.ref(self.model), weakref.ref(self.tokenizer)
 
@@ -195,7 +195,7 @@ class _InMemory(Checkpoint):
 
 @dataclass(frozen=True, eq=False)
 class _Snapshot(_InMemory):
-    """A wrapped model pinned to its weights at one moment; it refuses to run once they have changed."""
+    """A wrapped model pinned to its current weights. Running it raises an error after they have changed."""
 
     @property
     def description(self) -> Description:
@@ -242,12 +242,12 @@ class _Snapshot(_InMemory):
 def _prepared(
     network: torch.nn.Module, implementation: str, *models_with_heads: torch.nn.Module
 ) -> Iterator[None]:
-    """Prepare the model for analysis: without dropout, autocast and compilation, with our attention function
-    and with outputs by name.
+    """Prepare the model for analysis: no dropout, autocast or compilation, and outputs by name.
 
     Inference mode is not used: a model may store tensors, and inference tensors cannot be used in training.
 
     Args:
+        implementation: attention implementation while the model runs.
         models_with_heads: models with a head that contain this encoder.
     """
     modules = list(
@@ -273,15 +273,15 @@ def _prepared(
 
 @dataclass(frozen=True, eq=False)
 class _SavedAttributes:
-    """A copy of an object's attributes, and of those attributes that are dictionaries: parameters, buffers,
-    hooks.
+    """A copy of an object's attributes, including attributes that are dictionaries (parameters, buffers,
+    hooks).
 
-    It is needed because transformers itself adds hooks and settings when a model runs.
+    The copy is needed because transformers adds hooks and settings when a model runs.
 
     Attributes:
         attributes: the object's attribute dictionary.
         copy: a copy of `attributes`.
-        inner: each value of `attributes` that is a dictionary, with a copy.
+        inner: (dictionary, copy) for each attribute that is a dictionary.
     """
 
     attributes: dict[str, Any]
@@ -333,7 +333,7 @@ def _check_uniform(network: torch.nn.Module, name: str) -> None:
 
 
 def _heads(model: Any, network: torch.nn.Module) -> list[OutputHead]:
-    """Return the output heads if they have the encoder's dtype and device; otherwise none."""
+    """Return the model's output heads; [] if any weight differs from the encoder in dtype or device."""
     heads = [] if model is network else outputs_of(model)
     weight = next(network.parameters())
     is_uniform = all(
@@ -344,7 +344,7 @@ def _heads(model: Any, network: torch.nn.Module) -> list[OutputHead]:
 
 
 def _notes(model: Any, network: torch.nn.Module) -> tuple[str, ...]:
-    """Return the note about the weights of a task head that is not used."""
+    """Return a note about the unused weights of a task head, if the model has one."""
     encoder_ids = {id(parameter) for parameter in network.parameters()}
     unused = sorted(name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids)
     return (unused_note(unused),) if unused else ()

@@ -83,7 +83,7 @@ class AttentionWithWeights:
         self.weights: list[torch.Tensor] = []
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
-        """Return the heads' output, computed through the weights."""
+        """Return the head outputs, computed from the stored weights."""
         weights, output = _attention(call.query, call.key, call.value, call.mask, call.scaling)
         self.weights.append(weights)
         return output.transpose(1, 2)

@@ -22,9 +22,10 @@ class ModuleCall:
     """A call of a module during a forward pass.
 
     Attributes:
-        attention_calls_before, attention_calls_after: number of attention calls before and after it.
-        args, kwargs: its arguments.
-        output: its return value.
+        attention_calls_before, attention_calls_after: number of attention calls recorded before the call and
+            at its end.
+        args, kwargs: arguments of the call.
+        output: return value of the call.
     """
 
     module: torch.nn.Module
@@ -36,7 +37,7 @@ class ModuleCall:
 
     @property
     def vectors(self) -> Any:
-        """Return the vectors in its output."""
+        """Return the vectors in the output of the call."""
         return _vectors(self.output)
 
     @property
@@ -74,10 +75,10 @@ class ForwardPass:
     states: tuple[torch.Tensor, ...]
 
     def layer(self, layer: int) -> ModuleCall:
-        """Return the outermost module that contains this layer's attention call and no other.
+        """Return the outermost module that contains this layer's attention call and no other attention call.
 
         Raises:
-            UnavailableError: there is no such module.
+            UnavailableError: no module contains exactly this attention call.
         """
         candidates = [
             call
@@ -86,14 +87,16 @@ class ForwardPass:
             and self._has_all_tokens(call.vectors)
         ]
         if not candidates:
-            raise UnavailableError(f"{self.trace.architecture} does not expose its layers one by one.")
+            raise UnavailableError(
+                f"{self.trace.architecture} does not compute its layers in separate modules."
+            )
         return candidates[-1]  # the outermost call ends last
 
     def steps(self) -> tuple[ModuleCall, ...]:
-        """Return the layers and, if present, the final norm. Each one's input is the previous one's output.
+        """Return the layers and, if present, the final norm. Each module's output is the next module's input.
 
         Raises:
-            UnavailableError: the model does more between its layers than pass vectors on.
+            UnavailableError: the model changes the vectors between its layers.
         """
         steps = [self.layer(layer) for layer in range(self.trace.layers)]
         if (norm := self.norm) is not None:
@@ -104,7 +107,8 @@ class ForwardPass:
             for step, end in zip(steps, ends, strict=True)
         ):
             raise UnavailableError(
-                f"{self.trace.architecture} does more between its layers than pass vectors on."
+                f"{self.trace.architecture} changes the vectors between its layers, so they cannot be run "
+                "separately."
             )
         return tuple(steps)
 
@@ -121,7 +125,9 @@ class ForwardPass:
             if self._has_all_tokens(call.vectors) and torch.equal(call.vectors[0], self.states[-1])
         ]
         if not candidates:
-            raise UnavailableError(f"{self.trace.architecture} does not expose its layers one by one.")
+            raise UnavailableError(
+                f"{self.trace.architecture} does not compute its layers in separate modules."
+            )
         # The outermost call ends last: a layer, which has child modules, or a norm, which has none.
         return None if [*candidates[-1].module.children()] else candidates[-1]
 
@@ -145,10 +151,9 @@ class ForwardPass:
             )
 
     def pooled(self, states: torch.Tensor) -> torch.Tensor | None:
-        """Apply the pooler to last hidden states [row, token, hidden]; a bare linear layer is followed by
-        tanh.
+        """Apply the pooler to last hidden states [row, token, hidden]; return None without a pooler.
 
-        Returns None if the model has no pooler.
+        If the pooler is only a linear layer, tanh is applied to its output.
         """
         if self.trace.pooler is None:
             return None

@@ -13,11 +13,11 @@ MAX_CHARACTERS = 250_000
 """Maximum number of characters of a text, truncated or not.
 
 The longest input of common encoders has 8,192 tokens. The limit allows 30 characters per token, while few
-languages average more than 6. It is about half a book.
+languages average more than 6.
 """
 
 MAX_TOKENS = 16_384
-"""Maximum number of input tokens if the model has no lower limit; attention grows quadratically with it."""
+"""Maximum number of input tokens for every model, because the cost of attention grows quadratically."""
 
 _LONGEST_LIGATURE = 18
 """Number of characters to which U+FDFA, the longest ligature, is expanded by normalization."""
@@ -37,7 +37,7 @@ def check_text(text: object) -> None:
         expanded = " after its ligatures are expanded" if character_count > len(text) else ""
         raise TooLongError(
             f"{character_count:,} characters{expanded}; a text may have at most {MAX_CHARACTERS:,}, even if "
-            "truncated. Give a part of it."
+            "truncated. Shorten the text."
         )
     try:
         text.encode("utf-8")
@@ -85,7 +85,7 @@ def kept_positions(
     text first.
 
     Args:
-        texts: for each token its text, 0 or 1; None for a token that the tokenizer added.
+        texts: index of each token's text, 0 or 1; None for a token that the tokenizer added.
         limit: maximum number of remaining tokens. Added tokens count and always remain.
         side: the end at which tokens are removed.
     """
@@ -106,7 +106,9 @@ def kept_positions(
 
 
 def _shares(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many tokens of two texts fit: the longer one is shortened until both are equally long."""
+    """Return how many tokens of each text are kept: first the longer text is shortened until both are equally
+    long, then both are shortened.
+    """
     if first + second <= room:
         return first, second
     shorter, longer = sorted((first, second))

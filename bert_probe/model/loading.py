@@ -100,7 +100,7 @@ def load(
             "float16", "bfloat16", "float64".
         progress: called with bytes done and total bytes during a download and while weights are hashed; an
             exception that it raises cancels the loading.
-        notice: called with a sentence about the size of the model once it is known.
+        notice: called once, with a sentence about the size of the weights and the required memory.
 
     Raises:
         NotFoundError, NetworkError: the files are unavailable.
@@ -163,7 +163,7 @@ def _outputs_digest(outputs: Sequence[OutputHead]) -> str:
 
 
 def _file_states(files: list[Path]) -> list[tuple[int, int, int]]:
-    """Return values that change when a file is written, replaced or deleted."""
+    """Return (inode, size, time of modification) of each existing file, to detect changes."""
     stats = [file.stat() for file in files if file.exists()]
     return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
@@ -173,7 +173,7 @@ def _device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.zeros(1, device=target).item()  # fails for "meta", which stores no numbers
+        torch.zeros(1, device=target).item()  # fails for "meta", which stores no values
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise CheckpointError(f"{device!r} is unavailable on this machine. Use auto or cpu.") from None
     return target
@@ -230,7 +230,7 @@ def check_fast(tokenizer: Any) -> None:
     """Raise an error for a tokenizer that does not report character positions.
 
     Raises:
-        TokenizerError: it is not one of transformers' fast tokenizers.
+        TokenizerError: the tokenizer is not a fast tokenizer of transformers.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise TokenizerError(
@@ -242,7 +242,7 @@ def check_fast(tokenizer: Any) -> None:
 def _network(
     source: Source, config: Any, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], bool]:
-    """Return the model, the result of `_check_report`, and whether it uses our attention function."""
+    """Return the model, the result of `_check_report`, and whether the model's attention is captured."""
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):
             try:
@@ -333,14 +333,12 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...]
 
 
 def unused_note(names: list[str]) -> str:
-    """Return the note about weights that are not part of the encoder."""
+    """Return a note about weights that are not part of the encoder."""
     return f"Not used by the encoder, for example because of a task head: {list_names(names)}."
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
-    """Raise an error if weights of a layer stack are unused, because the config then describes fewer or
-    different layers.
-    """
+    """Raise an error if weights of the layers are unused: then the config describes fewer or other layers."""
     stacks = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
     ]
@@ -382,7 +380,7 @@ def make_encoder(tokenizer: Any, description: Description, network: torch.nn.Mod
 
 
 def _max_tokens(config: Any, network: Any) -> int | None:
-    """Return the maximum number of input tokens: the rows of the position embedding, minus those that some
+    """Return the maximum number of input tokens: the rows of the position embedding, minus rows that some
     families reserve for padding. None for no limit.
     """
     table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
@@ -403,7 +401,7 @@ def open_heads(
         network: the loaded encoder.
 
     Returns:
-        The heads, and a sentence for each head that the config names but that cannot be loaded.
+        The heads, and a sentence for each head that is named in the config and cannot be loaded.
     """
     try:
         configured = read_head_settings(folder)
@@ -450,7 +448,7 @@ def _head_config(config: Any, configured: ConfiguredHeads, task: str) -> Any:
 
 
 def _identifying_names(meta_model: Any) -> set[str]:
-    """Return the names of the weights that identify a head: its own weights, without tied ones."""
+    """Return the names of the weights that identify a head: its own weights, without tied weights."""
     encoder = f"{meta_model.base_model_prefix}."
     names = {name for name in meta_model.state_dict() if not name.startswith(encoder)} - {
         *meta_model.all_tied_weights_keys
@@ -536,8 +534,9 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
 
 
 def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
-    """Return the largest difference between the head's output and that of the complete model, and the
-    tolerance."""
+    """Return the largest difference between the logits of the head and of the complete model, and the
+    tolerance.
+    """
     checkpoint, actual = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():
         expected = as_array(head.stack_logits(head.model(**batch(checkpoint, [trace.encoding]))))[0]

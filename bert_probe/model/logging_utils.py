@@ -11,8 +11,9 @@ class SilencedLogging:
     threads.
 
     Args:
-        silence: silences the library for the whole process and returns a function that restores it. It is
-            called when the first context is entered, and its result when the last one is left.
+        silence: silences the library for the whole process, and returns a function that restores its logging.
+            `silence` is called when the first context is entered, the returned function when the last context
+            is left.
     """
 
     def __init__(self, silence: Callable[[], Callable[[], None]]) -> None:

@@ -1,4 +1,4 @@
-"""The free memory of this machine, and reservations of memory by running work."""
+"""The free memory of this machine, and memory reservations of running jobs."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
 
     Args:
         size: bytes that the block will allocate.
-        purpose: what needs the memory, as the start of a sentence.
-        remedy: a sentence that says what the user can do.
+        purpose: name of the work that needs the memory; the error message starts with it.
+        remedy: a sentence with advice for the user.
 
     Raises:
         OutOfMemoryError: fewer than `size` bytes are free.
@@ -55,7 +55,7 @@ def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
         available = free() - _reserved_bytes
         if size > available:
             raise OutOfMemoryError(
-                f"{purpose} needs about {format_bytes(size)} of memory, and "
+                f"{purpose} needs about {format_bytes(size)} of memory, but only "
                 f"{format_bytes(max(0, available))} are free. "
                 f"{remedy}"
             )

@@ -61,9 +61,9 @@ class OutputHead:
     """A trained output head of a model.
 
     Attributes:
-        task: the task it was trained for.
-        model: the model of that task, including the encoder.
-        labels: label names from the checkpoint; empty for tasks that predict words or positions.
+        task: the task that the head was trained for.
+        model: the transformers model for the task, including the encoder.
+        labels: label names from the checkpoint; empty for tasks that predict tokens or positions.
         problem: "regression", "multi_label_classification", "single_label_classification", or "" if the
             checkpoint does not specify it.
         parts: names of the logits in the output of the model.
@@ -76,13 +76,13 @@ class OutputHead:
     parts: tuple[str, ...] = _DEFAULT_OUTPUT
 
     def logits(self, trace: Trace, positions: Sequence[int] | None = None) -> Array:
-        """Return the logits for a traced text, float32, or float64 if the model computes in it.
+        """Return the logits for a traced text, in float32, or in float64 for a float64 model.
 
         Args:
             positions: token positions to compute, for a head that processes each token separately.
 
         Returns:
-            [token, …] for a head that predicts words, word labels, or answer positions (start and end);
+            [token, …] for a head that predicts tokens, token labels, or answer positions (start and end);
             [label] for a head that classifies the text.
 
         Raises:
@@ -100,11 +100,11 @@ class OutputHead:
         pooled: torch.Tensor | None,
         positions: Sequence[int] | None = None,
     ) -> Array:
-        """Return the logits that the head computes from other vectors than those of the last layer.
+        """Return the logits that the head computes from the given encoder output.
 
         Args:
-            states: [1, token, hidden].
-            pooled: [1, hidden], or None if the model has no pooler.
+            states: last hidden states, [1, token, hidden].
+            pooled: pooler output, [1, hidden], or None if the model has no pooler.
             positions: as in `logits`.
         """
         checkpoint = trace.checkpoint
@@ -121,7 +121,7 @@ class OutputHead:
         return self._check_finite(logits, checkpoint)
 
     def logits_alone(self, checkpoint: Checkpoint, encoding: Encoding) -> Array:
-        """Return the logits for a text without making a trace."""
+        """Return the logits for a tokenized text, without a trace."""
         output, _ = forward(checkpoint, [encoding])
         with torch.inference_mode(), checkpoint.running():
             states, pooled = output.last_hidden_state, getattr(output, "pooler_output", None)
@@ -153,15 +153,13 @@ class OutputHead:
 
     @property
     def configuration(self) -> tuple[Any, ...]:
-        """Return the configuration of the head, which together with the weights determines the logits and
-        their labels.
-        """
+        """Return the settings that, together with the weights, determine the logits and their labels."""
         tied = getattr(self.model.config, "tie_word_embeddings", None)
         return self.task, type(self.model).__name__, self.labels, self.problem, tied
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the head's own tensors by name, without those that belong to the encoder."""
+        """Return the head's own tensors by name, without the encoder's tensors."""
         prefix = f"{self.model.base_model_prefix}."
         return {
             name: tensor for name, tensor in self.model.state_dict().items() if not name.startswith(prefix)
@@ -178,7 +176,7 @@ def output_head(checkpoint: Checkpoint, task: str) -> OutputHead:
     """Return the checkpoint's head for a task.
 
     Raises:
-        UnavailableError: the checkpoint has none; the message lists the available tasks.
+        UnavailableError: the checkpoint has no such head; the message lists the available tasks.
     """
     head = checkpoint.outputs.get(task)
     if head is None:
@@ -202,7 +200,7 @@ _open_states: ContextVar[Any] = ContextVar("states")
 
 @contextmanager
 def _encoder_output(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterator[None]:
-    """Let `_EncoderStub` return these tensors in this thread."""
+    """Set the output of `_EncoderStub` in this thread."""
     output = (
         BaseModelOutput(last_hidden_state=states)
         if pooled is None
@@ -216,14 +214,14 @@ def _encoder_output(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterat
 
 
 class _EncoderStub(torch.nn.Module):
-    """Stands in for the encoder and returns its recorded output.
+    """Replaces the encoder and returns its recorded output.
 
-    Some heads read the word embedding, so every other attribute is the encoder's own.
+    All other attributes are those of the encoder, because some heads read the word embedding.
     """
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
-        self.__dict__["encoder"] = encoder  # not a submodule, whose weights would count as the head's
+        self.__dict__["encoder"] = encoder  # not as a submodule, so that its weights are not the head's
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:
         """Return the output set by `_encoder_output`."""
@@ -239,9 +237,7 @@ def without_encoder(model: Any) -> Any:
 
 
 def with_encoder(model: Any, encoder: torch.nn.Module) -> Any:
-    """Return a shallow copy of a task model around another encoder, with shared weights (tied embeddings)
-    replaced.
-    """
+    """Return a shallow copy of a task model with another encoder; tied weights are replaced too."""
     names_by_id = {id(parameter): name for name, parameter in model.base_model.named_parameters()}
     shared = dict(encoder.named_parameters())
     changed = _replace_encoder(model, encoder)
@@ -259,7 +255,7 @@ def _replace_encoder(model: Any, encoder: torch.nn.Module) -> Any:
 
 
 def own_modules(model: Any) -> list[torch.nn.Module]:
-    """Return the head's modules without the encoder's; the model itself comes first."""
+    """Return a task model and its modules outside the encoder; the task model comes first."""
     children = [child for name, child in model._modules.items() if name != model.base_model_prefix]
     return [model, *(module for child in children if child is not None for module in child.modules())]
 

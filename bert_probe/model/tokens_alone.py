@@ -1,7 +1,7 @@
-"""Tokenization without the model: loading a model takes seconds, a tokenizer a fraction of one.
+"""Tokenization without the model: loading a model takes seconds, loading a tokenizer a fraction of a second.
 
-Nothing is guessed: if a checkpoint's files leave any doubt, the result is None and the caller loads the
-model.
+If the checkpoint's files do not determine the tokens with certainty, the result is None, and the caller must
+load the model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOKENIZERS = {
     "roberta": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
 }
-"""Encoder families with learned position embeddings → class of their tokenizers in transformers.
+"""Model type of an encoder with learned position embeddings → its tokenizer class in transformers.
 
 `AutoTokenizer` would find the class too, but it imports torch.
 """
@@ -47,18 +47,17 @@ def encode_without_model(
     pair: str | None = None,
     progress: Progress | None = None,
 ) -> Encoding | None:
-    """Return the tokens of `Checkpoint.encode`, read from the tokenizer, the config and the weight headers
-    only.
+    """Return the tokens of `Checkpoint.encode`, using only the tokenizer, the config and the headers of the
+    weight files.
 
-    The weights themselves are not read. In the result ``inputs`` is empty, and ``max_tokens`` may be slightly
-    below the number that the model accepts.
+    In the result, ``inputs`` is empty, and ``max_tokens`` may be slightly below the model's limit.
 
     Args:
         progress: as in `load`.
 
     Returns:
-        The tokens; None if only the model can decide, because of another family, unusual or inconsistent
-            files, or a text that may be too long.
+        The tokens; None if the model must be loaded, because its family is not in `TOKENIZERS`, its files
+            are unusual or inconsistent, or the text may be too long.
 
     Raises:
         NotFoundError, NetworkError, CheckpointError, TokenizerError, WeightsError: as in `load`.
@@ -84,7 +83,9 @@ def encode_without_model(
 
 
 def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None:
-    """Return the vocabulary size and a number of tokens that the model certainly accepts; None if unclear."""
+    """Return the vocabulary size and a lower bound of the maximum number of tokens; None if the files are
+    inconsistent.
+    """
     word_rows, position_rows = (_rows(files, f"{kind}_embeddings.weight") for kind in ("word", "position"))
     padding = config.get("pad_token_id", 1)  # the default of a family is 0 or 1
     is_consistent = word_rows == [config.get("vocab_size")] and position_rows == [
@@ -92,12 +93,12 @@ def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None
     ]
     if not is_consistent or not isinstance(padding, int) or padding < 0:
         return None
-    # Some families do not use the positions up to the padding index, and one never uses the first two.
+    # Some families do not use the positions up to the padding index; one family never uses the first two.
     return word_rows[0], position_rows[0] - 1 - max(1, padding)
 
 
 def _rows(files: list[Path], ending: str) -> list[int]:
-    """Return the number of rows of each tensor whose name has this ending; normally there is one."""
+    """Return the number of rows of each tensor whose name ends in `ending`; normally there is one tensor."""
     counts = []
     for file in files:
         with safe_open(file, framework="np") as weights:
@@ -107,8 +108,8 @@ def _rows(files: list[Path], ending: str) -> list[int]:
 
 
 def _tokenizer_class(folder: Path, config: dict[str, Any]) -> str | None:
-    """Return the tokenizer class that the checkpoint names if it is the family's or the generic one;
-    otherwise None.
+    """Return the checkpoint's tokenizer class; None if it is neither the family's class nor the generic
+    class.
     """
     try:
         settings = read_json(folder / "tokenizer_config.json")

@@ -41,9 +41,9 @@ def resolve_index(index: int, count: int, name: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a model computed for one text, or external attention.
+    """The recorded values of one forward pass, or external attention.
 
-    All arrays are read-only, and float32, or float64 if the model computes in it.
+    All arrays are read-only, and float32, or float64 for a float64 model.
 
     Attributes:
         encoding: the tokens and the model's inputs.
@@ -54,7 +54,7 @@ class Trace:
         queries, keys, values: [head, token, head dim] for each layer; None if the architecture hides them.
         scaling: the factor that multiplies q·k in each layer; None if q and k are hidden.
         masks: for each layer [query or 1, key] or [head, query or 1, key], either bool (True: may attend) or
-            added to the scores; None in a layer where every token may attend to every other.
+            added to the scores; None in a layer where every token may attend to all tokens.
         weights: attention [head, query, key] for each layer; stored only if q and k are hidden.
         made_by: the checkpoint that computed the trace; None for external attention.
         caveat: a warning to show with the attention if its rows do not sum to 1; otherwise "".
@@ -118,10 +118,10 @@ class Trace:
 
     @cached_property
     def hidden_states(self) -> Array:
-        """All hidden states, [layer + 1, token, hidden]; row 0 is the output of the embeddings.
+        """All hidden states, [layer + 1, token, hidden]; index 0 is the output of the embeddings.
 
         Raises:
-            UnavailableError: external attention without vectors.
+            UnavailableError: the trace has external attention without vectors.
         """
         return self._stack(self._states())
 
@@ -193,7 +193,7 @@ class Trace:
         """Return the last-layer vector of [CLS] (or <s>), [hidden]; None if the first token is not special.
 
         Raises:
-            UnavailableError: external attention without vectors.
+            UnavailableError: the trace has external attention without vectors.
         """
         return self.vectors(-1)[0] if self.tokens[0].special else None
 
@@ -201,7 +201,7 @@ class Trace:
     def nbytes(self) -> int:
         """Return the bytes used by text, tokens and all arrays, including cached stacks."""
         groups = (self.states, self.queries, self.keys, self.values, self.masks, self.weights)
-        # Layers may share a mask; it counts once.
+        # Layers may share a mask; a shared mask counts once.
         unique = {id(array): array for group in groups for array in group or () if array is not None}
         stacked = [self.__dict__.get(name) for name in ("hidden_states", "q", "k", "v")]
         arrays = [*unique.values(), self.pooler, *stacked]
@@ -211,8 +211,8 @@ class Trace:
         """Return the token vectors after a layer, [token, hidden]; layer 0 is the output of the embeddings.
 
         Raises:
-            SelectionError: no such layer.
-            UnavailableError: external attention without vectors.
+            SelectionError: the layer does not exist.
+            UnavailableError: the trace has external attention without vectors.
         """
         return self._states()[resolve_index(layer, self.layers + 1, "layer")]
 
@@ -242,13 +242,13 @@ class Trace:
         """Return the scaled scores before the softmax, q·k × scaling + mask; -inf where masked.
 
         Args:
-            layer, head: indices from 0; negative ones count from the end. Without a head, all heads.
+            layer, head: indices from 0; negative indices count from the end. None for all heads.
 
         Returns:
             [head, query, key], or [query, key] for one head.
 
         Raises:
-            SelectionError: no such layer or head.
+            SelectionError: the layer or head does not exist.
             UnavailableError: the architecture hides its queries and keys.
         """
         layer = resolve_index(layer, self.layers, "layer")
@@ -261,14 +261,14 @@ class Trace:
         """Return the attention weights, softmax(q·kᵀ × scaling + mask); Vaswani et al. 2017, eq. 1.
 
         Args:
-            layer, head: indices from 0; negative ones count from the end. Without a head, all heads.
+            layer, head: indices from 0; negative indices count from the end. None for all heads.
 
         Returns:
             [head, query, key], or [query, key] for one head. Rows sum to 1, except in attention with a
             `caveat`; columns do not.
 
         Raises:
-            SelectionError: no such layer or head.
+            SelectionError: the layer or head does not exist.
         """
         layer = resolve_index(layer, self.layers, "layer")
         weights = self.attention_of(layer, self._heads(head))
@@ -278,7 +278,7 @@ class Trace:
         """Return the attention of a slice of heads, [head, query, key]; indices are not checked."""
         if self.weights is not None:
             return self.weights[layer][heads]
-        import torch  # imported here because external attention and tokenization work without it
+        import torch  # imported here because external attention and tokenization work without torch
 
         with memory_errors(self._no_memory):
             return torch.softmax(self._scores(layer, heads), dim=-1).numpy()
@@ -287,7 +287,7 @@ class Trace:
         """Return a layer's attention averaged over its heads, [query, key]; rows sum to 1.
 
         Raises:
-            SelectionError: no such layer.
+            SelectionError: the layer does not exist.
         """
         weights = self.attention(layer)
         with memory_errors(self._no_memory):
@@ -306,7 +306,7 @@ class Trace:
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:
-        """Return one head or all as a slice, so that both use the same kernel and round identically."""
+        """Return a slice for one head or for all. With slices, both use the same kernel and round equally."""
         if head is None:
             return slice(None)
         index = resolve_index(head, self.heads, "head")

@@ -16,7 +16,7 @@ HISTORY_FILE = "bert_probe.json"
 
 @dataclass(frozen=True)
 class TrainingHistory:
-    """The data of one training run.
+    """The data and the held-out split of one training run.
 
     Attributes:
         data: SHA-256 of the data, as in provenance; including the held-out examples if a share was held out.

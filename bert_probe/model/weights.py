@@ -29,13 +29,13 @@ def read(
             dtype=dtype,
             attn_implementation=implementation,
             output_loading_info=True,
-            # Reported instead of raised, so that our own error can list them.
+            # Size mismatches are reported instead of raised, so that one error can list all of them.
             ignore_mismatched_sizes=True,
         )
 
 
 def _silence() -> Callable[[], None]:
-    """Turn off progress bars and report tables; their contents are checked and reported in our own errors."""
+    """Turn off progress bars and report tables; `load` reports the contents of the tables as errors."""
     bars = transformers_logging.is_progress_bar_enabled()
     level = transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
@@ -96,5 +96,5 @@ def _size(shape: Any) -> str:
 
 
 def list_names(names: list[str]) -> str:
-    """Return the first three names of a list, and the number of the remaining ones."""
+    """Return the first three names as text, followed by the number of remaining names."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")

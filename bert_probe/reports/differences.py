@@ -9,12 +9,12 @@ from typing import Any, Final
 from bert_probe.reports import notes
 from bert_probe.reports.tables import format_cell
 
-DIFFERS: Final = "differs from what the model gives"
-CHANGED: Final = "changed since it was written"
-DISPLAY_DIFFERS: Final = "displayed differently than stated"
-OTHER_MODEL: Final = "another model than the one named"
-OTHER_VERSION: Final = "another BERT Probe, whose pages and files cannot be rendered here"
-NOT_RENDERED: Final = "differs from what BERT Probe renders from the data"
+DIFFERS: Final = "differs from the recomputed value"
+CHANGED: Final = "changed after the report was written"
+DISPLAY_DIFFERS: Final = "displayed value differs from the data"
+OTHER_MODEL: Final = "weights differ from those of the stated model"
+OTHER_VERSION: Final = "another version of BERT Probe, so pages and files cannot be compared"
+NOT_RENDERED: Final = "differs from BERT Probe's rendering of the data"
 
 MAX_DIFFERENCES: Final = 1_000
 """Maximum number of differences that are listed for one part of a view."""
@@ -33,7 +33,7 @@ class Difference:
         row: name of the row, beginning with its number from 1.
         column: name of the column.
         stated: value in the report.
-        recomputed: value that was computed or rendered here.
+        recomputed: value that was computed or rendered by the verification.
         difference: absolute difference of two numbers.
         tolerance: allowed difference.
         finding: kind of the difference, one of the constants of this module, such as `DIFFERS`.
@@ -61,7 +61,8 @@ def note_difference(
         segments: the segments of the expected text.
 
     Returns:
-        The cell that is referenced there, or "", and both texts around the difference.
+        The cell whose reference contains the difference, or ""; and the part of each text around the
+        difference.
     """
     shorter = min(len(actual), len(expected))
     pairs = zip(actual, expected, strict=False)
@@ -81,7 +82,7 @@ def exact_text(cell: Any) -> str:
 
 
 def clip(text: str) -> str:
-    """Return the start of a text, with lone surrogates escaped, which UTF-8 cannot encode."""
+    """Truncate a text, and escape lone surrogates, which UTF-8 cannot encode."""
     if len(text) > _MAX_CHARACTERS:
         text = f"{text[:_MAX_CHARACTERS]}…"
     return text.encode("utf-8", "backslashreplace").decode()

@@ -11,7 +11,7 @@ from bert_probe.reports.view_files import ViewFile, read
 
 FORMAT: Final = 1
 KIND: Final = "bert_probe_tray"
-"""Key that identifies the file of a draft; its value is the format."""
+"""JSON key that identifies the file of a draft; its value is the version of the format."""
 
 MOST_VIEWS: Final = 50
 """Maximum number of views in a report."""
@@ -27,7 +27,7 @@ class DraftEntry:
 
 @dataclass(frozen=True)
 class Draft:
-    """The title and the views of a report that is not computed yet."""
+    """The title and the views of a report that has not been computed yet."""
 
     title: str = ""
     entries: tuple[DraftEntry, ...] = ()
@@ -67,6 +67,6 @@ def read_any(content: bytes, name: str) -> ViewFile | Draft:
         name: the name of the file, for error messages.
 
     Raises:
-        ReportError: the file is neither.
+        ReportError: the file is neither a view file nor a draft.
     """
     return Draft.read(content, name) if f'"{KIND}"'.encode() in content[:200] else read(content, name)

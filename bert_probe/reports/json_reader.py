@@ -26,7 +26,7 @@ MAX_BYTES: Final = 5_000_000
 MAX_DEPTH: Final = 64
 """Maximum number of nested levels."""
 MAX_CONTAINERS: Final = 1_000_000
-"""Maximum number of arrays and objects; an empty one takes 60 times as many bytes in memory as in JSON."""
+"""Maximum number of arrays and objects; an empty object takes 60 times as many bytes in memory as in JSON."""
 MAX_NAMES: Final = 500
 """Maximum number of entries in a text map; questions and URLs have far fewer fields and parameters."""
 _CONTAINER: Final = re.compile(rb"[\[:,]\s*[\[{]")
@@ -61,7 +61,7 @@ def _containers_in(value: Any) -> Iterator[Any]:
     """Yield the arrays and objects directly within a value.
 
     Raises:
-        ValueError: a number directly within it is not finite or does not fit into 64 bits.
+        ValueError: a number directly within the value is not finite or does not fit into 64 bits.
     """
     for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
         if isinstance(child, dict | list):
@@ -74,15 +74,14 @@ def _containers_in(value: Any) -> Iterator[Any]:
 
 @contextmanager
 def parse_object(value: Any, description: str) -> Iterator[JsonObject]:
-    """Yield a JSON object whose keys must all be read within the block.
+    """Yield a JSON object. All of its keys must be read within the block.
 
     Args:
         value: a value of a JSON document.
         description: the description of the object, for error messages.
 
     Raises:
-        ReportError: the value is not an object, or has unknown keys, which would otherwise be ignored
-            silently.
+        ReportError: the value is not an object, or has unknown keys.
     """
     parsed = JsonObject(value, description)
     yield parsed
@@ -191,17 +190,17 @@ class JsonObject:
 
 
 def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict[str, Any]:
-    """Return the JSON object of a view file or draft, without the entry that states the format.
+    """Return the JSON object of a view file or draft, without the key that identifies it.
 
     Args:
         content: the JSON document.
         name: the name of the file, for error messages.
-        key: the key that identifies the kind of file; its value is the format.
-        max_format: the latest format that can be read.
+        key: the key that identifies the kind of file; its value is the version of the format.
+        max_format: the latest version that can be read.
 
     Raises:
-        ReportError: the document has another kind or a later format, is too large or invalid, or an object in
-            it has a key twice.
+        ReportError: the document is of another kind or a later format, is too large or invalid, or contains
+            an object with a duplicate key.
     """
     if len(content) > MAX_BYTES:
         raise ReportError(
@@ -236,7 +235,7 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     """
     try:
         with path.open("rb") as stream:
-            # A single read would allocate memory for the limit.
+            # Read in blocks, because a single read would allocate `max_bytes` of memory.
             blocks = iter(lambda: stream.read(_BLOCK), b"")
             return b"".join(islice(blocks, max_bytes // _BLOCK + 1))[: max_bytes + 1]
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Notes: plain text with references to numbers of the view's table, such as ``{{3, weight}}``.
 
-Verification computes referenced numbers again. Other numbers in a note are the author's own and cannot be
-checked.
+Verification recomputes referenced numbers. All other numbers in a note are the author's own and cannot be
+verified.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def render_note(note: str, table: ReportTable) -> str:
 
 
 def unchecked_numbers(note: str) -> list[str]:
-    """Return the numbers of a note that are not references, so that they cannot be verified."""
+    """Return the numbers of a note that are not references and therefore cannot be verified."""
     text = _REFERENCE.sub(lambda match: " " if _is_reference(match) else match[0], note)
     digits = "".join(map(_mask, text))
     return [text[slice(*number.span())] for number in _NUMBER.finditer(digits)]

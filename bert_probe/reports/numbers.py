@@ -1,4 +1,4 @@
-"""Compute all numbers of a view: its table, provenance and picture; and the tolerance of each number."""
+"""Compute all numbers of a view (table, provenance and picture) and their tolerances."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_CELLS: Final = 500_000
 """Maximum number of cells in a view's table."""
 
 _MACHINE_KEYS: Final = ("origin", "device", "libraries")
-"""Keys of a provenance that depend on the machine, so that no other machine can check them."""
+"""Keys of a provenance whose values depend on the machine, so that other machines cannot verify them."""
 
 _LAYOUT_DIGEST: Final = re.compile("[0-9a-f]{16}")
 
@@ -39,8 +39,8 @@ class PicturePayload:
     """A parsed payload of a picture.
 
     Attributes:
-        leaves: texts and numbers of its description, by path.
-        arrays: its arrays, by name.
+        leaves: texts and numbers of the payload's description, by path.
+        arrays: arrays of the payload, by name.
         outline: keys and types of the description, see `tolerances.outline`.
     """
 
@@ -57,7 +57,7 @@ class PicturePayload:
         """
         description, arrays = unpack(payload)
         if "points" in arrays and _LAYOUT_DIGEST.fullmatch(str(description.get("of"))):
-            description["of"] = ""  # a digest of measured numbers, by which the page detects new data
+            description["of"] = ""  # a digest of measured values, which the page uses to detect new data
         try:
             return cls(leaves(description), arrays, outline(description))
         except RecursionError:
@@ -72,7 +72,7 @@ class ViewNumbers:
         result: the result of the question.
         table: the table of the result.
         provenance: texts and numbers of the provenance, by path, without machine-dependent entries.
-        picture: the picture of the view; None if it has none.
+        picture: the picture of the view, or None.
     """
 
     result: Result
@@ -85,8 +85,8 @@ class ViewNumbers:
         """Collect the numbers of an answer, and draw its picture as the view specifies.
 
         Raises:
-            SelectionError: the picture needs something that the text or the model does not have.
-            UnavailableError: there is no such picture.
+            SelectionError: the parameters of the picture do not fit the text or the model.
+            UnavailableError: this kind of picture does not exist.
             ReportError: the table is too large for a report.
         """
         result = answered.result
@@ -185,8 +185,8 @@ class NamedModels:
 
     Attributes:
         open: opens a model; asks the user for consent if needed.
-        as_named: give a checkpoint the name and revision of the view's reference, wherever it was opened
-            from, so that its results, code and captions equal those of the computer that made the view.
+        as_named: whether checkpoints get the name and revision of the view's reference, wherever they were
+            opened from, so that results, code and captions equal those in the report.
     """
 
     open: Callable[[ModelReference], Checkpoint]
@@ -212,7 +212,7 @@ class NamedModels:
         Raises:
             ProbeError: a model cannot be opened, for example because memory is full.
         """
-        # This import takes seconds, unless a model has been opened before.
+        # Imported here, because importing torch takes seconds.
         from bert_probe.model.float64 import float64_reference
 
         for model, checkpoint in zip(view.models, self.of(view), strict=True):
@@ -228,7 +228,7 @@ class NamedModels:
 
         Args:
             view: the view to compute.
-            progress: called repeatedly; an exception that it raises ends the computation.
+            progress: progress callback; if it raises an exception, the computation ends.
 
         Raises:
             ProbeError: a model cannot be opened, or the question cannot be answered.
@@ -253,11 +253,11 @@ def _draw_picture(view: ViewFile, answered: AnsweredView) -> Page | None:
 
 
 def _draw_attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
-    """Draw the attention of one head as lines between tokens, or of all heads."""
+    """Draw attention: lines between tokens for the selected heads, or thumbnails of all heads."""
     parameters = dict(view.drawn)
     kind = parameters.pop("as", "")
     if len(traces) != 1 or kind not in ("lines", "model"):
-        raise UnavailableError(f"A picture {kind[:60]!r} of {len(traces)} texts does not exist.")
+        raise UnavailableError(f"A picture of kind {kind[:60]!r} does not exist for {len(traces)} texts.")
     trace = traces[0]
     state, unknown = from_address(parameters, trace)
     if unknown:

@@ -17,11 +17,11 @@ from bert_probe.views.page import CSS_CLASSES, theme_style
 
 MAX_ROWS: Final = 200
 MAX_COLUMNS: Final = 60
-"""Maximum size of a displayed table; the JSON data of the page have the complete table."""
+"""Maximum size of a displayed table; the JSON data of the page contain the complete table."""
 
 _FOLDER: Final = Path(__file__).parent
 _PACKAGE_NAMES: Final = ("bert_probe", "bert-probe")
-"""Names of this package in the versions that a report states."""
+"""Names of this package among the library versions of a report."""
 
 
 def written(stated: Mapping[str, Any]) -> str:
@@ -47,7 +47,7 @@ def written(stated: Mapping[str, Any]) -> str:
         "stated": json.dumps(stated, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
     template = (_FOLDER / "report.html").read_text(encoding="utf-8")
-    # All fields are replaced in one pass, so that a text with "<!--style-->" is not replaced in turn.
+    # All fields are replaced in one pass, so that "<!--style-->" within a text is not replaced.
     start, *parts = template.split("<!--")
     fragments = [start]
     for part in parts:

@@ -1,4 +1,4 @@
-"""Read and check the data of a report from its page or ZIP. Nothing is trusted, and no model is opened."""
+"""Read and check the data of a report from an untrusted page or ZIP, without opening a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bert_probe.reports.view_files import ViewFile
 from bert_probe.views.payload import EmbeddedPayload
 
 _MAX_FILE: Final = 2 * MAX_BYTES
-"""Maximum size of a report's file; a ZIP has the page and its data."""
+"""Maximum size of a report's file; a ZIP contains the page, and its data again as files."""
 
 COMPONENTS: Final = ("matrix", "head_view", "layer_map", "model_view")
 """Components of pictures in a report; `js/report/page.js` mounts them."""
@@ -38,7 +38,7 @@ _DATA_END: Final = b"</script>"
 
 @dataclass(frozen=True, eq=False)
 class StatedView:
-    """The data of a view in a report, with a valid form but unverified values.
+    """The data of a view in a report. Types are checked, but values are not verified.
 
     Attributes:
         view: question, models and inputs.
@@ -48,8 +48,8 @@ class StatedView:
         provenance: the provenance of the result.
         code: code that reproduces the result, in "python" and "shell".
         tolerances: the tolerances of the numbers.
-        picture: "component", "caveat" and "start".
-        payloads: the payloads of the picture, still encoded; None for an invalid one.
+        picture: the settings "component", "caveat" and "start" of the picture.
+        payloads: the payloads of the picture, still encoded; None for an invalid payload.
         sha256: part → digest; "payloads" → list of digests.
         marks: checksums of the "rows" and "columns" of the table.
         raw: the parsed JSON of the view.
@@ -134,13 +134,13 @@ def read_report(path: Path) -> ReportFile:
 def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = None) -> ReportFile:
     if len(content) > MAX_BYTES:
         raise ReportError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB, the limit of a report's page.")
-    # Verification renders the page again and compares, so HTML need not be parsed: only the data are located.
+    # HTML need not be parsed: verification renders the page from its data and compares the two pages.
     start, end = content.find(_DATA_START), content.rfind(_DATA_START)
     if start < 0:
         raise ReportError(f"{name} is not a report of BERT Probe. Choose another file.")
     if start != end:
         raise ReportError(
-            f"{name} is not a report of BERT Probe: it has its data twice. Choose another file."
+            f"{name} is not a report of BERT Probe: it contains its data twice. Choose another file."
         )
     start += len(_DATA_START)
     end = content.find(_DATA_END, start)
@@ -170,7 +170,7 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
 
 
 def are_versions(libraries: Mapping[str, Any]) -> bool:
-    """Return whether all keys have the form of library names, and all values that of versions.
+    """Return whether all keys have the form of library names, and all values the form of versions.
 
     The page displays these texts although they cannot be verified, so they must not be arbitrary.
     """
@@ -248,13 +248,13 @@ MAX_ENTRIES: Final = 1_000
 MAX_UNPACKED: Final = 256_000_000
 """Maximum total size of all unpacked files."""
 _MAX_DIRECTORY: Final = 1_000_000
-"""Maximum size of a ZIP's directory: zipfile creates an object for each entry before they can be counted."""
+"""Maximum bytes of a ZIP's directory; zipfile creates an object for each entry before they can be counted."""
 
 _END: Final = struct.Struct("<4s4H2LH")  # end of central directory record
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  # local file header
-_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # zipfile prefers the record that it points to
+_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # zipfile would use the record that it points to
 _ZIP64_LOCATOR_BYTES: Final = 20
-_UTF_8: Final = 0x800  # the only flag that a report's entries have
+_UTF_8: Final = 0x800  # names are UTF-8; the only flag in a report's ZIP
 
 
 def unpack(content: bytes, name: str) -> dict[str, bytes]:
@@ -336,7 +336,7 @@ def _data_start(content: bytes, entry: zipfile.ZipInfo) -> int:
         *(entry.compress_size, entry.file_size, entry.orig_filename, 0),
     )
     if local != listed or entry.extra or entry.comment:
-        raise ValueError(f"{entry.orig_filename[:60]!a} is described in two ways")
+        raise ValueError(f"the directory and the header of {entry.orig_filename[:60]!a} differ")
     return int(start + name_bytes)
 
 
@@ -350,7 +350,7 @@ def _inflate(packed: bytes, entry: zipfile.ZipInfo, limit: int) -> bytes:
         inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
         unpacked = inflate.decompress(packed, entry.file_size + 1)
         if len(unpacked) > entry.file_size or not inflate.eof or inflate.unused_data:
-            raise ValueError(f"{name} does not have the size that it claims")
+            raise ValueError(f"{name} does not have the stated size")
     else:
         raise ValueError(f"{name} has a compression method that is not allowed")
     if len(unpacked) != entry.file_size or zlib.crc32(unpacked) != entry.CRC:

@@ -32,7 +32,7 @@ from bert_probe.views.payload import encode_text
 
 FORMAT: Final = 1
 KIND: Final = "bert_probe_report"
-"""Key that identifies a report's data; its value is the format."""
+"""JSON key that identifies a report's data; its value is the version of the format."""
 
 PAGE: Final = "report.html"
 MANIFEST: Final = "manifest.json"
@@ -72,7 +72,7 @@ class Item:
 
     @cached_property
     def parts(self) -> dict[str, Any]:
-        """The data of the view that the report states and verification checks, as a JSON object."""
+        """The data of the view in the report, which verification checks, as a JSON object."""
         result, table, picture = self.numbers.result, self.numbers.table, self.numbers.picture
         component = {} if picture is None else {"component": picture.component, "caveat": picture.caveat}
         return {
@@ -135,8 +135,8 @@ class Report:
             raise ReportError("The report has no views yet. Add a view.")
         if len(draft.entries) > MOST_VIEWS:
             raise ReportError(
-                f"{len(draft.entries)} views; at most {MOST_VIEWS} are allowed in a report. Split it into "
-                "two."
+                f"The report has {len(draft.entries)} views; at most {MOST_VIEWS} are allowed. Split it into "
+                "two reports."
             )
         if len(draft.title) > MAX_TITLE:
             raise ReportError(
@@ -162,7 +162,7 @@ class Report:
         return statement(self.title, made_with, [item.to_json() for item in self.items])
 
     def html(self) -> str:
-        """Return the report as a page with interactive pictures that works offline.
+        """Return the report as a page with interactive figures that works offline.
 
         Raises:
             ReportError: the page is too large.
@@ -199,7 +199,7 @@ class Report:
         target = io.BytesIO()
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in {MANIFEST: manifest, **contents}.items():
-                # Without the current time: the same report gives the same bytes.
+                # Omit the current time, so that the same report always gives the same bytes.
                 archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
         return target.getvalue()
 
@@ -212,20 +212,20 @@ class Report:
 
         Raises:
             ReportError: see `html`.
-            ExportError: the path has another ending, cannot be written, or exists already.
+            ExportError: the file extension is not supported, or the file cannot be written or exists already.
         """
         check_ending(path)
         write({path: self.zip() if path.suffix.lower() == ".zip" else self.html().encode()}, overwrite)
 
 
 def check_ending(path: Path) -> None:
-    """Check that a file has the ending of a report.
+    """Check the file extension of a report.
 
     Raises:
-        ExportError: the path has another ending than .html, .htm or .zip.
+        ExportError: the extension is not .html, .htm or .zip.
     """
     if path.suffix.lower() not in (".html", ".htm", ".zip"):
-        raise ExportError(f"{path.name} does not end in .html or .zip. Choose one of these endings.")
+        raise ExportError(f"{path.name} does not end in .html or .zip. Choose one of these extensions.")
 
 
 def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item:
@@ -282,9 +282,9 @@ def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
 
 
 def picture_file(picture: Page | None) -> dict[str, bytes]:
-    """Return file name → content: a view's picture as SVG, or a text file that explains why there is none.
+    """Return file name → content: the picture as SVG, or a text file that explains why it cannot be drawn.
 
-    The last digits depend on the processor.
+    The last digits of numbers in the SVG depend on the processor.
     """
     if picture is None:
         return {}

@@ -105,7 +105,7 @@ class ReportTable:
         return cls(columns, matrix)
 
     def marks(self) -> dict[str, list[str]]:
-        """Return a checksum of each row and each column, which locate a changed cell."""
+        """Return a checksum of each row and each column, so that a changed cell can be located."""
         columns = [[_json_cell(cell) for cell in column.cells] for column in self.columns]
         rows = zip(*columns, strict=True) if columns else ()
         return {"rows": [_checksum(row) for row in rows], "columns": [_checksum(cells) for cells in columns]}
@@ -132,7 +132,7 @@ def _column_kind(series: pd.Series) -> ColumnKind:
 
 def _python_value(cell: Any, kind: ColumnKind, is_float32: bool) -> Any:
     if kind == "number":
-        # str gives the fewest digits that identify a float32.
+        # `str` returns the shortest text that identifies a float32.
         return float(str(np.float32(cell))) if is_float32 else float(cell)
     return {"truth": bool, "integer": int}.get(kind, str)(cell)
 
@@ -152,7 +152,7 @@ def format_cell(kind: ColumnKind, cell: Any) -> str:
 
 
 def _json_cell(cell: Any) -> Any:
-    """Return a cell as a JSON value; infinite numbers become texts, as JSON has none."""
+    """Return a cell as a JSON value; infinite numbers become texts, because JSON cannot represent them."""
     if isinstance(cell, float) and not math.isfinite(cell):
         return "Infinity" if cell > 0 else "-Infinity"
     return cell
@@ -173,7 +173,7 @@ _TYPES: Final = {"number": float, "integer": int, "truth": bool, "text": str}
 
 
 def finite(value: Any) -> Any:
-    """Replace infinite numbers in a JSON value by texts, and NaN by null, as JSON has neither."""
+    """Replace infinite numbers by texts, and NaN by null, because JSON cannot represent them."""
     if isinstance(value, Mapping):
         return {str(key): finite(child) for key, child in value.items()}
     if isinstance(value, list | tuple):

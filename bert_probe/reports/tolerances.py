@@ -20,18 +20,18 @@ from bert_probe.reports.json_reader import parse_object
 from bert_probe.reports.tables import ReportTable, match_rows
 
 FACTOR: Final = 8
-"""Tolerance as a multiple of the error. For 19 model families, three instruction sets and two numbers of
-threads, float32 results differed by at most 4.6 times the error of the raw model."""
+"""Tolerance as a multiple of the error. For 19 model families, three instruction sets and two thread
+counts, float32 results differed by at most 4.6 times the error of the raw model."""
 
 FLOOR: Final = 32 * float(np.finfo(np.float32).eps)
-"""Minimum tolerance as a share of the largest number: with few numbers, the error may be near 0 by chance."""
+"""Minimum tolerance relative to the largest number: with few numbers, the error may be near 0 by chance."""
 
 MAX_STATED_FACTOR: Final = 8
-"""Limit of a report's stated tolerance, as a multiple of the tolerance computed here. With few numbers, the
-error computed here may be small by chance, so a larger stated tolerance is accepted up to this limit."""
+"""Limit of a report's stated tolerance, as a multiple of the recomputed tolerance. With few numbers, the
+recomputed error may be small by chance, so a larger stated tolerance is accepted up to this limit."""
 
 ENTRIES: Final = "entries"
-"""Name of the array that holds a picture's colors: numbers rounded to entries of the color table."""
+"""Name of the array of a picture's colors: values rounded to entries of the color table."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Tolerance:
 
     @property
     def allowed(self) -> float:
-        """Maximum difference from a number that was computed elsewhere."""
+        """Largest allowed difference from a number that another machine computed."""
         return max(FLOOR * self.largest, FACTOR * self.error)
 
     def to_json(self) -> dict[str, Any]:
@@ -170,9 +170,13 @@ def _from_arrays(name: str, single: Array, double: Array) -> Tolerance:
 
 
 def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
-    """Return name → allowed difference: the larger of the tolerance computed here and the stated tolerance.
+    """Return name → allowed difference: the larger of the recomputed and the stated tolerance.
 
-    A stated tolerance counts up to `MAX_STATED_FACTOR` times the tolerance computed here.
+    A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance.
+
+    Args:
+        own: the recomputed tolerances.
+        stated: the tolerances in the report.
     """
     stated_by_name = {tolerance.of: tolerance.allowed for tolerance in stated}
     return {
@@ -185,7 +189,7 @@ def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, 
 
 
 def is_close(stated: Any, actual: Any, allowed: float) -> bool:
-    """Return whether two numbers are equal within a tolerance; infinite or missing ones must be equal."""
+    """Return whether two numbers are equal within a tolerance; infinite or missing values must be equal."""
     if isinstance(stated, bool) or not isinstance(stated, int | float) or not isinstance(actual, int | float):
         return stated is None and actual is None
     if not math.isfinite(stated) or not math.isfinite(actual):

@@ -1,9 +1,9 @@
 """Verify a report: recompute all its numbers with the models that it names.
 
-Three comparisons find every change. Stated numbers are compared with those that the model gives here, which
-finds wrong numbers even if everything else was changed to match them. Stated data are compared with their
-SHA-256 digests, which finds any changed character. The page, and each file of a ZIP, is compared with the one
-that this program renders from the stated data, which finds changed markup, styles and scripts.
+Three comparisons find every change. Stated numbers are compared with recomputed numbers, which finds wrong
+numbers even if everything else was changed to match them. Stated data are compared with their SHA-256
+digests, which finds any changed character. The page and the files of a ZIP are rendered again from the stated
+data and compared, which finds changed markup, styles and scripts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Verdict:
     remarks: tuple[str, ...]
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per difference."""
+        """Return a table with a row per difference; its columns are the attributes of `Difference`."""
         columns = list(Difference.__dataclass_fields__)
         rows = [[getattr(difference, name) for name in columns] for difference in self.differences]
         return pd.DataFrame(rows, columns=columns)
@@ -100,7 +100,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         except ProbeError as error:
             if not model_differences:
                 raise type(error)(f"View {number}: {error}") from None
-            # The model differs from the stated one, so it may lack a layer, for example.
+            # The model differs from the stated model, so it may lack a layer, for example.
             differences += [*model_differences, Difference(number, "view", "", "", "", str(error))]
             is_complete = False
             continue
@@ -115,7 +115,9 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         differences += _page_differences(read, differences)
         if read.files is not None and is_complete:
             differences += manifest_differences(read, read.files, sha256, is_right=not differences)
-    differences.sort(key=lambda difference: difference.table != "model")  # a stable sort: other models first
+    differences.sort(
+        key=lambda difference: difference.table != "model"
+    )  # differing models first; the sort is stable
     return Verdict(tuple(differences), numbers, tuple(remarks))
 
 
@@ -129,7 +131,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
         rendered = page.written(statement(read.title, read.made_with, views)).encode()
-    except ReportError as error:  # a note refers to a missing cell; normally reported by its view
+    except ReportError as error:  # a note refers to a missing cell; normally a difference of its view
         if not differences:
             yield Difference(0, "file", PAGE, "", "", str(error), finding=NOT_RENDERED)
         return
@@ -169,7 +171,8 @@ class PageChange:
     """A difference between a report's page and the page rendered from its data.
 
     Attributes:
-        part: a cell of a table, a note, the data, the digest of the page, or anything else.
+        part: the changed part: "cell" of a table, "note", "data", "digest" of the page, or "page" for any
+            other part.
         view: number of the view, from 1; 0 outside of views.
         row: the row of a cell, from 0, which is the header.
         column: the column of a cell, from 0.
@@ -186,11 +189,11 @@ class PageChange:
 
 
 def page_changes(content: bytes, rendered: bytes) -> Iterator[PageChange]:
-    """Yield all differences if both pages have the same number of tags, else only the first.
+    """Yield all differences if both pages have the same number of tags, otherwise only the first difference.
 
     The untrusted page is never parsed as HTML, because a forger could choose markup that a parser here and a
-    browser read differently. Both pages are split at every "<", and the rendered page determines what each
-    piece is.
+    browser read differently. Both pages are split at every "<", and the rendered page determines to which
+    part each piece belongs.
     """
     if content == rendered:
         return
@@ -247,7 +250,7 @@ class _PageScanner:
     in_note: bool = field(default=False)
 
     def next(self, token: bytes) -> PageChange:
-        """Return the part and position of the next token, as a change without texts."""
+        """Return the part and position of the next token, as a `PageChange` without texts."""
         if match := _VIEW.match(token):
             self.view = int(match[1])
         elif token.startswith(b"/main"):

@@ -1,4 +1,4 @@
-"""Compare the data of a view in a report with what its model gives here."""
+"""Compare the data of a view in a report with recomputed data."""
 
 from __future__ import annotations
 
@@ -38,13 +38,15 @@ from bert_probe.views.payload import decode_text
 _PAYLOAD_EXTRA: Final = 65_536
 """Bytes by which a payload may exceed twice the size of the expected payload."""
 _UNCHECKABLE: Final = b""
-"""Placeholder for values that only the author can know; JSON has no bytes, so no parsed value equals it."""
+"""Placeholder for values that cannot be verified, such as the author's device. It differs from every JSON
+value, because JSON has no bytes.
+"""
 _DEVICE: Final = re.compile(r"[a-z]{1,20}(:[0-9]{1,3})?")
 _ORIGINS: Final = ("built-in", "local folder", "hub")
 
 
 class ViewCheck:
-    """Checks one view of a report, part by part.
+    """Checks a view of a report, part by part.
 
     Attributes:
         number: the number of the view, from 1.
@@ -63,12 +65,12 @@ class ViewCheck:
     def difference(
         self, table: str, row: Any, column: str, stated: Any, actual: Any, **details: Any
     ) -> Difference:
-        """Return a difference of this view."""
+        """Create a `Difference` in this view, with long texts truncated."""
         row, column, stated, actual = (clip(str(text)) for text in (row, column, stated, actual))
         return Difference(self.number, table, row, column, stated, actual, **details)
 
     def models(self, checkpoints: Sequence[Checkpoint]) -> Iterator[Difference]:
-        """Yield models that differ from the stated ones."""
+        """Yield a difference for each model whose weights differ from the stated weights."""
         for model, checkpoint in zip(self.stated.view.models, checkpoints, strict=True):
             if not model.fits(checkpoint):
                 actual = checkpoint.description.weights_sha256
@@ -80,8 +82,8 @@ class ViewCheck:
         """Return the differences of all parts of the view.
 
         Args:
-            actual: the numbers of the view, computed here.
-            tolerances: their tolerances, computed here.
+            actual: the recomputed numbers of the view.
+            tolerances: the recomputed tolerances.
             same_model: whether `models` yields no differences.
         """
         stated = self.stated
@@ -139,11 +141,10 @@ class ViewCheck:
     def _order(
         self, actual: ReportTable, rows: Sequence[int | None], allowed: Mapping[str, float]
     ) -> Iterator[Difference]:
-        """Yield rows in a different position than in the recomputed table, unless near-ties explain it.
+        """Yield rows whose position differs from the recomputed table, unless near-ties explain the change.
 
         If two lists of numbers differ by at most a tolerance, so do the sorted lists, position by position.
-        So rows may exchange positions only if the column that they are sorted by has nearly the same numbers
-        at all these positions.
+        So rows may exchange positions only if the sort column has nearly the same numbers at these positions.
         """
         moved = [row for row, match in enumerate(rows) if match is not None and match != row]
         for column, other in zip(self.stated.table.columns, actual.columns, strict=True) if moved else ():
@@ -391,7 +392,7 @@ def _may_be_sorted(numbers: Sequence[float], rows: Sequence[int]) -> bool:
 
 
 def _without_uncheckable(value: Any, is_model: bool = True) -> Any:
-    """Replace values that only the author can know with `_UNCHECKABLE`, if they have a valid form."""
+    """Replace values that cannot be verified with `_UNCHECKABLE`, if they have a valid form."""
     if isinstance(value, Mapping):
         return {
             name: _UNCHECKABLE

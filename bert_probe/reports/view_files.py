@@ -1,6 +1,6 @@
-"""View files: the question, models, inputs and page of a view in JSON, from which it can be computed again.
+"""View files: the question, models, inputs and page of a view as JSON, from which it can be recomputed.
 
-A view file has no results. It may be untrusted: reading it checks everything and opens no model.
+A view file has no results. It may be untrusted, so everything is checked while it is read, without a model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORMAT: Final = 1
 """Version of the file format; later versions are rejected."""
 
 KIND: Final = "bert_probe_view"
-"""Key that identifies a view file; its value is the format."""
+"""JSON key that identifies a view file; its value is the version of the format."""
 
 ENDING: Final = ".view.json"
 
@@ -47,7 +47,7 @@ class ModelReference:
     Attributes:
         name: hub id or folder; "" for the built-in model.
         revision: commit on the hub, or "".
-        dtype: data type of its weights.
+        dtype: data type of the model's weights.
         weights_sha256: see `Description`; "" if unknown.
         outputs_sha256: see `Description`; "" if unknown.
     """
@@ -119,13 +119,13 @@ class ViewFile:
     Attributes:
         question: public name of the question's class; "" for a page without a question.
         asked: all fields of the question, as URL parameters.
-        models: one model, or two that are compared.
+        models: one model, or two models to compare.
         texts: input texts of the question.
         sentences: input sentences, for questions about many sentences.
         files: argument name → tagged sentences or labeled texts.
         truncate: whether sentences, or texts of files, are truncated.
         drawn: parameters of an attention picture that the view shows instead of the question's own picture:
-            "as" is "lines" or "model", the others are URL parameters, see `views.view.to_address`.
+            "as" is "lines" or "model", the other keys are URL parameters, see `views.view.to_address`.
         page: page of the app that shows the view; "" for none.
         address: URL parameters of the page, with complete texts.
     """
@@ -143,12 +143,11 @@ class ViewFile:
 
     @classmethod
     def of(cls, result: Result, data: Mapping[str, Any] | None = None) -> Self:
-        """Create the view file of a result, from which the result can be computed again.
+        """Create the view file of a result, from which the result can be recomputed.
 
         Args:
             result: the result of a question.
-            data: argument name → sentences or files that the question was asked about, if the result itself
-                does not have them.
+            data: argument name → input sentences or rows of input files, if the result does not store them.
 
         Raises:
             UnavailableError: the model or attention exists only in memory, the result comes from a store, or
@@ -241,7 +240,7 @@ class ViewFile:
             if PurePath(file.file).stem != name:
                 raise ReportError(
                     f"This view has the file {file.file[:60]!r} for its argument {name[:60]}. The name of "
-                    "the file must be that of the argument, with the ending of its format."
+                    "the file must be that of the argument, followed by the file extension."
                 )
         if len(view.models) > 2:
             raise ReportError(f"This view has {len(view.models)} models; at most two are allowed.")
@@ -263,11 +262,11 @@ class ViewFile:
 
         Args:
             checkpoints: the opened `models`, in their order.
-            progress: progress callback, ignored if the question does not take one.
+            progress: progress callback; ignored for questions without progress.
 
         Raises:
             ReportError: the question does not fit the inputs of the view.
-            ProbeError: any error of the question for these inputs.
+            ProbeError: the question cannot be answered for these inputs.
         """
         question: Any = self.asked_of(checkpoints[0])
         if not self._fits(question.inputs):
@@ -356,8 +355,8 @@ def _find_sentences(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
                 check_size(sum(len(sentence.encode("utf-8", "surrogatepass")) for sentence in sentences))
                 return sentences
     raise UnavailableError(
-        f"The sentences of {type(result.question).__name__} are not available any more. Save its table, or "
-        "its Python code next to the file."
+        f"The sentences of {type(result.question).__name__} are no longer available. Save the table, or save "
+        "the Python code next to the input file."
     )
 
 
@@ -416,7 +415,7 @@ class Attachment:
     """A complete input file within a view file.
 
     Attributes:
-        file: name of the file, whose ending determines the format.
+        file: name of the file, whose extension determines the format.
         content: text of the file.
         kind: kind of the labels of a table, one of `KINDS`; "" for tagged sentences.
     """
@@ -427,14 +426,14 @@ class Attachment:
 
     @classmethod
     def of(cls, rows: Rows, record: Mapping[str, Any]) -> Self:
-        """Create an attachment from the rows that a question was asked about.
+        """Create an attachment from the input rows of a question.
 
         Args:
             rows: labeled texts or tagged sentences.
             record: provenance of the file in the result.
 
         Raises:
-            UnavailableError: the written file does not give the same rows, for example because a word ends
+            UnavailableError: the rows change when they are written to a file, for example because a word ends
                 with a space.
         """
         attachment = cls(record["file"], to_file(rows).decode(), record.get("kind", ""))
@@ -445,8 +444,8 @@ class Attachment:
         if digest != record["sha256"]:
             raise UnavailableError(
                 f"The content of {attachment.file} differs from the data of the question, or changes when "
-                "it is written to a file, so it cannot be saved in a view file. Save the table, or its "
-                "Python code next to the file."
+                "it is written to a file, so it cannot be saved in a view file. Save the table, or save the "
+                "Python code next to the input file."
             )
         return attachment
 
@@ -464,7 +463,7 @@ class Attachment:
             raise ReportError(
                 f"A file in this view has the name {name[:60]!r}, which is not a valid file name."
             )
-        # The ZIP of a report has this file next to its own files, such as code.py, which the user may run.
+        # The ZIP of a report contains this file next to code.py, which the user may run.
         if PurePath(name).suffix not in (".csv", ".conll", ".conllu"):
             raise ReportError(
                 f"A file in this view has the name {name[:60]!r}. It must end in .csv, .conll or .conllu."
@@ -497,7 +496,7 @@ def make_attachments(
     """Return argument name → attachment, for the input files of a result.
 
     Args:
-        data: argument name → rows that the question was asked about.
+        data: argument name → input rows of the question.
         records: argument name → provenance of the file in the result.
 
     Raises:
@@ -505,8 +504,8 @@ def make_attachments(
     """
     if not records.keys() <= data.keys():
         raise UnavailableError(
-            "The file that this was computed from is not available any more. Save the table, or its Python "
-            "code next to the file."
+            "The input file of this result is no longer available. Save the table, or save the Python code "
+            "next to the input file."
         )
     attachments = {name: Attachment.of(data[name], record) for name, record in records.items()}
     contents = (attachment.content for attachment in attachments.values())

@@ -34,7 +34,7 @@ from bert_probe.reports.view_checks import ViewCheck
 
 _EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
-_CHUNK: Final = struct.Struct(">L4s")  # of a PNG: length of the content, type
+_CHUNK: Final = struct.Struct(">L4s")  # header of a PNG chunk: length of the content, type
 _CHECKSUM_BYTES: Final = 4
 _DECIMAL: Final = re.compile(r"-?[0-9]+\.[0-9]{2,}")
 
@@ -42,12 +42,12 @@ _DECIMAL: Final = re.compile(r"-?[0-9]+\.[0-9]{2,}")
 def file_differences(
     check: ViewCheck, files: Mapping[str, bytes], actual: ViewNumbers
 ) -> Iterator[Difference]:
-    """Compare the files of a view in a ZIP with the files that the report's data require.
+    """Compare the files of a view in a ZIP with the files that are rendered from the report's data.
 
     Args:
         check: the check of the view; the digests that the manifest must state are added to its `sha256`.
         files: file name → content, for all files of the ZIP except its page.
-        actual: the numbers of the view, computed here.
+        actual: the recomputed numbers of the view.
     """
     stated, folder = check.stated, folder_of(check.number, check.stated.view)
     expected = text_files(stated.view, stated.parts)
@@ -65,7 +65,7 @@ def file_differences(
         content = files.get(path)
         check.sha256[path] = "" if content is None else digest(content)
         if content is None:
-            continue  # `manifest_differences` reports it
+            continue  # `manifest_differences` reports missing files
         if name == "table.parquet":
             is_same = content == table
             differences = (
@@ -87,7 +87,7 @@ def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
     try:
         return restated(check.stated.table, actual.result.table(), check.stated.provenance)
     except (ValueError, TypeError, OverflowError):
-        return None  # the table has other columns or types, which its view reports
+        return None  # the table has other columns or types, which `ViewCheck.all` reports
 
 
 def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | None) -> Iterator[Difference]:
@@ -99,7 +99,7 @@ def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | Non
     table, is_same = tables
     if not is_same:
         yield check.difference(
-            "table.parquet", "", "schema", "other types or metadata", "", finding=NOT_RENDERED
+            "table.parquet", "", "schema", "different types or metadata", "", finding=NOT_RENDERED
         )
     for column, other in zip(check.stated.table.columns, table.columns, strict=True):
         for row, (stated, cell) in enumerate(zip(column.cells, other.cells, strict=True)):
@@ -162,8 +162,8 @@ def _is_same_image(stated: str, expected: str) -> bool:
         return True
     try:
         sides = [base64.b64decode(side, validate=True) for side in (expected, stated)]
-        # Other chunks could contain an animation or a color profile. The header with the size must be equal,
-        # so no more pixels are decompressed than are drawn here.
+        # All other chunks must be equal: they could contain an animation or a color profile, and an equal
+        # header bounds the number of decompressed pixels.
         if _png_chunks(sides[0]) != _png_chunks(sides[1]):
             return False
         images = [Image.open(io.BytesIO(side), formats=["PNG"]) for side in sides]
@@ -220,7 +220,7 @@ def restated(table: ReportTable, frame: pd.DataFrame, provenance: Mapping[str, A
 
     Args:
         table: the table in the report.
-        frame: the same table computed here, which determines the types.
+        frame: the recomputed table, which determines the types.
         provenance: the provenance in the report.
 
     Raises:
@@ -275,7 +275,7 @@ def _is_small(content: bytes, expected: bytes) -> bool:
 
 
 def _has_expected_size(content: bytes, metadata: Any, expected: Any) -> bool:
-    """Return whether rows, columns and the claimed sizes of all pages are as expected."""
+    """Return whether rows, columns and the stated sizes of all pages are as expected."""
     if metadata.num_rows != expected.num_rows or metadata.num_columns != expected.num_columns:
         return False
     if metadata.num_row_groups != expected.num_row_groups or metadata.schema.names != expected.schema.names:

@@ -27,7 +27,7 @@ _MAX_GROUPS: Final = 64
 
 @dataclass(eq=False)
 class _Batch(Generic[T, V]):
-    """The items of a batch, and a future of their results: None if the batch failed or did not run."""
+    """The items of a batch, and a future of their results (None if the batch failed or did not run)."""
 
     items: list[T] = field(default_factory=list)
     future: Future[Sequence[V] | None] = field(default_factory=Future)
@@ -38,9 +38,9 @@ class _Queue(Generic[T, V]):
     """The batches of one group.
 
     Attributes:
-        turn: allows one batch at a time.
-        gathering: the batch that can be joined.
-        expected_callers: number of callers of the last batch, and of those who arrived while it ran.
+        turn: semaphore that allows one batch at a time.
+        gathering: the batch that accepts items; None if there is none.
+        expected_callers: number of callers of the last batch, plus callers that arrived while it ran.
         end, duration: when the last batch ended (monotonic clock), and its duration.
     """
 
@@ -85,7 +85,7 @@ class DynamicBatcher(Generic[T, V]):
             check: called periodically while waiting; an exception that it raises ends the waiting.
 
         Raises:
-            Exception: what ``make`` raises for this item alone. Errors of other items have no effect.
+            Exception: any exception that ``make`` raises for this item. Errors of other items have no effect.
         """
         if max_size > 1:
             with self._joined:

@@ -59,8 +59,8 @@ class Cache(Generic[K, V]):
         """Return the value of a key; compute it if it is missing. Concurrent requests wait for the
         computation.
 
-        If ``make`` raises, only its own caller gets the error, and one of the waiting threads computes the
-        value next. A cancelled request therefore does not cancel others.
+        If ``make`` raises, only the caller that passed it gets the error, and one of the waiting threads
+        computes the value next. A cancelled request therefore does not cancel others.
 
         Args:
             waiting: called periodically while waiting; an exception that it raises ends the waiting.
@@ -128,7 +128,7 @@ class ResultCache:
     def of(self, function: Callable[P, R], *inputs: P.args, **options: P.kwargs) -> R:
         """Return the result of a question's ``of``: ``answers.of(Heads(words=True).of, trace)``.
 
-        Also accepts other functions of the same inputs, such as `head_outputs`, whose result has ``nbytes``.
+        Other functions of these inputs, such as `head_outputs`, are accepted if their result has ``nbytes``.
         A progress callback among the arguments is not part of the cache key.
 
         Raises:
@@ -164,7 +164,7 @@ def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
 def _input_key(value: Any) -> Hashable:
     if isinstance(value, Trace):
         encoding = value.encoding
-        # The key has the complete description, because equal weights give other numbers with another config
+        # The key contains the complete description, because models with equal weights may differ in config
         # or tokenizer.
         model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)

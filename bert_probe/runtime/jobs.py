@@ -1,6 +1,6 @@
 """Background jobs: long-running work in its own thread, with progress, cancellation and a result.
 
-A job ends at its next progress report if it is cancelled or its owner is gone.
+A job ends at its next progress report if it is cancelled, or if its owner (for example a session) is gone.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bert_probe.runtime.thread_pool import ThreadPool
 T = TypeVar("T")
 
 AT_ONCE = 2
-"""Maximum number of jobs that compute concurrently, which bounds memory; others wait."""
+"""Maximum number of jobs that compute concurrently, which bounds memory; further jobs wait."""
 GRACE = 20.0
-"""Seconds after which an absent owner is considered gone; broken connections may be restored."""
+"""Seconds after which a disconnected owner is considered gone; until then, it may reconnect."""
 
 EXIT_SECONDS = 3.0
-"""Seconds that jobs get to reach their next progress report when the process exits."""
+"""Time limit for jobs to reach their next progress report when the process exits, in seconds."""
 
 SLOTS: Final = Semaphore(AT_ONCE)
 """Semaphore that limits concurrent jobs to `AT_ONCE`."""
@@ -38,8 +38,8 @@ _working: Final[dict[Job[Any], threading.Event]] = {}
 
 @atexit.register
 def _end_all() -> None:
-    """Cancel all jobs at exit. Python kills daemon threads at exit, and killing one inside torch crashes the
-    process.
+    """Cancel all jobs at exit. Python kills daemon threads at exit, and killing a thread inside torch crashes
+    the process.
     """
     deadline = time.monotonic() + EXIT_SECONDS
     jobs = dict(_working)
@@ -53,7 +53,7 @@ class Job(Generic[T]):
     """Work in its own thread.
 
     Attributes:
-        cause: all inputs of the work.
+        cause: key that identifies the work by its inputs.
         state: "waiting" for a slot, "running", "done", "failed" or "cancelled"; the last three are final.
         progress: (done, total) of the last progress report; None before the first.
         error: the exception that the work raised, if the state is "failed".
@@ -72,12 +72,12 @@ class Job(Generic[T]):
         """Start the work.
 
         Args:
-            cause: all inputs of the work.
-            work: receives a `Progress` and returns the result.
+            cause: key that identifies the work by its inputs.
+            work: function that receives a `Progress` and returns the result.
             alive: returns whether the owner is still connected; after `GRACE` seconds without an owner, the
                 work is cancelled.
-            queued: whether to wait for a slot. Otherwise it starts immediately and must bound its memory
-                itself.
+            queued: whether to wait for a slot. If False, the work starts immediately and must limit its own
+                memory.
             silence: seconds without a progress report after which the job fails.
             ended: called once at the end, by the thread that ends the job.
         """
@@ -167,7 +167,7 @@ class Job(Generic[T]):
         result: T | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """Set the final state. The first call counts: the result of a cancelled job is ignored."""
+        """Set the final state; only the first call has an effect, so cancellation discards the result."""
         with self._lock:
             if self.over:
                 return

@@ -14,19 +14,19 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.runtime import terminal
 
 PATIENCE = 1.0
-"""Seconds before a bar is drawn, so that short work shows none."""
+"""Seconds before a bar is drawn, so that short work does not show a bar."""
 
 
 @contextmanager
 def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
     """Show a progress bar on standard error during the block, and erase it at the end.
 
-    Nothing is written if standard error is not a terminal, or within the first second. Work in the first
-    report counts as done before the start, so the rate is the average since then.
+    Nothing is written if standard error is not a terminal, or within the first second. The displayed rate
+    excludes the amount done at the first report, for example by an earlier run.
 
     Args:
         label: description in front of the bar.
-        unit: what is counted; "B" for bytes, which are shown as MB.
+        unit: unit of the counts; "B" for bytes, which are shown as MB.
     """
     screen = terminal.direct(sys.stderr)
     if screen is None or not screen.isatty():
@@ -41,7 +41,7 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
         smoothing=0,
         miniters=0,
         leave=False,
-        position=0,  # otherwise tqdm draws below other bars, even invisible ones such as the hub client's
+        position=0,  # otherwise tqdm draws below other bars, even invisible bars of the hub client
         ncols=_columns(screen) - 1,
         nrows=24,  # tqdm writes nothing if a terminal reports 0 rows
         file=screen,

@@ -1,4 +1,4 @@
-"""A counting semaphore that measures its queue, and cancellable waiting."""
+"""A counting semaphore with statistics of its queue, and cancellable waiting."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Semaphore:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the time in the block as waiting for a slot, or for another thread that holds one."""
+        """Count the time in the block as waiting time, for a slot or for a thread that holds a slot."""
         start = time.monotonic()
         with self._lock:
             self.waiting += 1

@@ -65,7 +65,7 @@ def caches() -> Mapping[str, Cache[Any, Any]]:
 
 
 def cached_checkpoint(model: str, revision: str) -> Checkpoint | None:
-    """Return a loaded checkpoint, or None if it is not cached or its files have been replaced since."""
+    """Return a loaded checkpoint, or None if it is not cached or its files have changed since loading."""
     key = (model, revision)
     checkpoint = _checkpoints.get(key)
     if checkpoint is None:
@@ -78,9 +78,7 @@ def cached_checkpoint(model: str, revision: str) -> Checkpoint | None:
 
 
 def loaded_stamp(model: str, revision: str) -> Stamp | None:
-    """Return the stamp of the files that a checkpoint was loaded from; None if they are not in a local
-    folder.
-    """
+    """Return the stamp of a checkpoint's files at loading time; None if they are not in a local folder."""
     return _stamps.get((model, revision))
 
 
@@ -116,7 +114,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "") -> str:
 def evict(model: str) -> None:
     """Remove a model whose files have changed, its traces, and all results; it will be loaded again."""
     _checkpoints.drop(lambda key: key[0] == model)
-    # By name, because a changed tokenizer may leave the description unchanged.
+    # Traces are found by name, because a changed tokenizer may leave the description unchanged.
     _traces.drop(lambda key: isinstance(key[0], Description) and key[0].name == model)
     answers.forget()
 
@@ -207,7 +205,7 @@ def traces(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # The key has the complete description, because equal weights give other numbers with another config
+        # The key contains the complete description, because models with equal weights may differ in config
         # or tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 

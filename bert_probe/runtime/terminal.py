@@ -46,7 +46,9 @@ class SafeStream(io.TextIOBase):
     """
 
     def __init__(self, direct: TextIO, name: str = "") -> None:
-        """Write to ``direct``. Write errors are reported under this name, or ignored without a name."""
+        """Create a stream that writes to ``direct``. Write errors mention the name; without a name, they are
+        ignored.
+        """
         self.direct = direct
         self._name = name
 
@@ -80,7 +82,7 @@ class SafeStream(io.TextIOBase):
         try:
             yield
         except OSError as error:
-            # Discard all further output, including what is buffered at exit.
+            # Discard all further output, including output that is still buffered at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.direct.fileno())
             if self._name and not isinstance(error, BrokenPipeError):
                 raise ExportError(f"{self._name} cannot be written: {error.strerror}.") from None

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 IDLE_SECONDS: Final = 2.0
-"""Seconds that a thread waits for more work before it ends; its waiting helper threads slow down others."""
+"""Seconds that an idle thread waits for work before it ends; its helper threads slow down other threads."""
 
 Work = Callable[[], None]
 V = TypeVar("V")
@@ -24,7 +24,7 @@ class ThreadPool:
     """A pool that grows to the number of concurrent tasks and shrinks when threads are idle.
 
     Args:
-        name: name of its threads.
+        name: name of the threads.
     """
 
     def __init__(self, name: str) -> None:
@@ -35,7 +35,7 @@ class ThreadPool:
     def start(self, work: Work) -> None:
         """Run the work in a thread now, in an empty context. The work must not raise."""
         with self._lock:
-            # The most recently used thread, so that the others time out when there is little work.
+            # Use the most recently used thread, so that the other threads time out when there is little work.
             inbox = self._idle_inboxes.pop() if self._idle_inboxes else None
         if inbox is not None:
             inbox.put(work)

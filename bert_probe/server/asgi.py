@@ -97,7 +97,7 @@ register_url_convertor("nowhere", _MissingPath())
 def app_policy() -> str:
     """Return the Content-Security-Policy of the pages.
 
-    A page can load from and connect to this server only, so the browser cannot send a text anywhere else.
+    A page can load from and connect to this server only, so the browser cannot send a text to other servers.
     """
     return "; ".join(
         (
@@ -138,7 +138,7 @@ HEADERS = {
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds `HEADERS` to every HTTP response, including errors and those of Streamlit.
+    """ASGI middleware that adds `HEADERS` to every HTTP response, including errors and Streamlit's responses.
 
     A header that a response already has is kept: BertViz frames have a stricter policy.
     """
@@ -173,7 +173,7 @@ class SecurityHeaders:
 
 
 class WithoutMetrics:
-    """ASGI middleware that hides Streamlit's metrics, which, unlike those of the API, need no token."""
+    """ASGI middleware that hides Streamlit's metrics, which would be available without a token."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -234,7 +234,7 @@ async def to_front_page(request: Request) -> RedirectResponse:
 
 
 def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
-    """Return the routes that are added to those of Streamlit.
+    """Return the routes that are added to Streamlit's routes.
 
     Args:
         names: Host names that the app answers to, in addition to those in `hosts.VARIABLE`.
@@ -259,7 +259,7 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
 
 
 def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]:
-    """Return the middleware that wraps that of Streamlit, outermost first."""
+    """Return the middleware that wraps Streamlit's middleware, outermost first."""
     return [
         Middleware(SecurityHeaders),
         Middleware(hosts.AllowedHosts, hosts.additional_names(names), address),
@@ -281,7 +281,7 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
 def app_arguments(
     names: Sequence[str] = (), token_file: Path | None = None, address: str = ""
 ) -> dict[str, Any]:
-    """Return the keyword arguments of `st.App`, the same for every way to start the app.
+    """Return the keyword arguments of `st.App`, which do not depend on how the app is started.
 
     Args:
         names: Host names that the app answers to, in addition to its own and those in `hosts.VARIABLE`.

@@ -26,7 +26,7 @@ from bert_probe.server import hosts
 VARIABLE: Final = "BERT_PROBE_TOKEN"
 """Environment variable with the token."""
 MIN_CHARACTERS: Final = 16
-"""Minimum length of a token; a shorter one can be guessed."""
+"""Minimum length of a token; shorter tokens can be guessed."""
 MAX_CHARACTERS: Final = 512
 _MIN_DISTINCT: Final = 8
 _TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/-]{{{MIN_CHARACTERS},{MAX_CHARACTERS}}}={{0,2}}")
@@ -39,8 +39,8 @@ _PROXY_HEADER: Final = re.compile(
 
 
 def token(file: Path | None = None) -> str:
-    """Return the token from `file`, by default from the environment variable `VARIABLE`; "" if that is not
-    set.
+    """Return the token from `file`, by default from the environment variable `VARIABLE`; "" if the variable
+    is not set.
 
     Raises:
         AddressError: The file cannot be read, other users can read it, or it does not contain a token.
@@ -88,7 +88,7 @@ class Authorization:
     """Decides for each request whether the API may answer it.
 
     Args:
-        names: Host names that the app answers to, in addition to those of this machine.
+        names: Host names that the app answers to, in addition to the names of this machine.
         token: Token that requests from other machines need; if "", all of them are rejected.
     """
 
@@ -96,7 +96,7 @@ class Authorization:
         self._names, self._token = names, token.encode()
 
     def refusal(self, request: Request) -> Problem | None:
-        """Return the error to answer with, or None if the request is allowed."""
+        """Return the problem to respond with if the request is rejected, or None if it is allowed."""
         origins = request.headers.getlist("origin")
         host, is_secure = request.headers.get("host", ""), request.url.scheme == "https"
         if origins and not hosts.is_same_page(origins, host, self._names, is_secure):
@@ -121,7 +121,7 @@ class Authorization:
         )
 
     def _is_local(self, request: Request) -> bool:
-        """Return whether a program on this machine sent the request for itself, and not as a proxy."""
+        """Return whether a program on this machine sent the request, and not a proxy for another machine."""
         if any(map(_PROXY_HEADER.fullmatch, request.headers.keys())):
             return False
         return _is_loopback(request.client.host if request.client else "") and hosts.is_own(

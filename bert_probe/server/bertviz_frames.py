@@ -42,7 +42,7 @@ MODEL_VIEW_TOKENS: Final = 48
 # Number of SVG lines, one for each visible head, query and key, that a browser draws in two or three seconds.
 _HEAD_VIEW_LINES: Final = 12 * HEAD_VIEW_TOKENS**2
 _MODEL_VIEW_LINES: Final = 72 * MODEL_VIEW_TOKENS**2
-# Number of weights in a page; both views contain those of all layers, with about ten characters each.
+# Number of weights in a page; both views contain the weights of all layers, with about ten characters each.
 _WEIGHTS: Final = 144 * HEAD_VIEW_TOKENS**2
 
 HEAD_VIEW_CAPTION: Final = (
@@ -82,7 +82,7 @@ class BertVizFrame:
     url: str  # path on this server, valid as long as the frame is in the store
     height: int  # height of the complete drawing in CSS pixels, so that only the page scrolls
     title: str  # text alternative
-    caption: str  # how to read the view, and what it does not mean
+    caption: str  # how to read the view, and its limits
 
 
 class FrameStore:
@@ -158,7 +158,7 @@ def head_view(
     weights = _weights(trace)
 
     def render() -> bytes:
-        from bertviz import head_view as draw  # imports torch, which the app does not wait for at its start
+        from bertviz import head_view as draw  # imports torch, which would delay the start of the app
 
         drawing = draw(
             **_arguments(trace, weights), layer=layer, heads=head_indices, html_action="return"
@@ -255,7 +255,7 @@ def _arguments(trace: Trace, weights: Array) -> dict[str, object]:
 
 
 def _key(view: str, trace: Trace, weights: Array, dark: bool, *options: object) -> bytes:
-    """Return a digest of everything that determines a frame."""
+    """Return a digest of all data that determine a frame."""
     tokens = [token.display for token in trace.tokens]
     content = [view, tokens, _second_start(trace), weights.shape, dark, options]
     digest = hashlib.sha256(json.dumps(content).encode())
@@ -276,7 +276,7 @@ def _page(title: str, drawing: str, trace: Trace, dark: bool, colors: Sequence[s
     # The comment of BertViz's template repeats all of the data, so its first line is removed.
     code, comment_start, comment = script.partition("; // HACK: ")
     if not (cdn_end and script_start and script_end and comment_start):
-        raise RuntimeError("The output of BertViz is not structured like that of version 1.4.1.")
+        raise RuntimeError("The output of BertViz does not have the structure of version 1.4.1.")
     code = _with_tokens(code, trace) + ";" + comment[comment.index("\n") :]
     longest = max(len(token.display) for token in trace.tokens)
     nonce = f'nonce="{_NONCE_MARK}"'

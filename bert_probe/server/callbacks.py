@@ -2,7 +2,7 @@
 script.
 
 Streamlit stops a running script as soon as the user clicks again. It checks for that at every access to
-``st.session_state``, also within callbacks and right before the first one, and it does not repeat a callback.
+``st.session_state``, also within callbacks and before the first callback, and it does not repeat a callback.
 It also reports a click on a button to a single run, even if that run is stopped before it reaches the button.
 And a late request from the previous page can undo a page change.
 """
@@ -72,7 +72,7 @@ def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
 
 
 def _replay_clicks() -> None:
-    """When a run is replaced by a new one, pass on its clicks on buttons that it had not reached yet."""
+    """Pass clicks on buttons that a stopped run had not reached to the run that replaces it."""
     check = ScriptRunner._maybe_handle_execution_control_request
 
     @wraps(check)

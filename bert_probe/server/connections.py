@@ -25,7 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MAX_CONNECTIONS: Final = 1_000
 """Maximum number of connections."""
 MAX_PER_CLIENT: Final = 250
-"""Maximum number of connections per IP address; behind a proxy all users share one."""
+"""Maximum number of connections per IP address; behind a proxy all users have the same address."""
 IDLE_SECONDS: Final = 20.0
 """Time after which a connection without a complete request head is closed."""
 MAX_HEAD_BYTES: Final = 65_536
@@ -33,7 +33,7 @@ MAX_HEAD_BYTES: Final = 65_536
 MAX_MESSAGE_BYTES: Final = 16_000_000
 """Maximum size of a WebSocket message."""
 MAX_INCOMPLETE_BYTES: Final = 160_000_000
-"""Maximum size of the incomplete messages of all WebSockets together."""
+"""Maximum total size of the incomplete messages of all WebSockets."""
 _FILE_DESCRIPTORS: Final = 4_096
 """Number of file descriptors for `MAX_CONNECTIONS`, connections to be rejected, and the app's own files."""
 _MARK: Final = "bert_probe_limits"
@@ -67,7 +67,7 @@ def limit() -> None:
 
         protocols.append(HttpToolsProtocol)
         if not hasattr(HttpToolsProtocol, _MARK):
-            _limit_head_bytes(HttpToolsProtocol)  # h11 limits them itself
+            _limit_head_bytes(HttpToolsProtocol)  # h11 has its own limit
     for protocol in protocols:
         if not hasattr(protocol, _MARK):
             setattr(protocol, _MARK, True)
@@ -134,7 +134,7 @@ def _exceeds_limits(connection: Any) -> bool:
 
 
 def _client(connection: Any) -> str:
-    """Return the IP address of the other end; "" for a Unix socket."""
+    """Return the IP address of the client; "" for a Unix socket."""
     return connection.client[0] if connection.client else ""
 
 
@@ -155,7 +155,7 @@ def _refuse(transport: asyncio.Transport, status: bytes, sentence: bytes) -> Non
 
 
 def _limit_head_bytes(protocol: Any) -> None:
-    """Count the bytes since the last body chunk, and reject a head or trailers that are too long."""
+    """Count the bytes since the last body chunk, and reject a request head or trailers that are too long."""
     data_received = protocol.data_received
 
     @wraps(data_received)
@@ -183,7 +183,9 @@ def _resetting(callback: Any) -> Any:
 
 
 def _limit_message_bytes(protocol: Any) -> None:
-    """Abort a connection with a large incomplete message while all incomplete messages exceed the limit."""
+    """Abort a connection with a large incomplete message if all incomplete messages together exceed the
+    limit.
+    """
     data_received, complete = protocol.data_received, protocol.send_receive_event_to_app
 
     @wraps(data_received)

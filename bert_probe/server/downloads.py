@@ -32,7 +32,7 @@ MAX_CONCURRENT: Final = 2
 _NAME: Final = "trained-model"
 _CHUNK: Final = 1 << 20
 _CHUNK_SECONDS: Final = 60.0
-"""Time limit for sending a chunk, because a slow client blocks the downloads of others."""
+"""Time limit for sending a chunk, because a slow client blocks the downloads of other users."""
 
 
 class Download:

@@ -1,7 +1,7 @@
 """Allowed host names: protection against DNS rebinding and cross-site WebSockets.
 
 A foreign page can make its own host name resolve to this machine (DNS rebinding) and then read the responses.
-But it cannot choose what the browser sends as Host and Origin, so both are checked before anything else.
+But it cannot choose the headers Host and Origin that the browser sends, so both are checked first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PATTERN: Final = re.compile(rf"(?:\*\.)?(?:{_NAME})|[0-9a-f:.]+:[0-9a-f:.]*", r
 
 @cache
 def own_names() -> tuple[str, ...]:
-    """Return the host names in the settings file, which are those of this machine."""
+    """Return the host names in the settings file: the names of this machine."""
     return tuple(paths.settings()["server.allowedHosts"])
 
 
@@ -62,7 +62,7 @@ class AllowedHosts:
 
     Args:
         names: Host names that are allowed in addition to `own_names`.
-        address: Address that the app listens on, which is allowed too. Pages on its other ports are foreign.
+        address: Address that the app listens on, which is allowed too. Pages on other ports are foreign.
     """
 
     def __init__(self, app: ASGIApp, names: Sequence[str], address: str = "") -> None:
@@ -71,7 +71,7 @@ class AllowedHosts:
         self._allowed = (*own_names(), *names, address.lower())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request, or refuse it."""
+        """Forward the request, or reject it."""
         if scope["type"] in ("http", "websocket"):
             refusal = self._refusal(scope)
             if refusal is not None:
@@ -87,7 +87,7 @@ class AllowedHosts:
         if len(hosts) != 1 or not _is_among(hosts[0], self._allowed):
             problem = f"the host name {_quote(hosts[0])}" if len(hosts) == 1 else f"{len(hosts)} Host headers"
             return text_response(
-                f"BERT Probe does not accept {problem}. Open it as localhost, or, if the name is yours, "
+                f"BERT Probe does not accept {problem}. Open the app at localhost, or, if the name is yours, "
                 f"{_REMEDY}.",
                 421,
             )
@@ -104,7 +104,7 @@ class AllowedHosts:
 
 
 def is_same_page(origins: Sequence[str], host: str, names: Sequence[str], is_secure: bool) -> bool:
-    """Return whether a request comes from a page of the same host and port, or of one of `names`.
+    """Return whether a request comes from a page of the same host and port, or from a page of one of `names`.
 
     The names of this machine are ignored in `names`: on another port they belong to another program.
 
@@ -144,7 +144,7 @@ def _quote(text: str) -> str:
 
 
 def _same_origin(scope: Scope) -> Scope:
-    """Return the scope of an accepted WebSocket with the host of its page as Host.
+    """Set the Host header of an accepted WebSocket to the host of its page.
 
     If the two differ, Streamlit would query an external server for this machine's IP address.
     """

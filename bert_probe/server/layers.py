@@ -1,4 +1,4 @@
-"""Serve single layers of a head view, so that a change of layer does not rerun the page's script."""
+"""Serve individual layers of a head view, so that a change of layer does not rerun the page's script."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _serve(request: Request) -> Response:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
     layer = names.index(name)
     if data.what.takes_long(data.trace, layer):
-        # The browser then requests this layer from the page, which starts a job.
+        # The browser then requests this layer from the page's script, which starts a job.
         return Response(status_code=204, headers=headers)
     try:
         payload = head_view.payload(data, layer, key="", ask=shared_cache.answers.of)

@@ -1,7 +1,7 @@
 """Paths of the files at the top level of the repository: the pages and Streamlit's settings.
 
-In an installed package they are in a folder of the package, with the same relative paths; `setup.py` puts
-them there. A clone, with or without an editable installation, does not have that folder.
+In an installed package, `setup.py` has copied them to the folder ``top``, with the same relative paths. A
+clone, with or without an editable installation, does not have that folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Streamlit sessions: the current one, and whether its browser is connected."""
+"""Streamlit sessions: the id of the current session, and whether a session's browser is connected."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def current() -> str:
 
 
 def is_connected(session: str) -> bool:
-    """Return whether a session's browser is connected, always True without a server. Thread-safe."""
+    """Return whether a session's browser is connected; always True without a server. Thread-safe."""
     return not runtime.exists() or runtime.get_instance().is_active_session(session)

@@ -35,7 +35,7 @@ def start(
 
     Args:
         port: TCP port, 1 to 65535.
-        host: Address to listen on; by default the one in the settings, which serves this machine only.
+        host: Address to listen on; by default the address in the settings, which serves this machine only.
         names: Additional host names that the app answers to; see `hosts`.
         browser: Whether to open a browser, if there is a display.
         view: Content of a view file that the printed URL opens, see `view_files`.
@@ -43,8 +43,8 @@ def start(
         corpora: Stores, and folders of stores, that the pages can open; see `store_paths`.
 
     Raises:
-        AddressError: The address is not one of this machine, the port is in use, a host name or the token is
-            invalid, or a folder of stores does not exist.
+        AddressError: The address does not belong to this machine, the port is in use, a host name or the
+            token is invalid, or a folder of stores does not exist.
     """
     host = paths.settings()["server.address"] if host is None else host
     _check(host, port)
@@ -113,7 +113,7 @@ def _url(host: str, port: int) -> str:
 
 
 def _has_display() -> bool:
-    """Return whether a browser can open a window; without a display, Python may open one in the terminal."""
+    """Return whether a browser can open a window; otherwise Python might open a browser in the terminal."""
     if sys.platform in ("win32", "darwin"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

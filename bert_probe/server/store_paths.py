@@ -13,7 +13,7 @@ VARIABLE: Final = "BERT_PROBE_CORPORA"
 """Environment variable with the folders, separated as in PATH."""
 
 DEFAULT_FOLDER: Final = "corpora"
-"""Default folder, relative to the current one."""
+"""Default folder, relative to the current folder."""
 
 MANIFEST: Final = "manifest.json"
 """Name of the file that identifies a folder as a store.
@@ -42,7 +42,7 @@ def stores() -> dict[str, Path]:
     for parent in _configured_folders():
         for folder in _stores_in(parent):
             name = folder.resolve().name
-            while name in by_name:  # a duplicate name is prefixed with that of the parent folder
+            while name in by_name:  # a duplicate name is prefixed with the name of the parent folder
                 name = f"{folder.resolve().parent.name} · {name}"
             by_name[name] = folder
     return by_name

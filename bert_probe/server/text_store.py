@@ -15,7 +15,7 @@ CAPACITY_BYTES: Final = 64_000_000
 """Capacity for the texts of all sessions; the least recently used text is dropped first."""
 
 _LARGEST: Final = CAPACITY_BYTES // 8
-"""Maximum size of a text in bytes; a model could not read a larger one."""
+"""Maximum size of a stored text in bytes; larger texts exceed the limit of every model."""
 
 # The name of a text is the same in every session, and cannot be computed without this key.
 _SECRET: Final = secrets.token_bytes(32)

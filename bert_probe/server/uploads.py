@@ -20,7 +20,7 @@ from bert_probe.server.responses import text_response
 SESSION_BYTES: Final = 20_000_000
 """Maximum size of the files of a session."""
 CLIENT_BYTES: Final = 100_000_000
-"""Maximum size of the files from one IP address; behind a proxy all users share one."""
+"""Maximum size of the files from one IP address; behind a proxy all users have the same address."""
 TOTAL_BYTES: Final = 200_000_000
 """Maximum size of the files of all sessions."""
 UPLOAD_SECONDS: Final = 60.0
@@ -44,8 +44,8 @@ class BoundedUploads:
     """ASGI middleware that enforces the limits on uploads.
 
     For the session's limit, an upload counts with its Content-Length, so that it can be rejected before it is
-    read. For the other limits only received bytes count; otherwise a client could block others by stating a
-    false length.
+    read. For the other limits only received bytes count; otherwise a client could block other clients by
+    stating a false length.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -55,7 +55,7 @@ class BoundedUploads:
         self._clients: dict[str, str] = {}  # session → IP address of its latest upload
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request, or refuse it."""
+        """Forward the request, or reject it."""
         match = _PATH.search(scope["path"]) if scope["type"] == "http" else None
         if match is None or scope["method"] != "PUT":
             await self.app(scope, receive, send)

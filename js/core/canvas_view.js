@@ -48,7 +48,7 @@ export class CanvasView {
     this.width = 0;
     this.ratio = 1;
     this.focused = false;
-    /** Under the pointer. @type {Place | null} */
+    /** The place under the pointer. @type {Place | null} */
     this.hovered = null;
     /** The keyboard cursor. @type {Place | null} */
     this.cursor = null;
@@ -71,13 +71,13 @@ export class CanvasView {
   /** Reads a new payload into `model`. @param {Uint8Array} _data */
   readPayload(_data) {}
 
-  /** Updates what does not depend on size or pointer. */
+  /** Updates controls and texts, which depend on neither size nor pointer. */
   updateControls() {}
 
   /** Computes the layout for `width`, and paints. */
   layOut() {}
 
-  /** Paints what depends on pointer, focus and pins. */
+  /** Paints the marks that depend on pointer, focus and pins. */
   paintOverlay() {}
 
   /** @param {MouseEvent} _event @returns {Place | null} */
@@ -98,7 +98,7 @@ export class CanvasView {
   /** Handles a click on a place, or Enter. @param {Place} _place */
   activatePlace(_place) {}
 
-  /** Handles another key; returns whether it did something. @param {string} _key */
+  /** Handles any other key; returns whether the key has an effect. @param {string} _key */
   handleOtherKey(_key) {
     return false;
   }
@@ -111,7 +111,7 @@ export class CanvasView {
   /** Scrolls a place into view. @param {Place} _place */
   reveal(_place) {}
 
-  /** The text for a place, for a screen reader. @param {Place} _place */
+  /** The description of a place for screen readers. @param {Place} _place */
   describePlace(_place) {
     return "";
   }
@@ -165,7 +165,7 @@ export class CanvasView {
   }
 
   /**
-   * Called on every rerun that changed data or theme; returns the clean-up of this call.
+   * Called on every rerun that changed data or theme; returns its clean-up function.
    *
    * @param {import("./mount.js").Component<Uint8Array>} component
    */
@@ -183,7 +183,7 @@ export class CanvasView {
     this.listen();
     this.fitToWidth(true);
     this.awaitFont(generation);
-    // Streamlit may run the clean-up of an older call after a newer call: only that of the newest may remove listeners.
+    // Streamlit may run the clean-up of an older call after a newer call, so only the newest may remove listeners.
     return () => {
       if (generation === this.generation) this.unlisten();
     };
@@ -199,7 +199,7 @@ export class CanvasView {
     window.removeEventListener("resize", this.redraw);
   }
 
-  /** Measures again once the page's font is loaded. @param {number} generation */
+  /** Repeats the layout once the page's font is loaded. @param {number} generation */
   async awaitFont(generation) {
     const font = formatFont(this.theme.font, 12);
     if (document.fonts.check(font)) return;
@@ -239,7 +239,7 @@ export class CanvasView {
     this.parts.live.textContent = text;
   }
 
-  /** The place under the pointer, or else that of the keyboard cursor. */
+  /** The place under the pointer, or else the keyboard cursor if the view has the focus. */
   get active() {
     return this.hovered ?? (this.focused ? this.cursor : null);
   }

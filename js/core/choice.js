@@ -28,7 +28,7 @@ export class Choice {
   }
 
   /**
-   * The current choice after the page has sent one: the user's own, unless the page has a newer revision.
+   * Updates the current choice after the page has sent one: the user's own, unless the page's revision is newer.
    *
    * @param {string} key of the component
    * @param {Versioned<Value>} received

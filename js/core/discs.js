@@ -15,10 +15,10 @@ import { packColor, parseColor } from "./color.js";
 const SUBPIXELS = 4; // subpixel positions per axis
 
 /**
- * Draws discs on an opaque background; later ones cover earlier ones.
+ * Draws discs on an opaque background; later discs cover earlier discs.
  *
  * @param {Discs[]} groups
- * @param {import("./pen.js").Area} area that is visible
+ * @param {import("./pen.js").Area} area the visible area
  * @param {number} ratio pixels in a CSS pixel
  * @param {string} background
  * @returns {import("./pen.js").Pixels}
@@ -26,7 +26,7 @@ const SUBPIXELS = 4; // subpixel positions per axis
 export function rasterizeDiscs(groups, area, ratio, background) {
   const [width, height] = [Math.round(area.width * ratio), Math.round(area.height * ratio)];
   const rgba = new Uint32Array(width * height).fill(packColor(parseColor(background)));
-  const pixels = new Int32Array(rgba.buffer); // signed, so that engines keep integers
+  const pixels = new Int32Array(rgba.buffer); // signed, because engines compute with signed 32-bit integers
   /** @type {Map<string, ReturnType<typeof createStamps>>} */
   const stampCache = new Map();
   for (const { positions, radius, fill, alpha } of groups) {
@@ -52,8 +52,8 @@ export function rasterizeDiscs(groups, area, ratio, background) {
  *
  * @typedef {object} Stamp
  * @property {Int32Array} offsets offsets into the pixel array
- * @property {Int32Array} coverages coverage of each pixel, 0 to `WHOLE`
- * @property {Int32Array} columns
+ * @property {Int32Array} coverages coverage of each pixel, 0 to `FULL`
+ * @property {Int32Array} columns column of each pixel in the bounding square
  */
 
 const FULL = 256;

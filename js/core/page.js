@@ -9,7 +9,7 @@ import { element } from "./dom.js";
  */
 
 /**
- * The data of a page. A view of single layers has a payload per layer, and `start`, from 1, is the initial one.
+ * The data of a page. A view of individual layers has a payload per layer; `start` is the initial layer, from 1.
  *
  * `key` identifies the view to an embedding page; "" if there is none.
  *

@@ -68,13 +68,13 @@ const ALIGNMENTS = { start: "left", middle: "center", end: "right" };
 export class CanvasPen {
   /**
    * @param {DrawingContext} context
-   * @param {string} font its family
+   * @param {string} font font family
    * @param {number} ratio pixels of the canvas in a CSS pixel
    */
   constructor(context, font, ratio) {
     this.context = context;
     this.font = font;
-    /** Device pixels per CSS pixel; nothing finer is visible. */
+    /** Device pixels per CSS pixel; finer details are not visible. */
     this.resolution = ratio;
   }
 
@@ -113,9 +113,9 @@ export class CanvasPen {
   }
 
   /**
-   * Draws discs on an empty area; later ones cover earlier ones.
+   * Draws discs on an empty area; later discs cover earlier discs.
    *
-   * @param {Discs[]} groups @param {Area} area @param {string} background its color
+   * @param {Discs[]} groups @param {Area} area @param {string} background color of the area
    */
   discs(groups, area, background) {
     const count = groups.reduce((sum, { positions }) => sum + positions.length / 2, 0);
@@ -146,7 +146,7 @@ export class CanvasPen {
     context.fillText(text, x, y);
   }
 
-  /** "No value": diagonal lines on a neutral background, unlike the color of any number.
+  /** Marks a missing value by diagonal lines on a neutral background, which is not the color of any value.
    *
    * @param {Area} area @param {[string, string]} colors of background and lines */
   hatch(area, [background, line]) {
@@ -193,7 +193,7 @@ export class CanvasPen {
     context.restore();
   }
 
-  /** Paints with the origin elsewhere, and turned. @param {number} x @param {number} y @param {number} degrees
+  /** Paints with a translated and rotated origin. @param {number} x @param {number} y @param {number} degrees
    * @param {() => void} paint */
   transform(x, y, degrees, paint) {
     const { context } = this;
@@ -210,15 +210,15 @@ export class CanvasPen {
   }
 }
 
-/** Writes SVG as text. All user text is escaped by `escaped`. */
+/** Writes SVG as text. All user text is escaped by `escapeXml`. */
 export class SvgPen {
   /**
    * @param {number} width
    * @param {number} height
    * @param {string} title
-   * @param {string} font its family
+   * @param {string} font font family
    * @param {(pixels: Pixels) => string} encoded returns the data URL of an image
-   * @param {number} resolution device pixels per CSS pixel that matter; Infinity if the file may be enlarged
+   * @param {number} resolution device pixels per CSS pixel; Infinity if the file may be enlarged
    */
   constructor(width, height, title, font, encoded = toDataUrl, resolution = Number.POSITIVE_INFINITY) {
     this.resolution = resolution;
@@ -253,7 +253,7 @@ export class SvgPen {
         d.push(letter + points.map(round).join(" "));
       };
     trace({ moveTo: to("M"), lineTo: to("L"), bezierCurveTo: to("C") });
-    // Not opacity: many programs create a layer of the size of the picture for each path with opacity.
+    // `stroke-opacity` instead of `opacity`, for which many programs create a layer of the size of the picture.
     const faint = opacityAttribute("stroke-opacity", alpha);
     this.add("path", { d: d.join(""), fill: "none", stroke, "stroke-width": round(lineWidth), ...faint });
   }
@@ -274,7 +274,7 @@ export class SvgPen {
 
   /** @param {string} text @param {number} x @param {number} y @param {TextStyle} lettering */
   text(text, x, y, { size, fill, weight = 400, anchor = "start", isCentered = false, width }) {
-    // Not dominant-baseline, which many programs ignore: half the height of letters is about 0.35 of the font size.
+    // Computed, because many programs ignore dominant-baseline; half the height of letters is about 0.35 of the font size.
     const baseline = round(y + (isCentered ? 0.35 * size : 0));
     const fittedWidth = width ? { textLength: Math.ceil(width), lengthAdjust: "spacingAndGlyphs" } : {};
     const style = {
@@ -353,7 +353,7 @@ export class SvgPen {
   }
 }
 
-/** @typedef {Record<string, string | number | undefined>} Attributes undefined ones are omitted */
+/** @typedef {Record<string, string | number | undefined>} Attributes undefined attributes are omitted */
 
 /** @param {string} name @param {Attributes} attributes @param {"" | "/"} end */
 function openTag(name, attributes, end = "") {

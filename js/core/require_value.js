@@ -1,4 +1,4 @@
-// For fields that are set later than their object is constructed.
+// A check for fields that are set after their object is constructed.
 
 /**
  * Returns a value, or throws an error if it is not set yet.

@@ -1,6 +1,6 @@
 // The selection in an attention view (layer, heads, measure, words, pins, options) and its revisions; see `views/selection.py`.
 
-/** Instead of a head's index: the mean over all heads of the layer. */
+/** Replaces the index of a head: the mean over all heads of the layer. */
 export const MEAN = "mean";
 
 /** @typedef {number | typeof MEAN} Head an index among the heads, from 0, or their mean */
@@ -34,8 +34,8 @@ export const MEAN = "mean";
 /** @typedef {{revision: number, of: string, value: Selection}} VersionedSelection */
 
 /**
- * The newer of two values, by revision. At a tie it is the browser's own, because the user's choice is newer than the
- * data of a page that runs more slowly than the user clicks.
+ * The newer of two values, by revision. At a tie it is the browser's own value, because the page may have sent its data
+ * before the user's latest click.
  *
  * @template {{revision: number, of: string}} Versioned
  * @param {Versioned | null | undefined} own
@@ -58,7 +58,7 @@ export function applyChange({ revision, of, value }, change) {
 }
 
 /**
- * A layer clamped to the existing ones.
+ * A layer number clamped to 1 … `layers`.
  *
  * @param {number} layer
  * @param {number} layers
@@ -81,7 +81,7 @@ export function toggleHead(heads, head) {
 }
 
 /**
- * The next or the previous head; the mean precedes the first one.
+ * The next or the previous head; the mean precedes the first head.
  *
  * @param {Head[]} heads
  * @param {number} step
@@ -96,13 +96,13 @@ export function stepHead(heads, step, count) {
 }
 
 /**
- * The latest selections by key of the view, for the lifetime of the page, so that a remount continues with it.
+ * The latest selections by key of the view, for the lifetime of the page, so that a remount continues with them.
  *
  * @type {Map<string, VersionedSelection>}
  */
 const latestSelections = new Map();
 
-/** The current state after the page sent one. @param {string} key @param {VersionedSelection} received */
+/** Stores and returns the newer of the stored and the received selection. @param {string} key @param {VersionedSelection} received */
 export function resumeSelection(key, received) {
   const newer = pickNewer(latestSelections.get(key), received);
   latestSelections.set(key, newer);

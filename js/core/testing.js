@@ -1,4 +1,4 @@
-// Shared by the tests: payloads as Python packs them, a font without a browser, and a canvas that records its shapes.
+// Helpers for tests: payloads as Python packs them, a font without a browser, and a canvas that records its shapes.
 
 /** @typedef {import("./pen.js").DrawingContext} DrawingContext */
 

@@ -7,7 +7,7 @@
  */
 
 /**
- * Makes a token visible: control characters and single spaces become symbols.
+ * Makes a token visible: control characters become symbols, and so do empty tokens and tokens of spaces only.
  *
  * @param {string} text
  */
@@ -92,7 +92,7 @@ export function computeLabelStep(count, pitch, room) {
 }
 
 /**
- * Whether a label remains after thinning; numbers are thinned to round ones, tokens by index.
+ * Whether a label remains after thinning: numbers that are multiples of the step, and other labels by their index.
  *
  * @param {string} label
  * @param {number} index

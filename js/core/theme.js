@@ -8,10 +8,10 @@ import { luminance, mixColors, parseColor } from "./color.js";
  * @property {boolean} isDark
  * @property {string} background
  * @property {string} ink
- * @property {string} muted of secondary text
- * @property {string} line of frames
+ * @property {string} muted color of secondary text
+ * @property {string} line color of frames
  * @property {string} accent
- * @property {string} font its family
+ * @property {string} font font family
  * @property {[string, string]} missing background and hatching of missing values
  */
 
@@ -22,11 +22,11 @@ import { luminance, mixColors, parseColor } from "./color.js";
  * @property {string} background
  * @property {string} ink
  * @property {string} accent
- * @property {string} font its family
+ * @property {string} font font family
  */
 
 /**
- * Streamlit's theme, read from its CSS variables, or the default.
+ * Streamlit's theme, read from its CSS variables, or the default theme.
  *
  * @param {Element} element
  * @returns {Theme}

@@ -22,7 +22,7 @@ export class Attention {
   constructor(model) {
     this.model = model;
     this.count = model.units.length;
-    /** Size of the received weights: number of units, or of the tokens that they are merged from. */
+    /** Number of rows and columns of the received weights: units, or the tokens that are merged into units. */
     this.size = Math.sqrt((model.weights?.length ?? 0) / model.heads.length);
     /** @type {Map<string, Float32Array>} */
     this.rows = new Map();
@@ -31,7 +31,7 @@ export class Attention {
     this.scores = new Float64Array(model.tokenCount);
   }
 
-  /** The weights of a query unit for all key units, for a head or the mean over all.
+  /** The weights of a query unit for all key units, for one head or the mean over all heads.
    *
    * @param {Head} head
    * @param {number} query */
@@ -59,7 +59,7 @@ export class Attention {
     return Float32Array.from(mean, (sum) => sum / heads.length);
   }
 
-  /** Merges tokens into words: weights are summed over the tokens of a key and averaged over those of a query.
+  /** Merges tokens into words: weights are summed over the tokens of a key and averaged over the tokens of a query.
    *
    * @param {number} head
    * @param {number} query */
@@ -91,7 +91,7 @@ export class Attention {
     return vectors;
   }
 
-  /** Softmax of a token's scores; the next call reuses the array.
+  /** Softmax of a token's scores; the next call overwrites the returned array.
    *
    * @param {number} head
    * @param {number} query */
@@ -100,7 +100,7 @@ export class Attention {
     const { queries, keys, dim, mask } = this.vectors;
     const scores = this.scores;
     const q = (head * tokenCount + query) * dim;
-    // `score` for every key, inlined because most time is spent here.
+    // `computeScore` for every key, inlined because most time is spent here.
     for (let key = 0, k = head * tokenCount * dim; key < tokenCount; key++, k += dim) {
       let sum = 0;
       for (let i = 0; i < dim; i++) sum += queries[q + i] * keys[k + i];
@@ -132,7 +132,7 @@ export class Attention {
     return ((byte >> (7 - (key & 7))) & 1) === 0;
   }
 
-  /** The weights of all query units for a key unit, or null until `prepare` has computed the head's rows.
+  /** The weights of all query units for a key unit, or null until `prepareColumns` has computed the head's rows.
    *
    * @param {Head} head
    * @param {number} key
@@ -175,7 +175,7 @@ export class Attention {
     return !this.model.vectors || !this.logSums[head].some(Number.isNaN);
   }
 
-  /** Computes the remaining row sums for a limited time; returns true when all are done.
+  /** Computes the remaining row sums for a limited time; returns whether all are computed.
    *
    * @param {number[]} heads
    * @param {number} milliseconds */

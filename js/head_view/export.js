@@ -6,7 +6,7 @@ import { paintActive, paintHeads } from "./paint.js";
 import { describeLines, describeSpecials, formatTitle } from "./sentences.js";
 
 const MAX_PNG_PIXELS = 9e6; // pixels above which a PNG is saved at one pixel per CSS pixel
-const MAX_SIDE = 12_000; // maximum length of a file with the whole text, in pixels
+const MAX_SIDE = 12_000; // maximum width and height of a file with the whole text, in pixels
 
 /**
  * The whole text if the picture has a reasonable size, otherwise the visible part, with a caption.

@@ -50,7 +50,7 @@ import {
  */
 
 /**
- * The data from `views/head_view.py`; a layer's numbers are part of it or fetched.
+ * The data from `views/head_view.py`; the numbers of the layer are included in the payload or fetched.
  *
  * @typedef {object} HeadViewData
  * @property {string} key
@@ -165,7 +165,7 @@ class HeadView extends ScrolledView {
   }
 
   /**
-   * Changes the selection; it is reported to the page after painting, because the response can wait.
+   * Changes the selection. It is reported to the page after painting, because painting is more urgent.
    *
    * @param {Partial<Selection>} change
    * @param {boolean} isFinal whether the change is final, and not part of a drag
@@ -311,7 +311,7 @@ class HeadView extends ScrolledView {
     this.paintOverlay();
   }
 
-  /** The active units: under the pointer or the keyboard cursor, else the pinned ones. @returns {Pins | null} */
+  /** The unit under the pointer or at the keyboard cursor, or else the pinned units. @returns {Pins | null} */
   get activePins() {
     const { active, pins } = this;
     if (active) return { side: active.side, units: [this.lineFilter.units[active.index]] };
@@ -360,7 +360,7 @@ class HeadView extends ScrolledView {
     }
   }
 
-  /** The column of a token needs all rows; they are computed when idle, so that hovering stays fast. */
+  /** Computes all rows while idle, because the column of a token needs them, and hovering must be fast. */
   schedulePreparation() {
     clearTimeout(this.preparationTimer);
     const [first] = this.series;

@@ -126,7 +126,7 @@ export function getVisibleRange({ geometry, viewport }) {
 }
 
 /**
- * Index of the unit at a position along the main axis: -1 before the first, the count after the last.
+ * Index of the unit at a position along the main axis: -1 before the first unit, the number of units after the last.
  *
  * @param {HeadGeometry} geometry
  * @param {number} position

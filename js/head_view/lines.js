@@ -169,8 +169,8 @@ function sumWeights(row) {
 }
 
 /**
- * The weights between selected units of one side and all units of the other, summed over the selected units: `parts` for
- * each visible head, their `mean`, and the `lines` to the targets. Null while columns are not ready.
+ * The weights between selected units of one side and all units of the other side, summed over the selected units:
+ * `headWeights` for each visible head, their `mean`, and the `lines` to the targets. Null while columns are not ready.
  *
  * @param {Attention} attention
  * @param {Head[]} series

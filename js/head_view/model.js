@@ -19,7 +19,7 @@ import { makeVisible } from "../core/text.js";
  * @property {number} tokenCount
  * @property {boolean} [words] whether the units are words
  * @property {string[]} texts of the units
- * @property {{texts: string[], full: number} | null} [other] those of words if the units are tokens, and vice versa
+ * @property {{texts: string[], full: number} | null} [other] `texts` and `full` of the other units, words or tokens
  * @property {number} scaling of queries times keys
  * @property {number} full the weight of a fully opaque line
  * @property {string[][]} labels one-word labels of the heads, [layer][head]; empty if they arrive later or never
@@ -123,7 +123,7 @@ export function nameLayer({ layerNumbers }, layer) {
 }
 
 /**
- * "ground (11)"
+ * The name of a unit with its position, such as "ground (11)".
  *
  * @param {HeadModel} model
  * @param {number} unit

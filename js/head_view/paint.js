@@ -35,7 +35,7 @@ import { getAnchor, getVisibleRange } from "./layout.js";
  * @property {string} color
  */
 
-const LEVELS = 16; // number of opacities of lines; each is one path, so that thousands of lines are fast
+const LEVELS = 16; // number of opacity levels; the lines of a level are one path, which is fast for thousands of lines
 const MIN_ALPHA = 0.06;
 const BAR = 30; // length of a bar for all of a query's attention
 const MIN_NUMBER = 0.005; // smaller weights would be rounded to 0.00
@@ -136,7 +136,7 @@ export function getSeriesColor({ model, theme }, head) {
   return head === MEAN ? theme.accent : getHeadColor(model.heads[head]);
 }
 
-/** Paints labels; special tokens are muted unless marked.
+/** Paints labels; special tokens are muted unless highlighted.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture

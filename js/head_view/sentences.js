@@ -13,7 +13,7 @@ import { nameLayer, nameSeries, nameUnit } from "./model.js";
  */
 
 /**
- * Weights between the active units and those of the other side.
+ * Weights between the active units and the units of the other side.
  *
  * @typedef {object} Weights
  * @property {Side} side
@@ -52,7 +52,7 @@ function describeHeads(model, series, labels) {
     .map(Number)
     .filter((head) => labels[head])
     .map((head) => (series.length > 1 ? `${model.heads[head] + 1} ${labels[head]}` : labels[head]));
-  // Labels are always those of tokens.
+  // Labels are always computed on tokens.
   const where = model.words ? "by token" : "on this text";
   if (notes.length) return `${where}: ${notes.slice(0, 6).join(" · ")}`;
   return series.length === 1 && labels.length ? "no distinctive pattern on this text" : "";
@@ -81,7 +81,7 @@ export function createReason({ layer, head, text }, showMean) {
 }
 
 /**
- * "ground (11) attends to left (9) 0.6486 · we (7) 0.1200 · 12 others 0.2314"
+ * The readout of active units: "ground (11) attends to left (9) 0.6486 · we (7) 0.1200 · 12 others 0.2314".
  *
  * @param {HeadModel} model
  * @param {Weights} weights

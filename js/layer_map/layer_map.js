@@ -128,7 +128,7 @@ class LayerMap extends CanvasView {
     this.selected = state?.selected ?? [];
     this.hovered = null;
     this.matches = findMarks(model, this.query);
-    // If another page was visible in between, the page has forgotten the selection; after a mere remount it has not.
+    // If another page was visible in between, this page no longer has the selection; after a remount it still has it.
     if (savedState?.began !== model.began && (this.pinned || this.selected.length)) this.reportSelection();
   }
 

@@ -175,7 +175,7 @@ export function zoomAround({ area, transform }, zoom, ratio, about) {
 }
 
 /**
- * The zoom to the marks of some layers; null if that is everything.
+ * The zoom to the marks of some layers; null if no magnification is needed.
  *
  * @param {MapModel} model
  * @param {Panel} panel

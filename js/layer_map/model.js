@@ -25,7 +25,7 @@ import { formatCount, formatNumber, makeVisible } from "../core/text.js";
  */
 
 /** @typedef {"layer" | "all" | "each"} Mode one layer, all in one panel, or each in a panel of its own */
-/** @typedef {"word" | "layer" | "part"} By what colors stand for */
+/** @typedef {"word" | "layer" | "part"} By what colors represent */
 /** @typedef {{mode: Mode, layer: number, by: By}} Display */
 /** @typedef {{index: number, layer: number}} Point a mark at a layer */
 /** @typedef {{x: number, y: number}} Spot */
@@ -75,7 +75,7 @@ export function getPoints({ points, count }, layer) {
  * @param {ArrayLike<number>} from
  * @param {ArrayLike<number>} to
  * @param {number} share 0 to 1
- * @param {Float32Array} output output
+ * @param {Float32Array} output array for the result
  */
 export function interpolate(from, to, share, output) {
   const eased = share * share * (3 - 2 * share);
@@ -98,7 +98,7 @@ export function interpolate(from, to, share, output) {
 /**
  * @param {MapModel} model
  * @param {By} by
- * @param {string[]} ramp 256 colors from the background to a strong one
+ * @param {string[]} ramp 256 colors from the background color to the strongest color
  * @returns {Coloring}
  */
 export function createColoring(model, by, ramp) {
@@ -272,7 +272,7 @@ export function getContext({ textOf, nameOf, names, count }, index) {
   };
 }
 
-/** The number of the text, and its part. @param {MapModel} model @param {number} index */
+/** The origin of a mark: number of the text, part, and position. @param {MapModel} model @param {number} index */
 export function describeOrigin({ textCount, textOf, positionOf, parts, partOf }, index) {
   const origin = [];
   if (textCount > 1) origin.push(`text ${formatCount(textOf[index] + 1)}`);

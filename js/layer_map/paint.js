@@ -89,9 +89,9 @@ function formatAxisNames({ explained }) {
 }
 
 /**
- * Paints all marks, with the highlighted ones on top.
+ * The discs of all marks, with highlighted marks on top.
  *
- * They are painted in rounds with some of each layer and color, so that no color covers all others.
+ * They are ordered in rounds with some marks of each layer and color, so that no color covers all other colors.
  *
  * @param {MapPicture} picture
  * @param {Float32Array[]} pointsByLayer positions in pixels, for each layer
@@ -137,7 +137,7 @@ function createDiscs({ model, theme, colors, by, highlighted }, pointsByLayer, l
  * @param {Float32Array} points
  * @param {import("../core/pen.js").Area} area
  * @param {number} radius
- * @param {boolean} canLabelAll whether all marks can have names, or only the highlighted ones
+ * @param {boolean} canLabelAll whether all marks can have names, or only highlighted marks
  */
 function paintNames(pen, { model, theme, measure, highlighted }, points, area, radius, canLabelAll) {
   const first = highlighted ?? [];

@@ -6,14 +6,14 @@ const REPAINT_AFTER = 3; // the picture slides for this multiple of its painting
 const REST = 60; // milliseconds without movement after which the pointer rests
 
 export class Panning {
-  /** @param {HTMLCanvasElement} canvas @param {() => void} paint all of the picture */
+  /** @param {HTMLCanvasElement} canvas @param {() => void} paint paints the whole picture */
   constructor(canvas, paint) {
     this.canvas = canvas;
     this.paintAll = paint;
     this.paintTime = 0;
     this.paintedAt = 0;
     this.restTimer = 0;
-    /** The remainder of a slide by whole pixels. */
+    /** The part of the movement that is smaller than a pixel. */
     this.remainder = { x: 0, y: 0 };
   }
 

@@ -48,7 +48,7 @@ export function exportMatrix(screen, kind) {
   });
 }
 
-/** The cell size in a file: that of the screen, or a readable one, unless the file would be too large.
+/** The cell size in a file: the size on the screen, but at least a readable size.
  *
  * @param {MatrixPicture} screen @param {number} minimum */
 function chooseFilePitch({ geometry, model }, minimum) {

@@ -1,4 +1,4 @@
-// Where things are: gutters, pitch of the cells, angle and thinning of the labels. Numbers only, no drawing.
+// The layout of a heatmap, without drawing: gutters, pitch of the cells, angle and thinning of the labels.
 
 import { computeLabelStep, isLabelVisible, measureWidest } from "../core/text.js";
 
@@ -162,7 +162,7 @@ function scalePitch(automatic, factor, square) {
   return square ? makeSquare(x) : { x, y: Math.min(Math.max(automatic.y * factor, 8), 44) };
 }
 
-/** Rounds large cells to whole pixels, because uneven ones are noticeable. @param {number} pitch */
+/** Rounds large cells to whole pixels, because uneven cells are noticeable. @param {number} pitch */
 function roundPitch(pitch) {
   return pitch >= 6 ? Math.floor(pitch) : pitch;
 }
@@ -216,7 +216,7 @@ function layOutColumnLabels(model, pitch, measure) {
 }
 
 /**
- * Whether labels are 1, 2, 3 …, as for dimensions; only such labels are thinned.
+ * Whether labels are consecutive numbers, as for dimensions; such labels are never slanted.
  *
  * @param {string[]} labels
  */

@@ -88,7 +88,7 @@ export function getLabel(model, axis, index) {
 }
 
 /**
- * "ground (11) → left (9): 0.6486"
+ * The description of a cell, such as "ground (11) → left (9): 0.6486".
  *
  * @param {MatrixModel} model
  * @param {Cell} cell

@@ -138,7 +138,7 @@ function formatCell(value, model) {
   return formatNumber(value, Math.min(2, model.decimals));
 }
 
-/** The font size of the numbers in cells; 0 if the longest does not fit. @param {MatrixPicture} picture */
+/** The font size of the numbers in cells; 0 if the longest number does not fit. @param {MatrixPicture} picture */
 function chooseNumberSize({ model, geometry, measure }) {
   const size = geometry.pitchX >= 44 ? 12 : 11;
   const longest = Math.max(
@@ -197,7 +197,7 @@ function sampleColors({ model, theme, colors }, rows, columns) {
 }
 
 /**
- * The color index furthest from that of 0 in a block, so that single strong cells stay visible when zoomed out.
+ * The color index of a block that is furthest from the index of 0, so that individual strong cells stay visible.
  *
  * @param {import("./model.js").MatrixModel} model
  * @param {number} top @param {number} bottom @param {number} left @param {number} right
@@ -233,7 +233,7 @@ function paintRowLabels(pen, picture, range) {
   }
 }
 
-/** The y of a row label; the first one is moved down if its row is too small for it.
+/** The vertical center of a row label; the first label is moved down if its row is too small for it.
  *
  * @param {MatrixPicture} picture @param {number} row */
 function getRowLabelMiddle(picture, row) {

@@ -43,7 +43,7 @@ export function matrixParts(root) {
 /** @typedef {ReturnType<typeof matrixParts>} MatrixParts */
 
 /**
- * "ground (11) → left (9): 0.6486" as nodes, in which CSS truncates long tokens but not the value.
+ * The readout "ground (11) → left (9): 0.6486" as nodes, so that CSS can truncate long tokens but not the value.
  *
  * @param {import("./model.js").MatrixModel} model
  * @param {import("./model.js").Spot} spot

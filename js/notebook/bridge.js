@@ -1,7 +1,7 @@
 // Passes messages between a view's frame in a notebook and the kernel. The widget itself is invisible.
 
 /**
- * The used part of anywidget's model.
+ * The part of anywidget's model that is used here.
  *
  * @typedef {object} Model
  * @property {(name: string) => unknown} get
@@ -43,7 +43,7 @@ function initialize({ model }) {
   const observer = new MutationObserver(() => postToFrames(readTheme()));
   observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
   window.addEventListener("message", listen);
-  // Frames that were mounted before announce themselves again.
+  // Requests a new announcement from frames that were mounted before.
   for (let i = 0; i < window.frames.length; i++) {
     window.frames[i].postMessage({ bertProbe: key, announce: true }, "*");
   }

@@ -26,7 +26,7 @@ const MOUNTS = {
   model_view: mountModelView,
 };
 
-/** Components that show one payload (a layer) at a time; others show all payloads. */
+/** The component that shows one payload (a layer) at a time; all others show all payloads. */
 const STEPPED = "head_view";
 
 /** @type {{views: View[]}} */

@@ -100,7 +100,7 @@ export class Toolbar {
     this.foldControls();
   }
 
-  /** @param {number} layer @param {number} layers @param {number} [name] its number in the model, if it differs */
+  /** @param {number} layer @param {number} layers @param {number} [name] number of the layer in the model, if it differs */
   updateLayer(layer, layers, name) {
     const { parts } = this;
     parts.layer.textContent = `Layer ${name ? `${name} · ` : ""}${layer} of ${layers}`;

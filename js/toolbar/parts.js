@@ -93,7 +93,7 @@ export function pressValue(buttons, value) {
 }
 
 /**
- * Marks selected chips; the first selected one, or else the first one, is in the tab order.
+ * Marks selected chips; the first selected chip, or else the first chip, is in the tab order.
  *
  * @param {HTMLElement} chips
  * @param {(head: string | undefined) => boolean} isSelected

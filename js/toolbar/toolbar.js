@@ -1,4 +1,4 @@
-// The toolbar as a component of its own, above a picture without a toolbar.
+// The toolbar as a separate component, above a picture without a toolbar.
 
 import { createMount } from "../core/mount.js";
 import { applyChange, rememberSelection, resumeSelection } from "../core/selection.js";

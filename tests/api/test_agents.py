@@ -78,7 +78,7 @@ def test_long_table_is_returned_in_parts(shared: LocalModels, minilm: Checkpoint
     result = call_tool(shared, "heads", {"text": TEXT, "most_rows": 40})
     first = result.structured_content
     assert (first["rows"], first["first_row"], len(first["columns"]["head"])) == (72, 1, 40)
-    assert first["more"] == "Ask again with first_row 41."
+    assert first["more"] == "Call the tool again with first_row 41."
     second = call_tool(shared, "heads", {"text": TEXT, "first_row": 41, "most_rows": 40}).structured_content
     assert "more" not in second
     columns = {name: [*first["columns"][name], *second["columns"][name]] for name in first["columns"]}

@@ -16,7 +16,7 @@ ON_PAGE = '[data-testid="stMain"] .not-run-page[role="status"]'
 
 def expect_mark(page: Page, is_shown: bool, button: str = NEXT_TO_RUN) -> None:
     """Expect the mark next to the button and above the picture, or in neither place."""
-    sentence = "Not run yet: this page still shows what was last run."
+    sentence = "Not run yet: this page still shows the results of the last run."
     for place, text in ((button, "Not run yet"), (ON_PAGE, sentence)):
         expect(page.locator(place)).to_have_text(text if is_shown else "")
 

@@ -150,7 +150,7 @@ def test_custom_code_in_a_checkpoint_never_runs(folder: Path, tmp_path: Path) ->
         (folder / f"{module}.py").write_text(code)
     auto_map = {"AutoConfig": "configuration_evil.EvilConfig", "AutoModel": "modeling_evil.EvilModel"}
     change_config(folder, model_type="evil", auto_map=auto_map)
-    assert_refused(ArchitectureError, folder, "evil", "not a text encoder that transformers knows")
+    assert_refused(ArchitectureError, folder, "evil", "not a text encoder of transformers")
     # For a known architecture, transformers' code runs and not the folder's.
     change_config(folder, model_type="bert")
     tokenizer = folder / "tokenizer_config.json"

@@ -143,7 +143,7 @@ def test_unknown_revision_is_not_found() -> None:
 
 def test_gated_model_error_explains_access(hub: Hub) -> None:
     hub.fails = dict.fromkeys(hub.files, (403, "GatedRepo"))
-    with pytest.raises(NetworkError, match=f"{REPOSITORY} is gated. Ask for access"):
+    with pytest.raises(NetworkError, match=f"{REPOSITORY} is gated. Request access"):
         bert_probe.load(REPOSITORY)
 
 

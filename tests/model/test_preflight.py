@@ -103,7 +103,7 @@ def test_model_larger_than_free_memory_is_refused_with_both_sizes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free", lambda: 50_000)
-    message = assert_refused(OutOfMemoryError, folder, "of memory, and 0 MB are free", "smaller model")
+    message = assert_refused(OutOfMemoryError, folder, "of memory, but only 0 MB are free", "smaller model")
     assert "needs about" in message
 
 

@@ -161,7 +161,11 @@ def test_signatures_equal_those_of_bertviz(ours: Any) -> None:
     [
         ({}, ShapeError, "No attention was given"),
         ({"attention": "BERT"}, ShapeError, "No tokens were given"),
-        ({"attention": "BERT", "tokens": BERT_TOKENS[:3]}, ShapeError, "3 tokens for attention over 8"),
+        (
+            {"attention": "BERT", "tokens": BERT_TOKENS[:3]},
+            ShapeError,
+            "3 tokens were given for attention over 8",
+        ),
         (
             {"attention": "BERT", "tokens": BERT_TOKENS, "encoder_tokens": ["a"]},
             ShapeError,

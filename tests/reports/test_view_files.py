@@ -92,9 +92,9 @@ def test_results_that_cannot_be_recomputed_have_no_view_file(small: Checkpoint) 
     arguments = bert_probe.from_attention(weights, [str(token) for token in trace.tokens])
     with pytest.raises(UnavailableError, match="in memory"):
         ViewFile.of(bert_probe.Attention().of(arguments))
-    with pytest.raises(UnavailableError, match="not available any more"):
+    with pytest.raises(UnavailableError, match="no longer available"):
         ViewFile.of(bert_probe.HeadMeans(resamples=2).of(small, [TEXT]))
-    with pytest.raises(UnavailableError, match="not available any more"):
+    with pytest.raises(UnavailableError, match="no longer available"):
         ViewFile.of(bert_probe.Relations().of(small, SAILING, SLEEPING), {"chosen": SAILING})
 
 

@@ -154,9 +154,7 @@ def test_problem_lists_errors_of_a_file_with_lines(here: TestClient) -> None:
 
 def test_field_with_a_server_file_is_refused(here: TestClient) -> None:
     body = TOKENS | {"question": {"tuned": "/etc/passwd"}}
-    message = (
-        "tuned is a file on the server, which only its command line and Python can choose. Leave it out."
-    )
+    message = "tuned is a file on the server, which only the command line and Python can set. Leave it out."
     assert problem_detail(here.post("/api/v1/lens", json=body), 400, "no-json") == message
     assert registered_questions()["lens"].file_fields == {"tuned"}
     assert not any(

@@ -3,8 +3,8 @@
 // Otherwise Streamlit would first try paths below the page's own, which leaves an error in the console.
 Object.assign(window, { __streamlit: { BACKEND_BASE_URL: new URL(".", location.href).href } });
 
-// A page opens at its bare URL and then adds its parameters. They replace the history entry, so that "Back" leads to the
-// previous page.
+// A page opens at its bare URL and then adds its parameters. The new URL replaces the history entry, so that "Back" leads
+// to the previous page.
 const pushState = history.pushState.bind(history);
 history.pushState = (state, title, url) => {
   const path = url ? new URL(url, location.href).pathname : null;
@@ -65,7 +65,7 @@ addEventListener("drop", (event) => {
 // page is marked, because its figures do not belong to the typed text. Each element with "data-submitted" contains the
 // values that were last run, by widget key; see `ui/blocks.not_run`.
 const NOT_RUN = "Not run yet";
-const NOT_RUN_PAGE = `${NOT_RUN}: this page still shows what was last run.`;
+const NOT_RUN_PAGE = `${NOT_RUN}: this page still shows the results of the last run.`;
 /** Returns the value of a widget in the browser; null if it is not on the page. @param {string} key */
 const readValue = (key) => {
   const widget = document.querySelector(`.st-key-${CSS.escape(key)}`);
@@ -103,7 +103,7 @@ const markSoon = () => {
   });
 };
 for (const type of ["input", "change", "click", "keyup", "focusout"]) addEventListener(type, markSoon, true);
-// Needed too when the server changes fields or values, and when Streamlit redraws the marks.
+// Marks must also be updated when the server changes fields or values, and when Streamlit redraws them.
 new MutationObserver(markSoon).observe(document, {
   childList: true,
   subtree: true,
