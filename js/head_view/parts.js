@@ -10,8 +10,8 @@ const HELP =
 /** @param {HTMLElement} root @param {HTMLElement} bar the toolbar */
 export function headParts(root, bar) {
   const parts = {
-    png: button("Save the picture as PNG", "PNG"),
-    svg: button("Save the picture as SVG", "SVG"),
+    png: button("Save as PNG", "PNG"),
+    svg: button("Save as SVG", "SVG"),
     readout: element("p", { class: "readout" }),
     pinnedLine: element("p", { class: "second" }),
     share: element("p", { class: "share" }),

@@ -46,7 +46,7 @@ export function formatTitle(model, series) {
  * @param {string[]} labels of the layer's heads
  */
 function describeHeads(model, series, labels) {
-  if (model.rolled) return "computed for the whole layer, so there are no single heads";
+  if (model.rolled) return "computed for a whole layer, not for individual heads";
   if (series[0] === MEAN) return "the mean hides single heads; click a head to see its attention";
   const notes = series
     .map(Number)

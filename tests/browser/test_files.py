@@ -39,7 +39,7 @@ def shapes(svg: str) -> list[Shape]:
 def save_from_page(page: Page, tmp_path: Path) -> list[Shape]:
     """Return the file that the page's own button saves."""
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save the picture as SVG").click()
+        page.get_by_role("button", name="Save as SVG").click()
     download.value.save_as(tmp_path / "saved.svg")
     return shapes((tmp_path / "saved.svg").read_text(encoding="utf-8"))
 

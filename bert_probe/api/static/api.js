@@ -36,7 +36,7 @@ const kindOf = (schema) => {
   }
   if (schema.type === "string") return "text";
   if (schema.type === "boolean") return "true | false";
-  if (schema.type === "null") return "nothing";
+  if (schema.type === "null") return "null";
   if (schema.type !== "integer" && schema.type !== "number") return String(schema.type);
   const most = schema.maximum >= 999_999_999 ? "" : ` to ${schema.maximum}`;
   return most ? `${schema.minimum}${most}` : `${schema.minimum}, ${schema.minimum + 1}, …`;
