@@ -20,7 +20,9 @@ from bert_probe.runtime.progress import terminal_bar
     "--model", metavar="ID_OR_FOLDER", help="Model to open instead of the one that the store names."
 )
 @click.option("--revision", metavar="REV", help="Branch, tag or commit of --model on the Hub.")
-@click.option("--yes", is_flag=True, help="Open the model that the store names without confirmation.")
+@click.option(
+    "--yes", is_flag=True, help="Open the model named in the store without asking for confirmation."
+)
 @store_options
 @question_options(NearestContexts)
 def near(

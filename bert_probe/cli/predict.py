@@ -117,10 +117,10 @@ def first_task(checkpoint: Checkpoint) -> str:
 def traces_for(
     checkpoint: Checkpoint, task: str, text: str, pair: str | None, truncate: bool
 ) -> tuple[Any, ...]:
-    """Return the traces that a task needs: a single one, or for sentence similarity one for each text.
+    """Return the traces that a task needs: one trace, or one trace per text for sentence similarity.
 
     Raises:
-        TextError: sentence similarity has only one text.
+        TextError: the task is sentence similarity, but `pair` is None.
     """
     if task != SentenceSimilarity.task:
         # Question answering processes a long context in several windows, so truncation loses nothing.
@@ -209,7 +209,7 @@ def faithfulness(
 def head_attribution(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How one output value for TEXT changes when each head, or all heads of a layer, are switched off."""
+    """How one output value for TEXT changes when individual heads, or all heads of a layer, are switched off."""
     return _attribute(HeadAttribution, checkpoint, arguments, text, pair, truncate)
 
 
@@ -281,8 +281,8 @@ def evaluate(
         return _evaluate_masks(checkpoint, table, training, seed or 0, data, as_named, truncate)
     if table == "masks" or seed is not None:
         raise SelectionError(
-            f"{checkpoint.description.name} has a head for labels. --seed and --what masks are for masked "
-            "words. Leave them out."
+            f"{checkpoint.description.name} has a classification head. --seed and --what masks are for "
+            "masked words. Leave them out."
         )
     kind = label_type(checkpoint)
     read = partial(

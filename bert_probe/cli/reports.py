@@ -54,7 +54,7 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     for reference, checkpoint in zip(view_file.models, checkpoints, strict=True):
         if not reference.fits(checkpoint):
             print_message(
-                f"The view was made with other weights of {reference.shown}: "
+                f"The view was made with different weights of {reference.shown}: "
                 f"{reference.weights_sha256[:12]}…."
             )
     with terminal_bar("Computing", "steps") as progress:
@@ -83,10 +83,10 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
 def report(
     views: tuple[Path, ...], out: Path, title: str | None, notes: tuple[str, ...], force: bool, yes: bool
 ) -> None:
-    """Make a report of VIEWs with pictures, tables, notes and code: an HTML page or a ZIP.
+    """Make a report of VIEWs with figures, tables, notes and code: an HTML page or a ZIP.
 
     A VIEW is a view file, or a draft of a report saved in the app. The page opens from disk without a
-    network. A ZIP contains the page, data (Parquet), pictures (SVG), and a manifest with SHA-256 digests and
+    network. A ZIP contains the page, data (Parquet), figures (SVG), and a manifest with SHA-256 digests and
     versions.
     """
     check_ending(out)
@@ -157,7 +157,7 @@ def _opener(replacement: str | None, yes: bool) -> Callable[[ModelReference], Ch
     The file may be untrusted, so a model other than the built-in one is opened only after confirmation.
 
     Args:
-        replacement: the model from --model, which is opened instead.
+        replacement: the model passed with --model, which is opened instead of the named model, or None.
         yes: whether to open models without confirmation.
     """
 

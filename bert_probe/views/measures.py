@@ -65,8 +65,8 @@ MEASURES = {
     ),
 }
 LABELLING = (
-    "A head gets a label if a share is at least one half, or the label “broad” if its relative entropy is at "
-    "least 0.85."
+    "A head is labeled with its largest share if that share is at least one half. Otherwise it is labeled "
+    "“broad” if its relative entropy is at least 0.85."
 )
 
 CHANGES = {
