@@ -36,8 +36,7 @@ COMMANDS = {
     ),
     "head-attribution": (
         "predict",
-        "How one output value for TEXT changes when individual heads, or all heads of a layer, are switched "
-        "off.",
+        "How one output value for TEXT changes when individual heads or all heads of a layer are ablated.",
     ),
     "lens": (
         "predict",

@@ -104,7 +104,7 @@ def checkpoint_options(command: Command) -> Command:
 
 
 def model_options(command: Command) -> Command:
-    """Add the options of `checkpoint_options` without opening the model; the command opens it if necessary."""
+    """Add the options of `checkpoint_options` without opening the model; the command opens it if needed."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
     @click.option("--revision", metavar="REV", help=REVISION_HELP)

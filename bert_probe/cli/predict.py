@@ -209,7 +209,7 @@ def faithfulness(
 def head_attribution(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How one output value for TEXT changes when individual heads, or all heads of a layer, are switched off."""
+    """How one output value for TEXT changes when individual heads or all heads of a layer are ablated."""
     return _attribute(HeadAttribution, checkpoint, arguments, text, pair, truncate)
 
 
