@@ -238,9 +238,7 @@ def _details(explanation: AttributionResult) -> str:
     specials = np.nansum([score for unit, score in units if unit.special])
     parts = [f"Sum over special tokens: {specials:.4f}."] if specials else []
     if "steps" in details:
-        share = (
-            "" if details["gap_share"] is None else f", {details['gap_share']:.2%} of the difference in output"
-        )
+        share = "" if details["gap_share"] is None else f", {details['gap_share']:.2%} of the output change"
         parts.append(
             f"Baseline: every word replaced by {details['baseline']}, where the output is "
             f"{details['baseline_value']:.4f}; {details['steps']} steps; completeness error "

@@ -365,7 +365,7 @@ def test_heads_between_tagged_words_are_found(shelf: Path) -> None:
     app.selectbox(key="find_query").select("").run()
     app = app.selectbox(key="find_key").select("").run()
     assert "Choose a tag" in app.info[0].value
-    assert "does not contain which words the heads attend to" in corpus(corpus_part="find").info[0].value
+    assert "does not record which words the heads attend to" in corpus(corpus_part="find").info[0].value
 
 
 def test_sql_query_reads_only_the_store(shelf: Path) -> None:

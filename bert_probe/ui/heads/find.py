@@ -71,9 +71,9 @@ def part(trace: Trace) -> None:
     st.header("Attention rows of the best heads", anchor=False)
     _rows(trace, best[:MAX_HEADS], pairs, units)
     blocks.caveat(
-        "Subword tokens are merged into words. The rank is that of the key word in the query word's row, 1 "
-        "for the largest weight. A large weight means that the head reads from there, not that the output "
-        "depends on it."
+        "Subword tokens are merged into words. The rank of a head is the rank of the key word in the head's "
+        "row of the query word; rank 1 is the largest weight. A large weight means that the head reads from "
+        "the key word, not that the output depends on it."
     )
 
 
@@ -160,7 +160,7 @@ def _remove(pairs: list[WordPair], active: int) -> None:
 
 
 def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, selected: int) -> int:
-    """Draw the words of the text and return the index of the selected one."""
+    """Draw the words of the text and return the index of the selected word."""
     st.markdown(f"**{label}**")
     tokens = [
         StripToken(

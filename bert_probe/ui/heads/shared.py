@@ -164,6 +164,6 @@ def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
     blocks.caveat(
         f"Means over {means.sentences:,} sentences with equal weight. Low and high are the "
         f"{question.confidence:.0%} confidence interval from {question.resamples:,} bootstrap samples of the "
-        "sentences (percentile bootstrap, Efron and Tibshirani 1993): how much the mean depends on the "
-        f"choice of sentences, not how it changes for other kinds of text. {LABELLING}"
+        "sentences (percentile bootstrap, Efron and Tibshirani 1993). They show how much the mean depends on "
+        f"the choice of sentences, not how it changes for other kinds of text. {LABELLING}"
     )
