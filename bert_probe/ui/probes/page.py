@@ -118,7 +118,7 @@ def _relations_result(
     frame = result.table()
     blocks.table(
         frame,
-        "For each relation the best head and its accuracy, and the best fixed offset",
+        "Best head and its accuracy, and best fixed offset, for each relation",
         max_height=480,
         column_config={
             "accuracy": st.column_config.NumberColumn(format="%.4f"),
@@ -127,12 +127,12 @@ def _relations_result(
     )
     if result.left_out:
         names = state.escape(", ".join(result.left_out), 1000)
-        blocks.caveat(f"Left out because they do not occur in the first file: {names}.")
+        blocks.caveat(f"Relations left out because they do not occur in the first file: {names}.")
     blocks.caveat(
         "A head predicts the word that gets the largest weight (Clark et al. 2019); subword tokens are "
         "merged into words. Head, direction and offset (in words from the dependent) are selected on the "
-        "first file; the accuracies are measured on the second. A head that tracks a relation need not be "
-        "used for it. If a fixed offset is as accurate, the head may only track that offset."
+        "first file; the accuracies are measured on the second. The model need not use a head that tracks a "
+        "relation. If a fixed offset is as accurate, the head may only track that offset."
     )
 
 
