@@ -117,7 +117,7 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
 @checkpoint_options
 @question_options(TokenRollout)
 @text_options
-@click.option("--token", metavar="WORD", help="Token whose rollout to print for each layer.")
+@click.option("--token", metavar="WORD", help="Token whose rollout is printed for each layer.")
 @click.option(
     "--position", type=click.IntRange(0), metavar="N", help="Position of that token in the input, from 0."
 )

@@ -13,7 +13,7 @@ from bert_probe.runtime.imports import long_lived_imports
 
 
 class LazyCommand(click.Command):
-    """A command that is defined in a module of this package, or derived from a question."""
+    """A command whose module or question is imported only when the command is called."""
 
     def __init__(self, name: str, source: str | DerivedCommand, help_line: str, full_name: str = "") -> None:
         super().__init__(name, help=help_line)

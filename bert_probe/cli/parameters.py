@@ -21,8 +21,8 @@ from bert_probe.runtime.progress import terminal_bar
     "configs",
     multiple=True,
     metavar="FILE|NAME",
-    help=f"Print the size of a model from its config: {', '.join(PUBLISHED)}, a config.json, a folder, or a "
-    "Hub ID, with @REV for a revision; can be repeated.",
+    help=f"Print the size of a model from its config. Pass {', '.join(PUBLISHED)}, a config.json, a folder, "
+    "or a Hub ID, with @REV for a revision; can be repeated.",
 )
 def parameters(
     model: str | None,

@@ -67,7 +67,9 @@ _QUESTIONS: dict[str, Any] = {
 @question_options(FindAnswer, "top")
 @question_options(SentenceSimilarity)
 @click.option(
-    "--task", type=click.Choice(TASKS), help="Task of the head.  [default: the first task of the model]"
+    "--task",
+    type=click.Choice(TASKS),
+    help="Task of the output head.  [default: the model's first task]",
 )
 @click.argument("text")
 @pair_option
@@ -139,7 +141,8 @@ def lens(trace: Trace, arguments: dict[str, Any]) -> LensResult:
     """What the trained head predicts from each layer's vectors, at masks or at all tokens of TEXT.
 
     Layer 0 is the output of the embeddings; the last layer gives the model's prediction. The head was trained
-    on the last layer only. A tuned lens first maps the vectors of each other layer to those of the last one.
+    on the last layer only. A tuned lens first maps the vectors of each other layer to those of the last
+    layer.
     """
     result = Lens(**arguments).of(trace)
     if result.tuned:

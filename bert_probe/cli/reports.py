@@ -47,7 +47,7 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     """Compute the view of a view file again, and print its table.
 
     The app and most commands (--save-view) write view files. They contain the question, the texts and the
-    name of the model, but no results. A model other than the built-in one is opened only after you agree.
+    name of the model, but no results. Models other than the built-in model are opened only after you agree.
     """
     view_file = read_view_file(view)
     checkpoints = NamedModels(_opener(model, yes)).of(view_file)
@@ -76,7 +76,8 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     "notes",
     multiple=True,
     metavar="N:TEXT",
-    help="Note on the Nth view; {{3, weight}} is replaced by row 3, column weight, of its table.",
+    help="Note on the Nth view; {{3, weight}} is replaced by the value in row 3, column weight, of the "
+    "view's table.",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @YES
@@ -154,7 +155,7 @@ def _add_notes(draft: Draft, notes: tuple[str, ...]) -> Draft:
 def _opener(replacement: str | None, yes: bool) -> Callable[[ModelReference], Checkpoint]:
     """Return a function that opens the models that a file names.
 
-    The file may be untrusted, so a model other than the built-in one is opened only after confirmation.
+    The file may be untrusted, so models other than the built-in model are opened only after confirmation.
 
     Args:
         replacement: the model passed with --model, which is opened instead of the named model, or None.

@@ -95,7 +95,7 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
 
 
 def _choose_target(trace: Trace, task: str) -> str | None:
-    """Draw a selector for the class or answer to explain; return None for the most probable one."""
+    """Draw a selector for the target (class or answer) to explain; None is the most probable target."""
     if task == TEXT_CLASSIFICATION:
         labels = trace.checkpoint.outputs[task].labels
         options = {"": "Most probable class"} | {label: shorten(label) for label in labels}

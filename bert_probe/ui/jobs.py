@@ -31,7 +31,7 @@ PATIENCE = 0.3
 
 _JOBS = "jobs"
 _PERMANENT = (SelectionError, TextError, UnavailableError)
-"""Errors that would occur again if the same work were repeated."""
+"""Errors that occur again whenever the same work is repeated."""
 
 
 def run(

@@ -132,7 +132,7 @@ def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
         label_count = 2
         if task != FILL_MASK:
             with st.container(width=150):
-                label_count = data.number("head_labels", "Labels of the head", 2, 1, _MAX_LABELS)
+                label_count = data.number("head_labels", "Number of labels", 2, 1, _MAX_LABELS)
     try:
         update = data.choose_update([*count_by_scope(checkpoint, task, label_count)])
         return trainable_parameters(checkpoint, task, update, label_count)
@@ -211,7 +211,7 @@ def treemap(inventory: Inventory, dark: bool) -> Any:
 
 
 def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
-    """Return a treemap with an output head: trainable areas are colored, partly trainable ones hatched."""
+    """Return a treemap with an output head: trainable areas are colored, partly trainable areas hatched."""
     background, text = _neutral_colours(dark)
     model_areas = areas(trainable.inventory)
     updates = [trainable.count(area.contains) for area in model_areas]

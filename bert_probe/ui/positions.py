@@ -138,8 +138,8 @@ def _summary(result: PositionsResult) -> str:
         )
     if result.relative is not None:
         sentences.append(
-            f"It has {len(result.relative.vectors):,} learned embeddings of **distances** between query and "
-            "key, which every layer multiplies with its queries and keys (He et al. 2021)."
+            f"This model has {len(result.relative.vectors):,} learned embeddings of **distances** between "
+            "query and key, which every layer multiplies with its queries and keys (He et al. 2021)."
         )
     return " ".join(sentences)
 

@@ -95,8 +95,8 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
     with _step(
         "2 · Dot product",
         [
-            "q and k are multiplied elementwise and the products summed: the dot product. It is large if "
-            "both vectors point in the same direction."
+            "The dot product is the sum of the elementwise products of q and k. It is large if both vectors "
+            "point in the same direction."
         ],
         "q · k",
         _number(steps.dot_products[key]),
@@ -198,7 +198,7 @@ def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]
             ],
             "Largest absolute difference",
             f"{steps.difference:.1e}",
-            f"At this size, adjacent {dtype} numbers are {steps.spacing:.1e} apart.",
+            f"At this magnitude, adjacent {dtype} numbers differ by {steps.spacing:.1e}.",
         ),
     ):
         heatmap(heatmaps["check"], key="steps-check")

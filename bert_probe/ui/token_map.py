@@ -134,7 +134,7 @@ def _token(result: TokenMapResult, index: int, is_file: bool) -> None:
         if link("Show the attention of this text"):
             with callbacks.uninterrupted():
                 st.switch_page(paths.page_script("attention"))
-        if link("Show the similarity of its tokens"):
+        if link("Show the token similarity of this text"):
             with callbacks.uninterrupted():
                 st.switch_page(paths.page_script("similarity"))
 

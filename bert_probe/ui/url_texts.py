@@ -93,7 +93,7 @@ def length(parameters: Mapping[str, str]) -> int:
 
 
 def has_stored(parameters: Mapping[str, str], except_for: Sequence[str] = ()) -> bool:
-    """Return whether the parameters name a stored text, except for the texts of some keys."""
+    """Return whether the parameters name a stored text; the keys in ``except_for`` are ignored."""
     return any(name in parameters for name, key in _KEYS.items() if key not in except_for)
 
 

@@ -189,8 +189,8 @@ def _restore_drafts() -> None:
     """Restore form values that an outdated request has overwritten.
 
     Each request contains the values of all widgets. A request that the browser sent before it received the
-    values set by the server still contains the old ones. Form values change only when the form is submitted,
-    so old values in any other request are outdated.
+    values set by the server still contains the old values. Form values change only when the form is
+    submitted, so old values in any other request are outdated.
     """
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
     if unconfirmed is None:

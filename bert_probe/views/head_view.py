@@ -429,7 +429,7 @@ def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:
     """Return the head indices for a single head, several heads, or "mean".
 
     Args:
-        heads: Indices from 0; negative ones count from the end.
+        heads: Indices from 0; negative indices count from the end.
         count: Number of heads per layer.
 
     Raises:

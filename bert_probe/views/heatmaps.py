@@ -243,7 +243,7 @@ def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
 
 
 def minimal_pair_row_heatmaps(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
-    """Return a heatmap of the attention of a word in both texts, and one of the difference."""
+    """Return two heatmaps: the attention of a word in both texts, and the difference."""
     layer, head = row.question.layer, row.question.head
     place = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
     query, keys = shorten(row.query.display), [*labels(row.keys), REST]

@@ -60,7 +60,7 @@ MEASURES = {
     ),
     "difference_from_mean": HeadMeasure(
         "Spread",
-        "unlike its layer",
+        "difference from layer mean",
         "Total variation distance of a head's rows from the mean of its layer, 0 to 1.",
     ),
 }

@@ -50,8 +50,8 @@ class Scale:
     def around_zero(cls, *arrays: NDArray[Any]) -> Self:
         """Return a diverging scale for all arrays, with its end rounded up to two significant digits.
 
-        It covers 99.5 % of the values, because a few dimensions of hidden states are so large that all others
-        would look blank. Values beyond the scale get the color of its end, as the legend states.
+        It covers 99.5 % of the values, because a few dimensions of hidden states are so large that all other
+        dimensions would look blank. Values beyond the scale get the color of its end, as the legend states.
         """
         sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
         largest = float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0

@@ -340,7 +340,10 @@ def _rollout_note(trace: Trace, direction: str) -> str:
             "The cells of a layer do not sum to 1."
         )
     if trace.caveat:
-        return f"Each row shows what flows into the selected token up to a layer. {trace.caveat}"
+        return (
+            "Each row shows how much of each token reaches the selected token up to that layer. "
+            f"{trace.caveat}"
+        )
     return "Each row is the composition of the selected token's vector after a layer, and sums to 1."
 
 

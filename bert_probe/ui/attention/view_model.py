@@ -93,7 +93,7 @@ class ViewModel:
         *,
         full_rows: bool = False,
     ) -> AttentionLong:
-        """Return the question for several layers and heads, from 0; None for all."""
+        """Return the question for several layers and heads, counted from 0; None selects all."""
         selection = self.selection
         specials, renormalize = (True, False) if full_rows else self.row_options
         return AttentionLong(

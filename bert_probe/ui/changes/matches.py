@@ -140,7 +140,9 @@ def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
             max_height=560,
             column_config={
                 "similarity": st.column_config.NumberColumn("similarity", format="%.4f"),
-                "mutual": st.column_config.CheckboxColumn("mutual", help="Each is the other's best match."),
+                "mutual": st.column_config.CheckboxColumn(
+                    "mutual", help="The two heads are each other's best match."
+                ),
             },
         )
     blocks.caveat(

@@ -272,7 +272,7 @@ def _group_names(
     if grouping == "group":
         names = [f"cluster {cluster + 1}" for cluster in clusters.groups]
         if clusters.silhouette != clusters.silhouette:
-            return names, "Too few different contexts for clusters."
+            return names, "There are too few different contexts to form clusters."
         return names, (
             "K-means clusters of the normalized vectors. The number of clusters maximizes the silhouette "
             f"score, here {clusters.silhouette:.2f} (1: well separated, 0: not separated). K-means always "

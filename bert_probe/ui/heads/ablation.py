@@ -43,7 +43,7 @@ def part(trace: Trace) -> None:
             "Replace a head's output by",
             {"zero": "Zero", "mean": "Its mean"},
             "zero",
-            "Zero removes the head's output. The mean keeps the part that is equal for all tokens.",
+            "Zero removes the head's output. The mean keeps the component that is the same for all tokens.",
         )
     (_each if mode == "each" else _set)(trace, replacement)
 
@@ -122,7 +122,7 @@ def _token_changes(result: HeadAblationResult) -> None:
         )
     with numbers:
         table = result.table().assign(token=names).sort_values("change", ascending=False)
-        shared.head_table(table, {"change": "1 − cosine"}, "Tokens by change", height=360)
+        shared.head_table(table, {"change": "1 − cosine"}, "Tokens sorted by change", height=360)
 
 
 def _similarity(result: HeadAblationResult) -> None:

@@ -67,7 +67,7 @@ def part(trace: Trace) -> None:
         shared.open_in_attention(layer, head_number, profiles.labels[layer - 1][head_number - 1])
     with numbers:
         name = "weight" if len(pairs) == 1 else "mean weight"
-        shared.head_table(result.table(), {"weight": name}, "Heads by attention between the words")
+        shared.head_table(result.table(), {"weight": name}, "Heads ranked by attention between the words")
     st.header("Attention rows of the best heads", anchor=False)
     _rows(trace, best[:MAX_HEADS], pairs, units)
     blocks.caveat(

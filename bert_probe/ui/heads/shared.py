@@ -68,7 +68,9 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if label is not None:
             st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
-        if st.button("Show its attention" if label is not None else f"Show layer {layer}, head {head}"):
+        if st.button(
+            "Show the head's attention" if label is not None else f"Show layer {layer}, head {head}"
+        ):
             with callbacks.uninterrupted():
                 selection_state.show_head(layer, (head - 1,))
                 st.switch_page(ATTENTION)

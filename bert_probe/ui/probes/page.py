@@ -112,7 +112,7 @@ def _relations_result(
         query = example.dependent if direction == 0 else example.head
         arguments = (checkpoint, sentence, query, (layer, head), truncate)
         # A callback, because the workbench cannot be changed after it is drawn.
-        if st.button("Show its attention on this sentence", on_click=_show_attention, args=arguments):
+        if st.button("Show the head's attention on this sentence", on_click=_show_attention, args=arguments):
             with callbacks.uninterrupted():
                 st.switch_page(paths.page_script("attention"))
     frame = result.table()
