@@ -155,7 +155,7 @@ def _choose_word(trace: Trace, row: ContextRow, number: int) -> Unit | None:
     units = word_lens(trace).units
     current = _selected_unit(trace, row)
     if row.word and current is None:
-        st.caption(f":orange[There is no word {state.escape(row.word)} here.]")
+        st.caption(f":orange[This sentence does not contain the word {state.escape(row.word)}.]")
     tokens = [
         StripToken(shorten(unit.display), i, 0, unit.special, False, _detail(trace, unit))
         for i, unit in enumerate(units)

@@ -338,7 +338,7 @@ def multiselect(
     if accept_new_options:
         options = options | {value: value for value in unknown}
     elif unknown:
-        st.caption(f":orange[There is no {escape(', '.join(unknown))} here; it is ignored.]")
+        st.caption(f":orange[Unknown values in the URL are ignored: {escape(', '.join(unknown))}.]")
     _set_widget(key, list(dict.fromkeys(value for value in values if value in options)))
     selected = st.multiselect(
         label,

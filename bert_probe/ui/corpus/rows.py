@@ -46,7 +46,7 @@ def head_of_url(corpus: Store) -> tuple[int, int] | None:
     try:
         return resolved([OneHead().read(_HEAD, text, corpus.sizes)], corpus)[0]
     except SelectionError:
-        st.caption(f":orange[There is no head {state.escape(text)} here.]")
+        st.caption(f":orange[The model of this store has no head {state.escape(text)}.]")
         state.remember(_HEAD, None)
         return None
 

@@ -202,7 +202,9 @@ def _word_of_url(trace: Trace) -> Unit | None:
     try:
         return find_word(trace, name)
     except SelectionError:
-        st.caption(f":orange[There is no word {state.escape(name)} here, or it occurs twice.]")
+        st.caption(
+            f":orange[The word {state.escape(name)} is missing from this text, or occurs more than once.]"
+        )
         state.remember(_WORD, None)
         return None
 

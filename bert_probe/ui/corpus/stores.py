@@ -101,7 +101,7 @@ def missing_message(name: str) -> str:
     """Return an error message about a store that does not exist."""
     if name.startswith(PREFIX):
         return "The store in this URL was built on a page that was closed, so it was deleted. Build it again."
-    return f"There is no store {name[:60]} here. Start the app with --corpus and the folder that contains it."
+    return f"No store {name[:60]} was found. Start the app with --corpus and the folder that contains it."
 
 
 def is_temporary(store: Store) -> bool:

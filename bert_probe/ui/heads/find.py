@@ -136,7 +136,7 @@ def _pairs_from_url(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
             indices = [index_of[select_word(trace, word).positions] for word in (query, key)]
             pairs.append(WordPair(number, *indices))
         except SelectionError:
-            st.caption(f":orange[There is no pair of words {state.escape(text)} here; it is ignored.]")
+            st.caption(f":orange[This text has no word pair {state.escape(text)}, so the pair is ignored.]")
     return pairs
 
 
