@@ -53,11 +53,10 @@ def app(
 ) -> None:
     """Open the app in a browser; Ctrl+C stops it.
 
-    The app does not need a network and listens to this machine only. With --host 0.0.0.0, other machines
-    reach it under the names passed with --allow; their users can open models by folder or Hub ID, and save
-    trained models.
+    The app works offline and listens on this machine only. With --host 0.0.0.0, other machines reach it under
+    the names passed with --allow; their users can open models by folder or Hub ID, and save trained models.
     """
-    # Imported here because the web server takes a second to import, which other commands do not need.
+    # Imported here because the web server takes a second to import and other commands do not need it.
     with long_lived_imports():
         from bert_probe.server.start import start
 
@@ -74,7 +73,7 @@ def app(
 
 
 def _read_checked(view: Path) -> bytes:
-    """Return the content of a view file or report, after checking it so that errors appear before the browser
+    """Return the content of a view file or report. Check it first, so that errors appear before the browser
     opens.
     """
     from bert_probe.reports.drafts import read_any

@@ -35,13 +35,16 @@ from bert_probe.views.page import Page
 @question_options(Attention, "layer", "head")
 @text_options
 @click.option(
-    "--layer", default="last", metavar="N|last", help="Layer, from 1; with --layout long also N,… or all."
+    "--layer",
+    default="last",
+    metavar="N|last",
+    help="Layer, from 1. With --layout long also a list (N,…) or all.",
 )
 @click.option(
     "--head",
     default="mean",
     metavar="N|mean",
-    help="Head, from 1, or mean for the mean of all heads; with --layout long also N,… or all.",
+    help="Head, from 1, or mean for the mean over all heads. With --layout long also a list (N,…) or all.",
 )
 @click.option(
     "--layout",
@@ -53,8 +56,8 @@ from bert_probe.views.page import Page
 @click.option(
     "--picture",
     type=click.Choice(["lines", "heatmap", "model"]),
-    help="Picture for --out FILE.html, .svg or .png: lines between tokens, for which --head can also be N,…; "
-    "a heatmap; or all heads of all layers.  [default: lines; heatmap with --renormalize]",
+    help="Type of figure for --out FILE.html, .svg or .png: lines between tokens (--head can then be a list, "
+    "N,…), a heatmap, or all heads of all layers.  [default: lines; heatmap with --renormalize]",
 )
 def attention(
     trace: Trace, arguments: dict[str, Any], layer: str, head: str, layout: str, picture: str | None
@@ -75,7 +78,7 @@ def attention(
     measure = get_measure(arguments.get("measure", "weights"))
     if "residual" in arguments and not measure.rolled:
         raise SelectionError(f"--residual is for --measure rollout, not {measure.name}. Leave it out.")
-    with terminal_bar(measure.label, "runs of a layer") as progress:
+    with terminal_bar(measure.label, "layer passes") as progress:
         if layout == "long":
             layers, heads = (
                 Indices(LAYER).read("layer", layer, trace),
@@ -89,9 +92,11 @@ def attention(
 def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, picture: str) -> Page:
     """Return the head view ("lines") or the model view ("model")."""
     if arguments.get("renormalize"):
-        raise SelectionError("--renormalize is for the heatmap. Add --picture heatmap, or leave it out.")
+        raise SelectionError(
+            "--renormalize is for the heatmap. Add --picture heatmap, or leave out --renormalize."
+        )
     measure = get_measure(arguments.get("measure", "weights"))
-    with terminal_bar(measure.label, "runs of a layer") as progress:
+    with terminal_bar(measure.label, "layer passes") as progress:
         slow_layers = [layer for layer in range(trace.layers) if measure.takes_long(trace, layer)]
         if slow_layers:
             AttentionLong(slow_layers, measure=measure.name).of(trace, progress)
@@ -112,7 +117,7 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
 @checkpoint_options
 @question_options(TokenRollout)
 @text_options
-@click.option("--token", metavar="WORD", help="Token whose rollout to print for each layer.")
+@click.option("--token", metavar="WORD", help="Token whose rollout is printed for each layer.")
 @click.option(
     "--position", type=click.IntRange(0), metavar="N", help="Position of that token in the input, from 0."
 )
@@ -121,7 +126,7 @@ def rollout(
 ) -> AttentionResult | TokenRolloutResult:
     """Attention rollout: how much of each token reaches every other token through all layers."""
     if token is not None and position is not None:
-        raise SelectionError("--token and --position exclude each other. Leave one of them out.")
+        raise SelectionError("--token and --position cannot be combined. Leave one of them out.")
     if token is None and position is None:
         shared = {name: value for name, value in arguments.items() if name in _ATTENTION_FIELDS}
         return Attention(measure="rollout", **shared).of(trace)

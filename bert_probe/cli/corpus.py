@@ -16,7 +16,10 @@ COMMANDS = {
     "heads": ("corpus_query", "Statistics of each head over all rows of STORE, or example rows of one head."),
     "histograms": ("corpus_query", "The histogram of a measure over all rows of STORE, for each head."),
     "verify": ("corpus_query", "Compare each file of STORE with its SHA-256 digest."),
-    "find": ("corpus_query", "Pairs of words in STORE where a head attends most from one tag to another."),
+    "find": (
+        "corpus_query",
+        "Word pairs in STORE where a head attends most from a word with one tag to a word with another.",
+    ),
 }
 """Name of a command → its module and the first sentence of its help; see `main`."""
 

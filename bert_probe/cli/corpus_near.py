@@ -14,13 +14,15 @@ from bert_probe.runtime.progress import terminal_bar
 
 
 @click.command()
-@click.option("--text", required=True, metavar="TEXT", help="Text with the word.")
+@click.option("--text", required=True, metavar="TEXT", help="Text that contains the word.")
 @click.option("--truncate", is_flag=True, help="Truncate a text that is too long for the model.")
 @click.option(
     "--model", metavar="ID_OR_FOLDER", help="Model to open instead of the one that the store names."
 )
 @click.option("--revision", metavar="REV", help="Branch, tag or commit of --model on the Hub.")
-@click.option("--yes", is_flag=True, help="Open the model that the store names without confirmation.")
+@click.option(
+    "--yes", is_flag=True, help="Open the model named in the store without asking for confirmation."
+)
 @store_options
 @question_options(NearestContexts)
 def near(
@@ -37,7 +39,7 @@ def near(
     The search is exact up to a million vectors. For more, the first search of a layer builds an index, which
     takes minutes and is saved in STORE/index; the JSON file next to the output states its recall.
 
-    A model other than the built-in one is opened only after you agree, because the store may be untrusted.
+    Models other than the built-in model are opened only after you agree, because the store may be untrusted.
     """
     model_label = store.named_model
     if model is None and model_label is not None and not yes:

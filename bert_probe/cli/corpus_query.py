@@ -57,7 +57,7 @@ def query(store: Store, sql: str, seconds: float) -> Result:
 @store_options
 @question_options(AttentionSearch)
 def find(store: Store, arguments: dict[str, Any]) -> Result:
-    """Pairs of words in STORE where a head attends most from one tag to another.
+    """Word pairs in STORE where a head attends most from a word with one tag to a word with another.
 
     A pair counts if the head's largest weight goes from one word to the other. The store must have been
     made with --keep neighbors.

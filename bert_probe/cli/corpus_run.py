@@ -59,7 +59,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--text-column",
     "column",
     metavar="NAME",
-    help="Column or key of the text in tables, JSON lines and Parquet.",
+    help="Column or key that contains the text, in tables, JSON lines and Parquet.",
 )
 @click.option(
     "--shard-rows",
@@ -82,14 +82,14 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(["local", "ray"]),
     default="local",
     show_default=True,
-    help="Workers: threads of this process, or Ray actors.",
+    help="Type of worker: threads of this process, or Ray actors.",
 )
 @click.option("--address", metavar="A", help="Address of a Ray cluster.  [default: this machine only]")
 @click.option(
     "--num-gpus",
     type=click.FloatRange(0),
     metavar="F",
-    help="GPUs per Ray worker, can be a fraction.  [default: 1 if available]",
+    help="Number of GPUs per Ray worker; can be a fraction.  [default: 1 if available]",
 )
 @click.option(
     "--truncate",
@@ -123,8 +123,8 @@ def run(
     """Read the sentences of INPUTs into a store of tokens, head measures and vectors.
 
     INPUTs are files, folders and glob patterns. Formats are lines of text, CSV, JSON lines, Parquet and
-    CoNLL-U, also compressed with gzip or zstd. Sentences that cannot be read are listed in the table
-    refusals. The same command continues an interrupted run.
+    CoNLL-U, also compressed with gzip or zstd. Sentences that cannot be read are listed in the refusals
+    table. The same command continues an interrupted run.
     """
     question = IngestConfig(truncate=truncate, **arguments)
     with _log_to(log) as on_shard, _interruption_explained(out):

@@ -30,9 +30,9 @@ class DerivedCommand(NamedTuple):
     """A question from which a command is derived.
 
     Attributes:
-        module: name of the module of its class, without "bert_probe.".
-        class_name: name of its class.
-        summary: first paragraph of its docstring.
+        module: name of the module that defines the question, without the prefix "bert_probe.".
+        class_name: name of the question's class.
+        summary: first paragraph of the class docstring.
     """
 
     module: str
@@ -42,7 +42,7 @@ class DerivedCommand(NamedTuple):
 
 @cache
 def derived_commands() -> Mapping[str, DerivedCommand]:
-    """Return all public questions by the name of their command.
+    """Return all public questions, keyed by command name.
 
     The source of the classes is parsed instead of imported, because most analyses import torch.
     """
@@ -63,7 +63,7 @@ def derived_commands() -> Mapping[str, DerivedCommand]:
 
 
 def _command_name(node: ast.stmt) -> str | None:
-    """Return the command named by the decorator `question` of a class; None for other statements."""
+    """Return the command name in the `@question` decorator of a class, or None for other statements."""
     for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
         if (
             isinstance(decorator, ast.Call)
@@ -138,7 +138,7 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
         if min_texts == 1:
             parameters.append(pair_option)
         for side, option in zip("ab", getattr(inputs, "pair_options", ()), strict=False):
-            help_line = f"Second text, in the same input of the model as TEXT_{side.upper()}."
+            help_line = f"Second text, encoded together with TEXT_{side.upper()} as a sentence pair."
             parameters.append(click.option(option, f"pair_{side}", metavar="TEXT", help=help_line))
     if inputs.has_sentences:
         labeled = getattr(inputs, "labeled_option", "")
@@ -187,14 +187,14 @@ def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
         return [(text, None, truncate) for text in values["texts"]]
     text_a, text_b, pair = values.get("text_a"), values.get("text_b"), values.get("pair")
     if text_b is not None and pair is not None:
-        raise SelectionError("TEXT_B and --pair exclude each other. Leave one of them out.")
+        raise SelectionError("TEXT_B and --pair cannot be combined. Leave one of them out.")
     pair_a = values.get("pair_a") if pair is None else pair
     pairs = [(text_a, pair_a), (text_b, values.get("pair_b"))]
     return [(text, second, truncate) for text, second in pairs if text is not None]
 
 
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
-    """Return the sentences of FILE; empty if a file option replaces it."""
+    """Return the sentences of FILE, or an empty tuple if a file option is passed instead."""
     from bert_probe.errors import SelectionError
     from bert_probe.text.sentence_files import read_sentences
 
@@ -203,7 +203,7 @@ def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
     if values["file"] is None and not passed:
         raise SelectionError(f"Pass a FILE of sentences, or a table of labeled texts with {options[0]}.")
     if values["file"] is not None and passed:
-        raise SelectionError(f"FILE and {passed[0]} exclude each other. Leave one of them out.")
+        raise SelectionError(f"FILE and {passed[0]} cannot be combined. Leave one of them out.")
     if passed and values["column"] is not None:
         raise SelectionError("--column is for FILE. Leave it out.")
     return () if passed else read_sentences(values["file"], values["column"], values["as_named"])

@@ -13,7 +13,7 @@ from bert_probe.runtime.imports import long_lived_imports
 
 
 class LazyCommand(click.Command):
-    """A command that is defined in a module of this package, or derived from a question."""
+    """A command whose module or question is imported only when the command is called."""
 
     def __init__(self, name: str, source: str | DerivedCommand, help_line: str, full_name: str = "") -> None:
         super().__init__(name, help=help_line)
@@ -35,8 +35,8 @@ class CommandGroup(click.Group):
     """A group of commands, some of which are derived from questions.
 
     Attributes:
-        prefix: the group's name and a space, such as "diff ", with which the names of its derived commands
-            start; "" for all commands.
+        prefix: common prefix of the full names of the derived commands, such as "diff "; "" includes all
+            derived commands.
         has_derived: whether the group contains derived commands.
     """
 
@@ -45,7 +45,7 @@ class CommandGroup(click.Group):
         self.prefix, self.has_derived = prefix, has_derived
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its name; hand-written commands precede derived ones."""
+        """Return a command by its name; hand-written commands take precedence over derived commands."""
         command = super().get_command(ctx, cmd_name)
         if command is None and self.has_derived and cmd_name in self._derived():
             derived = self._derived()[cmd_name]

@@ -36,7 +36,7 @@ COMMANDS = {
     ),
     "head-attribution": (
         "predict",
-        "How one output value for TEXT changes when each head, or all heads of a layer, are switched off.",
+        "How one output value for TEXT changes when individual heads or all heads of a layer are ablated.",
     ),
     "lens": (
         "predict",
@@ -53,7 +53,7 @@ COMMANDS = {
     "predict": ("predict", "What the model's trained head predicts for TEXT."),
     "report": (
         "reports",
-        "Make a report of VIEWs with pictures, tables, notes and code: an HTML page or a ZIP.",
+        "Make a report of VIEWs with figures, tables, notes and code: an HTML page or a ZIP.",
     ),
     "rollout": (
         "attention",

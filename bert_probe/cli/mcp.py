@@ -53,8 +53,7 @@ def _take_streams() -> tuple[BinaryIO, TextIOWrapper]:
         outgoing = os.fdopen(os.dup(1), "wb")
     except OSError:
         raise ExportError(
-            "Standard input or output is closed. Start bert-probe mcp from a program that speaks the Model "
-            "Context Protocol."
+            "Standard input or output is closed. Start bert-probe mcp from an MCP client."
         ) from None
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -39,8 +39,8 @@ def reserve_outputs(files: Iterable[Path], force: bool) -> Iterator[None]:
     """Reserve output files until the block ends; see `reserved`.
 
     Raises:
-        ExportError: as in `reserved`. Also, even with `force`, if the command reads an output file, or a
-            model or store to which an output file belongs.
+        ExportError: see `reserved`. Also raised, even with `force`, if an output is a file that the command
+            reads, or lies in the folder of a model or store that the command reads.
     """
     files = list(files)
     with exit_on_sigterm(), reserved(files, force):
@@ -71,7 +71,7 @@ def _belongs_to(file: Path, folder: Path) -> bool:
 
 
 class OutputPath(click.Path):
-    """The path of an output. It expands ~, which the shell does not expand in a quoted path."""
+    """A parameter type for output paths. It expands ~, which the shell does not expand in quoted paths."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -104,7 +104,7 @@ def checkpoint_options(command: Command) -> Command:
 
 
 def model_options(command: Command) -> Command:
-    """Add the options of `checkpoint_options`, for a command that opens the model itself if it needs it."""
+    """Add the options of `checkpoint_options` without opening the model; the command opens it if needed."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
     @click.option("--revision", metavar="REV", help=REVISION_HELP)
@@ -168,14 +168,14 @@ def suggest_truncate_option() -> Iterator[None]:
 def output_options(command: Command) -> Command:
     """Add the options for writing the result to standard output, a file, or a view file.
 
-    The decorated command must return a `Result`, a table, or a `Page`, which is a picture.
+    The decorated command must return a `Result`, a table, or a `Page` (a figure).
     """
 
     @click.option(
         "--out",
         type=OutputPath(),
         metavar="FILE",
-        help="Write the table to a .csv, .json, .npz or .parquet file, or the picture to a .html, .svg or "
+        help="Write the table to a .csv, .json, .npz or .parquet file, or the figure to a .html, .svg or "
         ".png file.",
     )
     @click.option("--force", is_flag=True, help="Overwrite existing files.")
@@ -184,8 +184,8 @@ def output_options(command: Command) -> Command:
         "--save-view",
         type=OutputPath(),
         metavar="FILE",
-        help="Also write the question, the model and the texts to a view file, which ask, report and app "
-        "--view open.",
+        help="Also write the question, the model and the texts to a view file, which can be opened with ask, "
+        "report and app --view.",
     )
     @functools.wraps(command)
     def run(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None, **values: Any) -> None:
@@ -213,7 +213,7 @@ def output_options(command: Command) -> Command:
 def _save_view(result: Any, file: Path, force: bool) -> None:
     if not isinstance(result, Result):
         raise UnavailableError(
-            "This picture cannot be saved as a view file. Leave out --save-view, or write the table."
+            "This figure cannot be saved as a view file. Leave out --save-view, or write the table."
         )
     from bert_probe.reports.view_files import ViewFile
 
@@ -233,13 +233,11 @@ def own_extension(extension: str) -> Callable[[Command], Command]:
 
 
 def _check_output_options(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None) -> None:
-    """Raise an error for options that do not fit together, before anything is computed."""
+    """Raise an error for options that cannot be combined, before anything is computed."""
     if out is None and force and save_view is None:
         raise SelectionError("--force requires --out FILE. Add it, or leave out --force.")
     if out is not None and csv_safe and out.suffix.lower() != ".csv":
-        raise SelectionError(
-            f"--csv-safe applies to CSV files only; {out.name} contains text unchanged. Leave it out."
-        )
+        raise SelectionError(f"--csv-safe applies to CSV files only, not to {out.name}. Leave it out.")
 
 
 def _output_files(out: Path | None, has_own_format: bool, save_view: Path | None) -> list[Path]:
@@ -253,36 +251,35 @@ def _output_files(out: Path | None, has_own_format: bool, save_view: Path | None
         return [out, *views]
     try:
         return [*files.output_paths(out), *views]
-    except ExportError as error:  # the extensions of pictures are allowed too
+    except ExportError as error:  # the file extensions of figures are allowed too
         raise ExportError(str(error).replace(" in .csv", f" in {', '.join(EXTENSIONS)}, .csv")) from None
 
 
 def is_picture_requested() -> bool:
-    """Return whether the running command writes a picture."""
+    """Return whether the running command writes a figure."""
     out = click.get_current_context().params["out"]
     return out is not None and is_view_file(out)
 
 
 def _to_page(result: Any) -> Page:
-    """Return the picture of a command's result."""
+    """Return the figure of a command's result."""
     if isinstance(result, Page):
         return result
     if not isinstance(result, Result):
         raise UnavailableError(
-            "This table cannot be drawn as a picture. Choose another extension for --out, such as .csv."
+            "This table cannot be drawn as a figure. Choose another extension for --out, such as .csv."
         )
-    # Imported here because it imports many analyses, which only a picture needs.
+    # Imported here because it imports many analyses, which only figures need.
     from bert_probe.views import pictures
 
     return pictures.page(result)
 
 
 def question_options(cls: type[Question], *excluded: str) -> Callable[[Command], Command]:
-    """Add an option for each field of a question. The decorator stands between those for models and for
-    texts.
+    """Add an option for each field of a question. Apply it between the decorators for models and for texts.
 
     Options that the user passes are collected in the dict ``arguments``, field name → value; layers and heads
-    are checked against the command's checkpoint or store. Several such decorators fill the same dict.
+    are checked against the command's checkpoint or store. Several of these decorators fill the same dict.
 
     Args:
         cls: the question.
@@ -310,7 +307,7 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
 
 
 def _parameter_name(field: Field[Any]) -> str:
-    """Return the parameter name of a field's option; the prefix avoids clashes with arguments of commands."""
+    """Return the parameter name of a field's option; the prefix prevents clashes with command arguments."""
     return f"field_{field.name}"
 
 
@@ -352,7 +349,7 @@ def text_options(command: Command) -> Command:
 
 
 def print_bytes(content: bytes) -> None:
-    """Write bytes to standard output, because the terminal may be unable to encode characters of tokens."""
+    """Write bytes to standard output, whose text encoding may not contain all characters of tokens."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Pass a file with --out.")
     assert isinstance(sys.stdout, SafeStream)  # replaced in `main`
@@ -364,7 +361,9 @@ def print_message(message: str) -> None:
     click.echo(f"bert-probe: {visible(message)}", err=True)
 
 
-pair_option = click.option("--pair", metavar="TEXT", help="Second text, in the same input of the model.")
+pair_option = click.option(
+    "--pair", metavar="TEXT", help="Second text, encoded together with TEXT as a sentence pair."
+)
 as_named_option = click.option(
     "--as-named",
     is_flag=True,
@@ -378,7 +377,8 @@ _LOG_STARTS = (b'{"seconds": ', b'{"step": ')
 
 @contextmanager
 def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that writes and flushes an event to a log; without a file it does nothing.
+    """Yield a function that writes an event to a log and flushes it; without a file, the function does
+    nothing.
 
     Args:
         file: the log.
@@ -422,11 +422,13 @@ def check_log(file: Path) -> None:
         raise ExportError(f"{file} exists and is not a log. Choose another name for the log.")
 
 
-YES = click.option("--yes", is_flag=True, help="Open the models that the file names without confirmation.")
+YES = click.option(
+    "--yes", is_flag=True, help="Open the models named in the file without asking for confirmation."
+)
 
 
 def confirm(origin: str, name: str, label: str) -> None:
-    """Ask whether to open a model, and return if the user agrees.
+    """Ask the user to confirm that a model is opened; return if the user agrees.
 
     Args:
         origin: the source that names the model, such as "The file".

@@ -15,14 +15,14 @@ from bert_probe.runtime.progress import terminal_bar
 
 @click.command()
 @model_options
-@click.option("--all-columns", is_flag=True, help="Also print part, kind, share and tied parameter.")
+@click.option("--all-columns", is_flag=True, help="Also print the columns part, kind, share and tied_to.")
 @click.option(
     "--config",
     "configs",
     multiple=True,
     metavar="FILE|NAME",
-    help=f"Print the size of a model from its config: {', '.join(PUBLISHED)}, a config.json, a folder, or a "
-    "Hub ID, with @REV for a revision; can be repeated.",
+    help=f"Print the size of a model from its config. Pass {', '.join(PUBLISHED)}, a config.json, a folder, "
+    "or a Hub ID, with @REV for a revision; can be repeated.",
 )
 def parameters(
     model: str | None,
@@ -40,7 +40,7 @@ def parameters(
     if not configs:
         return Parameters("all" if all_columns else "main").of(open_checkpoint(model, revision, dtype))
     if all_columns:
-        raise SelectionError("--all-columns and --config exclude each other. Leave one of them out.")
+        raise SelectionError("--all-columns and --config cannot be combined. Leave one of them out.")
     with terminal_bar("Downloading", "B") as progress:
         models = [open_config(name, progress) for name in configs]
     return ModelSizes().of(*models, *([open_checkpoint(model, revision, dtype)] if model else []))

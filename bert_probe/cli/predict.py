@@ -67,7 +67,9 @@ _QUESTIONS: dict[str, Any] = {
 @question_options(FindAnswer, "top")
 @question_options(SentenceSimilarity)
 @click.option(
-    "--task", type=click.Choice(TASKS), help="Task of the head.  [default: the first task of the model]"
+    "--task",
+    type=click.Choice(TASKS),
+    help="Task of the output head.  [default: the model's first task]",
 )
 @click.argument("text")
 @pair_option
@@ -117,10 +119,10 @@ def first_task(checkpoint: Checkpoint) -> str:
 def traces_for(
     checkpoint: Checkpoint, task: str, text: str, pair: str | None, truncate: bool
 ) -> tuple[Any, ...]:
-    """Return the traces that a task needs: a single one, or for sentence similarity one for each text.
+    """Return the traces that a task needs: one trace, or one trace per text for sentence similarity.
 
     Raises:
-        TextError: sentence similarity has only one text.
+        TextError: the task is sentence similarity, but `pair` is None.
     """
     if task != SentenceSimilarity.task:
         # Question answering processes a long context in several windows, so truncation loses nothing.
@@ -139,7 +141,8 @@ def lens(trace: Trace, arguments: dict[str, Any]) -> LensResult:
     """What the trained head predicts from each layer's vectors, at masks or at all tokens of TEXT.
 
     Layer 0 is the output of the embeddings; the last layer gives the model's prediction. The head was trained
-    on the last layer only. A tuned lens first maps the vectors of each other layer to those of the last one.
+    on the last layer only. A tuned lens first maps the vectors of each other layer to those of the last
+    layer.
     """
     result = Lens(**arguments).of(trace)
     if result.tuned:
@@ -209,7 +212,7 @@ def faithfulness(
 def head_attribution(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How one output value for TEXT changes when each head, or all heads of a layer, are switched off."""
+    """How one output value for TEXT changes when individual heads or all heads of a layer are ablated."""
     return _attribute(HeadAttribution, checkpoint, arguments, text, pair, truncate)
 
 
@@ -281,8 +284,8 @@ def evaluate(
         return _evaluate_masks(checkpoint, table, training, seed or 0, data, as_named, truncate)
     if table == "masks" or seed is not None:
         raise SelectionError(
-            f"{checkpoint.description.name} has a head for labels. --seed and --what masks are for masked "
-            "words. Leave them out."
+            f"{checkpoint.description.name} has a classification head. --seed and --what masks are for "
+            "masked words. Leave them out."
         )
     kind = label_type(checkpoint)
     read = partial(

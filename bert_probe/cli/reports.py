@@ -47,14 +47,14 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     """Compute the view of a view file again, and print its table.
 
     The app and most commands (--save-view) write view files. They contain the question, the texts and the
-    name of the model, but no results. A model other than the built-in one is opened only after you agree.
+    name of the model, but no results. Models other than the built-in model are opened only after you agree.
     """
     view_file = read_view_file(view)
     checkpoints = NamedModels(_opener(model, yes)).of(view_file)
     for reference, checkpoint in zip(view_file.models, checkpoints, strict=True):
         if not reference.fits(checkpoint):
             print_message(
-                f"The view was made with other weights of {reference.shown}: "
+                f"The view was made with different weights of {reference.shown}: "
                 f"{reference.weights_sha256[:12]}…."
             )
     with terminal_bar("Computing", "steps") as progress:
@@ -76,17 +76,18 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     "notes",
     multiple=True,
     metavar="N:TEXT",
-    help="Note on the Nth view; {{3, weight}} is replaced by row 3, column weight, of its table.",
+    help="Note on the Nth view; {{3, weight}} is replaced by the value in row 3, column weight, of the "
+    "view's table.",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @YES
 def report(
     views: tuple[Path, ...], out: Path, title: str | None, notes: tuple[str, ...], force: bool, yes: bool
 ) -> None:
-    """Make a report of VIEWs with pictures, tables, notes and code: an HTML page or a ZIP.
+    """Make a report of VIEWs with figures, tables, notes and code: an HTML page or a ZIP.
 
     A VIEW is a view file, or a draft of a report saved in the app. The page opens from disk without a
-    network. A ZIP contains the page, data (Parquet), pictures (SVG), and a manifest with SHA-256 digests and
+    network. A ZIP contains the page, data (Parquet), figures (SVG), and a manifest with SHA-256 digests and
     versions.
     """
     check_ending(out)
@@ -154,10 +155,10 @@ def _add_notes(draft: Draft, notes: tuple[str, ...]) -> Draft:
 def _opener(replacement: str | None, yes: bool) -> Callable[[ModelReference], Checkpoint]:
     """Return a function that opens the models that a file names.
 
-    The file may be untrusted, so a model other than the built-in one is opened only after confirmation.
+    The file may be untrusted, so models other than the built-in model are opened only after confirmation.
 
     Args:
-        replacement: the model from --model, which is opened instead.
+        replacement: the model passed with --model, which is opened instead of the named model, or None.
         yes: whether to open models without confirmation.
     """
 

@@ -41,7 +41,8 @@ from bert_probe.training.train import Train
 from bert_probe.training.training_loop import OnEvaluation
 
 _DISK_SPACE_FACTOR = 1.2
-"""Required free disk space as a multiple of the weights; the folder also contains tokenizer and adapter."""
+"""Required free disk space as a multiple of the size of the weights; the folder also contains the tokenizer
+and an adapter."""
 
 
 def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,14 +82,18 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option("--task", type=click.Choice(TASKS), help="Task to train.  [default: by the extension of DATA]")
+@click.option(
+    "--task",
+    type=click.Choice(TASKS),
+    help="Task to train.  [default: depends on the file extension of DATA]",
+)
 @click.option(
     "--labels", "kind", type=click.Choice(KINDS), help="Type of the labels in a table.  [default: detected]"
 )
 @click.option(
     "--held-out",
     metavar="FILE|SHARE",
-    help="Share of DATA, or a file, that is held out for evaluation.  [default: 0.2]",
+    help="Share of DATA to hold out for evaluation, or a file of held-out examples.  [default: 0.2]",
 )
 @click.option(
     "--log", type=OutputPath(), metavar="FILE", help="Log file, with a line of JSON for each evaluation."
@@ -153,7 +158,9 @@ def _log_files(log: Path | None, out: Path) -> list[Path]:
 
 
 def _reader(data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
-    """Return the function that reads data for a task; without a task, the file extension decides."""
+    """Return the function that reads data for a task; if `task` is None, it is derived from the file
+    extension.
+    """
     name = data.name.lower().removesuffix(".gz")
     if task is None and is_table(name):
         task = TEXT_CLASSIFICATION
@@ -167,7 +174,7 @@ def _reader(data: Path, task: str | None, kind: str | None) -> Callable[..., Any
 
 
 def _parse_held_out(text: str | None) -> tuple[float | None, Path | None]:
-    """Return the value of --held-out as a share or a file."""
+    """Parse the value of --held-out into (share, None) or (None, file)."""
     if text is None:
         return None, None
     is_number = re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+(e[+-]?[0-9]{1,3})?", text, re.IGNORECASE)

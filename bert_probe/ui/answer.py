@@ -98,7 +98,7 @@ def _numbers(result: PredictionResult, title: str) -> None:
 
 
 def _choose_trace(checkpoint: Checkpoint, request: workbench.Request) -> Trace:
-    """Return the trace of the text, or of the selected one of two separate texts."""
+    """Return the trace of the text; if there are two separate texts, of the text that the user selects."""
     traces = workbench.trace_texts(checkpoint, request.texts, request.truncate)
     second = traces[1] if len(traces) > 1 else None
     trace = workbench.choose_trace(workbench.TracedRequest(request, checkpoint, traces[0], second))
@@ -137,8 +137,8 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
         _bars([shorten(token) for token in predictions.tokens], predictions, title, scale.high)
     _numbers(result, "Predictions for each mask, with rank, probability and logit")
     blocks.caveat(
-        "The probabilities of all words of the vocabulary sum to 1. They reflect the texts that the model "
-        f"was trained on. {CERTAINTY}"
+        "The probabilities of all vocabulary entries sum to 1. They reflect the texts that the model was "
+        f"trained on. {CERTAINTY}"
     )
     attribution.part([trace], result.question.task, at=position)
     lens.part(trace, FillMask.task, result.question.mask, request.truncate)
@@ -213,7 +213,11 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
             counts = {"1": "1", "3": "3", "5": "5", "10": "10"}
             top = int(
                 state.segmented_control(
-                    "top", "Answers", counts, "5", "Number of answers, most probable first, without overlap."
+                    "top",
+                    "Answers",
+                    counts,
+                    "5",
+                    "Number of answers, which do not overlap.",
                 )
             )
         no_answer = state.toggle(
@@ -236,8 +240,8 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
     _numbers(result, "Answers with position and probability")
     blocks.caveat(
         "The probability of an answer is the probability of its start token times that of its end token, "
-        "each a softmax over the context. Some answer always ranks first, even if the context contains none. "
-        f"{CERTAINTY}"
+        "each a softmax over the context. One answer always ranks first, even if the context does not "
+        f"contain the answer. {CERTAINTY}"
     )
     attribution.part([trace], result.question.task)
     return result
@@ -256,11 +260,12 @@ def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predic
     for column, order, result in zip(columns, ("A, then B", "B, then A"), results, strict=True):
         with column:
             st.markdown(f"**{order}**")
-            _bars(["next", "not next"], result, f"Whether the second text follows: {order}")
+            _bars(["next", "not next"], result, f"Probability that the second text follows: {order}")
             _numbers(result, order)
     blocks.caveat(
         "The head was trained to distinguish the next sentence of a text from a sentence of another text "
-        f"(Devlin et al. 2019), so it may rely on the topic alone. The export is for A, then B. {CERTAINTY}"
+        "(Devlin et al. 2019), so it may rely on the topic alone. The export contains the result for A, then "
+        f"B. {CERTAINTY}"
     )
     attribution.part(traces[:1], results[0].question.task)
     return results[0]
@@ -287,7 +292,8 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
     if not result.adds_up:
         st.caption(
-            "The vector is not the mean of the token vectors, so the cosine is not a sum over token pairs."
+            "The sentence embedding is not the mean of the token vectors, so the cosine is not a sum over "
+            "token pairs."
         )
         attribution.part(traces, result.question.task)
         return result.showing(show="cosine")

@@ -46,9 +46,9 @@ _PARTS = {"words": "Words", "heads": "Heads"}
 _REMOVALS = {"": "Default", "removed": "Deleted", "masked": "Masked"}
 _CAVEAT = (
     "Each row is scaled to the same total, so that methods can be compared. One color marks words that "
-    "support the answer, the other words that oppose it. Methods disagree, and none is the ground truth. "
-    "Faithfulness is measured on this text only, and a text without some words is unlike the model's "
-    "training data."
+    "support the answer; the other color marks words that oppose it. Methods disagree, and none is the "
+    "ground truth. Faithfulness is measured on this text only, and a text without some words is unlike the "
+    "model's training data."
 )
 
 
@@ -57,7 +57,7 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
 
     Args:
         traces: trace of the text, or traces of two separate texts.
-        at: position of the token that the answer is for, if any.
+        at: position of the token whose prediction is explained, if any.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.header("Attribution: what does the answer depend on?", anchor=False)
@@ -95,7 +95,7 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
 
 
 def _choose_target(trace: Trace, task: str) -> str | None:
-    """Draw a selector for the class or answer to explain; return None for the most probable one."""
+    """Draw a selector for the target (class or answer) to explain; None is the most probable target."""
     if task == TEXT_CLASSIFICATION:
         labels = trace.checkpoint.outputs[task].labels
         options = {"": "Most probable class"} | {label: shorten(label) for label in labels}
@@ -151,13 +151,13 @@ def _tokens(
 
 
 def _summary(result: AttributionFaithfulnessResult) -> str:
-    """Return a sentence about the most faithful method and the word with its largest score."""
+    """Return a sentence about the most faithful method and the word to which it gives the largest score."""
     best = result.explanations[result.best]
     drop, random_drops = result.effects[result.best][0], result.random[:, 0]
     low, high = np.percentile(random_drops, INTERVAL)
     index = int(np.nanargmax(np.where([unit.special for unit in best.units], np.nan, best.scores)))
     word, label = state.escape(shorten(best.units[index].display)), methods()[result.best].label
-    # With few words, a random order often equals the best order up to rounding.
+    # With few words, random orders often give the same drop as the best order, up to rounding.
     is_better = drop > high and not np.isclose(drop, high)
     comparison = "more than in random order" if is_better else "not more than in random order"
     doubt = "" if is_better else ". On this text no method is better than chance"
@@ -192,24 +192,24 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
         "Faithfulness of each attribution method",
         column_config={
             "Comprehensiveness": st.column_config.NumberColumn(
-                format="%.4f", help="Drop without the top words; higher is better."
+                format="%.4f", help="Output drop when the top words are removed; larger is better."
             ),
             "Sufficiency": st.column_config.NumberColumn(
-                format="%.4f", help="Drop with the top words only; lower is better."
+                format="%.4f", help="Output drop when only the top words are kept; smaller is better."
             ),
             "Correlation with leave-one-out": st.column_config.NumberColumn(
                 format="%.2f",
                 help="Spearman's rank correlation of the scores with the effect of removing each word alone. "
-                "Leave-one-out is that measurement itself, so its correlation is 1.",
+                "Leave-one-out scores are these effects, so their correlation is 1.",
             ),
         },
     )
     if "attention" in result.explanations:
         attention, best = (result.effects[name][0] for name in ("attention", result.best))
         st.markdown(
-            f"**Attention as an explanation:** removing its top words lowers the output by {attention:.4f}; "
-            f"removing those of {methods()[result.best].label} by {best:.4f}, words in random order by "
-            f"{result.random[:, 0].mean():.4f}."
+            f"**Attention as an explanation:** removing its top words lowers the output by {attention:.4f}. "
+            f"Removing the top words of {methods()[result.best].label} lowers it by {best:.4f}, and removing "
+            f"random words by {result.random[:, 0].mean():.4f}."
         )
     for name, reason in result.refused.items():
         st.caption(f"{methods()[name].label} is unavailable: {state.escape(reason, 300)}")
@@ -238,7 +238,7 @@ def _details(explanation: AttributionResult) -> str:
     specials = np.nansum([score for unit, score in units if unit.special])
     parts = [f"Sum over special tokens: {specials:.4f}."] if specials else []
     if "steps" in details:
-        share = "" if details["gap_share"] is None else f", {details['gap_share']:.2%} of the difference"
+        share = "" if details["gap_share"] is None else f", {details['gap_share']:.2%} of the output change"
         parts.append(
             f"Baseline: every word replaced by {details['baseline']}, where the output is "
             f"{details['baseline_value']:.4f}; {details['steps']} steps; completeness error "

@@ -35,7 +35,7 @@ TASK_LABELS: Final = {
 """Display names of the tasks of output heads."""
 
 _HEADER_HEIGHT, _ROW_HEIGHT = 38, 35
-"""Heights in a table, in pixels."""
+"""Heights of the header and of the other rows of a table, in pixels."""
 
 _COMPACT: Final = Path(__file__).with_name("static") / "compact.css"
 
@@ -118,7 +118,7 @@ def token_strip(
 
 def _detail(token: Token) -> str:
     place = "special token" if token.special else f"characters {token.start}–{token.end}"
-    raw = "" if token.display == str(token) else f" · in the vocabulary {shorten(token)}"
+    raw = "" if token.display == str(token) else f" · vocabulary entry {shorten(token)}"
     return f"id {token.id} · position {token.position} · segment {'AB'[token.segment]} · {place}{raw}"
 
 
@@ -158,12 +158,12 @@ def table(
     column_config: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Draw a table that is as high as its rows; it scrolls above a maximum height.
+    """Draw a table that is as high as its rows, up to a maximum height, above which it scrolls.
 
     Args:
         frame: data frame or styled data frame; missing values are drawn as a dash.
         alt: description for screen readers.
-        max_height: in pixels.
+        max_height: maximum height in pixels.
         options: see `st.dataframe`, for example ``key`` and ``on_select``.
 
     Returns:

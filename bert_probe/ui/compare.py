@@ -155,10 +155,11 @@ def _unaligned(side: Alignment) -> str:
 
 
 def _choose_word(pair: MinimalPairResult, text: str) -> int:
-    """Draw both texts; return the index of the selected aligned word (default: the most changed one).
+    """Draw both texts; return the index of the selected aligned word, by default the word that changed most.
 
     Args:
-        text: key of the two texts. The selection is kept when tokens are merged into words.
+        text: key that identifies the two texts, so that the selection is kept when tokens are merged into
+            words.
     """
     side, unit = pair.alignment, "words" if pair.question.words else "tokens"
     positions = [unit.position for unit in side.units_a]
@@ -189,7 +190,7 @@ def _choose_word(pair: MinimalPairResult, text: str) -> int:
 
 
 def _finding(pair: MinimalPairResult, index: int) -> None:
-    """Draw the summary and a button that selects the head in it."""
+    """Draw the summary and a button that selects the head named in the summary."""
     with st.container(key="finding"):
         st.markdown(state.escape(pair.finding(index), 1000))
     if pair.same_input:
@@ -199,7 +200,7 @@ def _finding(pair: MinimalPairResult, index: int) -> None:
 
 
 def _select_head(layer: int, head: int) -> None:
-    """Select a head, from 1, for the attention of the word."""
+    """Select the head whose attention is drawn; layer and head count from 1."""
     st.session_state["layer"], st.session_state["head"] = layer, head
 
 
@@ -210,7 +211,7 @@ def _heads(pair: MinimalPairResult) -> None:
         left, right = st.columns([1, 1], gap="large")
     with left:
         cell = heatmap(minimal_pair_heads_heatmap(pair), key="compare_heads")
-        # Only a new click selects a head; an old one must not undo a later choice elsewhere.
+        # Only a new click selects a head; an earlier click must not undo a later selection elsewhere.
         if cell is not None and cell != st.session_state.get("compare_clicked"):
             _select_head(cell.row + 1, cell.column + 1)
         st.session_state["compare_clicked"] = cell
@@ -237,9 +238,9 @@ def _row(row: MinimalPairRowResult) -> None:
     heatmap(both, key="compare_rows")
     heatmap(difference, key="compare_difference")
     blocks.caveat(
-        "Keys are those of both sentences; “rest” is all attention on keys without a counterpart. Each row "
-        "sums to 1, the difference to 0. A weight says where a head reads from, not what the model does with "
-        "it."
+        "The keys are the tokens that A and B share; “rest” is the sum over all other keys. Each row sums to "
+        "1, and the difference sums to 0. A weight shows where a head reads from, not what the model does "
+        "with it."
     )
     with st.expander("As a table"):
         blocks.table(
@@ -307,11 +308,12 @@ def _patching(a: Trace, b: Trace) -> None:
     st.markdown(_patching_summary(result))
     heatmap(patching_heatmap(result), key="patching_picture")
     blocks.caveat(
-        "0: the answer for B does not change; 1: it becomes the answer for A; below 0: it moves away from "
-        "A's. The answer is the most probable one of the model's output head for A; without an output head, "
-        "the cosine of the sentence vector with A's. Unlike attention this is a causal effect, measured by "
-        "running the model with one activation replaced (Vig et al. 2020, Meng et al. 2022). Activations "
-        "interact, so shares need not sum to 100%, and effects hold for this pair of sentences only."
+        "0: the patch does not change the output for B; 1: it restores the output for A; below 0: it moves "
+        "the output away from that for A. The output is the value of A's most probable prediction; without "
+        "an output head, the cosine with A's sentence vector. Unlike attention, this is a causal effect, "
+        "measured by running the model with one activation replaced (Vig et al. 2020, Meng et al. 2022). "
+        "Activations interact, so shares need not sum to 100%, and effects hold for this pair of sentences "
+        "only."
     )
 
 

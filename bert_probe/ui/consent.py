@@ -1,4 +1,4 @@
-"""Consent of the user before a model that a link, a view file or a store names is opened.
+"""User consent before opening a model that is named in a link, a view file or a store.
 
 Anyone can write a link. Opening the model that it names reads a folder of this machine or contacts the hub.
 The app does not ask for the built-in model, an open model, or a model that the user already agreed to.

@@ -43,7 +43,7 @@ class ContextRow:
     """A sentence and its selected word.
 
     Attributes:
-        key: unique widget key, also among rows with the same text.
+        key: widget key, unique even for rows with the same text.
         word: selected word in the form that `find_word` accepts; "" if none is selected.
     """
 
@@ -155,7 +155,7 @@ def _choose_word(trace: Trace, row: ContextRow, number: int) -> Unit | None:
     units = word_lens(trace).units
     current = _selected_unit(trace, row)
     if row.word and current is None:
-        st.caption(f":orange[There is no word {state.escape(row.word)} here.]")
+        st.caption(f":orange[This sentence does not contain the word {state.escape(row.word)}.]")
     tokens = [
         StripToken(shorten(unit.display), i, 0, unit.special, False, _detail(trace, unit))
         for i, unit in enumerate(units)
@@ -264,7 +264,8 @@ def _results(result: WordInContextResult) -> None:
         )
     blocks.chart(
         curves.context_curves(result, layer, pairs, scale == "corrected"),
-        "Cosine similarity of each pair of words by layer, with the baselines of unrelated and same words",
+        "Cosine similarity of each pair of words by layer, with the baselines for unrelated words and for "
+        "the same word",
     )
     blocks.caveat(_caveat(result.baseline))
     with st.container(key="judged"):
@@ -288,5 +289,5 @@ def _caveat(baseline: SimilarityBaselineResult) -> str:
     return (
         f"Bands: {baseline.unrelated.pairs:,} pairs of different tokens from {baseline.sentences} unrelated "
         f"English reference sentences{same_pairs}. “Corrected” subtracts the mean cosine of unrelated tokens "
-        "at each layer (Ethayarajh 2019). A high cosine says that two vectors are similar, not why."
+        "at each layer (Ethayarajh 2019). A high cosine shows that two vectors are similar, not why."
     )

@@ -1,4 +1,4 @@
-"""Cosine similarity by layer as Plotly figures. Independent of Streamlit."""
+"""Plotly figures of cosine similarity by layer. This module does not depend on Streamlit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bert_probe.views.palette import HEADS
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
-"""Curves also differ in their markers, for readers with color blindness."""
+"""Curves also differ in their markers, for users with color blindness."""
 
 _SAME = "18,124,180"
 """Red, green and blue of the baseline for the same word."""
@@ -47,7 +47,7 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     """Return the cosine similarity of pairs of words by layer, with the baselines.
 
     Args:
-        pairs: indices into ``result.pairs``; a pair has the same color whichever other pairs are drawn.
+        pairs: indices into ``result.pairs``; the color of a pair does not depend on the other pairs.
         is_corrected: subtract the mean of unrelated tokens.
     """
     baseline = result.baseline
@@ -124,8 +124,9 @@ def _add_curve(
 
 
 def _set_layout(figure: Any, layer: int, layers: int, low: float, title: str) -> None:
-    """Mark the selected layer, and set a range that all texts share: one of two, by whether cosines are
-    negative."""
+    """Mark the selected layer, and set one of two fixed y ranges, with or without negative cosines, so that
+    figures of different texts can be compared.
+    """
     figure.add_scatter(
         x=[layer, layer],
         y=[-1.02, 1.02],

@@ -68,7 +68,7 @@ def replace_draft(draft: Draft) -> None:
         ReportError: the draft has too many views or too much text.
     """
     if len(draft.entries) > MOST_VIEWS:
-        raise ReportError(f"A report takes at most {MOST_VIEWS} views. Remove one first.")
+        raise ReportError(f"A report can contain at most {MOST_VIEWS} views. Remove a view first.")
     content = draft.to_bytes()
     if len(content) > MAX_BYTES:
         raise ReportError(
@@ -95,7 +95,7 @@ def set_entries(entries: Sequence[DraftEntry]) -> None:
 
 
 def move(index: int, by: int) -> None:
-    """Swap a view, from 0, with the one at ``index + by``."""
+    """Swap a view, from 0, with the view at ``index + by``."""
     entries = list(current().entries)
     if 0 <= index + by < len(entries):
         entries[index], entries[index + by] = entries[index + by], entries[index]

@@ -78,14 +78,17 @@ def _input_embedding(trace: Trace) -> Export:
             "embedding-norm",
             f"Input vector of token {position} after LayerNorm",
         )
-    _check(embedding.difference, f"all {len(trace.tokens)} tokens compared with the model's embedding module")
+    _check(
+        embedding.difference,
+        f"recomputed embeddings of all {len(trace.tokens)} tokens compared with the model's embedding module",
+    )
     for sentence in embedding.absent:
         st.caption(state.escape(sentence))
     result = embedding.showing(token=position)
     numbers(result.frame())
     blocks.caveat(
-        "Each row is one vector, with a color per dimension. In BERT all three tables are learned. LayerNorm "
-        "shifts and rescales each vector, so it has its own color range."
+        "Each row is one vector, with a color per dimension. In BERT, all three embedding tables are "
+        "learned. LayerNorm shifts and rescales each vector, so it has its own color range."
     )
     return result, f"embedding-token{position}"
 
@@ -106,7 +109,7 @@ def _token_vectors(trace: Trace) -> Export:
     numbers(result.frame())
     blocks.caveat(
         "One row per token, one column per dimension. The color range is the same for all layers of this "
-        "text. Single dimensions rarely have a meaning; vertical lines are dimensions that are large for "
+        "text. Individual dimensions rarely have a meaning; vertical lines are dimensions that are large for "
         "every token."
     )
     return result, f"embeddings-layer{layer}"

@@ -101,7 +101,7 @@ def report_draft() -> Draft:
                 ViewFile(
                     "Attention", texts=texts[:1], page="attention", address=address | {"show": "heatmap"}
                 ),
-                "The mean attention of all heads of the last layer. The mean hides what single heads do.",
+                "The mean attention of all heads of the last layer. The mean hides what individual heads do.",
             ),
         ),
     )

@@ -45,7 +45,7 @@ def apply_layout(
     """Set the layout that all figures share and return the figure.
 
     Args:
-        height: in pixels.
+        height: height in pixels.
         right: margin on the right, in pixels, for labels at the ends of bars.
         legend: position of the legend; None for no legend.
         options: other properties of Plotly's ``layout``, which take precedence.
@@ -121,7 +121,7 @@ def class_bars(
     """Return a horizontal bar chart, with the first bar at the top.
 
     Args:
-        logits: logits, which the hover text shows.
+        logits: logits, shown in the hover text.
         maximum: end of the value axis; None to fit the axis to the values.
     """
     labels = [as_text(name) for name in names]

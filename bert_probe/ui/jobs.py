@@ -1,7 +1,7 @@
 """Jobs: long-running work with a start button, progress, and a Cancel button, which returns a result.
 
-A job belongs to one session and has one cause, its inputs. It is cancelled when its inputs change or the
-session's browser disconnects.
+A job belongs to one session. Its inputs are called its cause. The job is cancelled when its cause changes or
+the session's browser disconnects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE = 0.3
 
 _JOBS = "jobs"
 _PERMANENT = (SelectionError, TextError, UnavailableError)
-"""Errors that would occur again if the same work were repeated."""
+"""Errors that occur again whenever the same work is repeated."""
 
 
 def run(
@@ -53,7 +53,7 @@ def run(
     Cancel button are drawn. The page reruns when the work is done.
 
     Args:
-        key: name of the job in its session; a page may have several.
+        key: name of the job in its session; a page may have several jobs.
         cause: all inputs of the work. A job with the same key and another cause is cancelled.
         work: function that runs in a thread and must not draw. It can be cancelled when it reports progress.
         unit: unit of the progress, as in "24 of 72 heads"; "B" for bytes, which are shown as MB.

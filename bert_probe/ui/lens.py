@@ -98,9 +98,7 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
         _mask(result, _top_words(trace, result, number), number, by)
     question = result.question
     if question.mask is not None:
-        lens = (
-            "" if question.tuned is None else ", by the logit lens: the tuned lens was trained on masks only"
-        )
+        lens = "" if question.tuned is None else " (logit lens; the tuned lens was trained on masks only)"
         st.markdown(f"**All tokens of the text, without a mask**{lens}.")
         _tokens(shared_cache.answers.of(Lens(question.task, top=1).of, trace), "word")
 
@@ -146,7 +144,7 @@ def _tokens(result: LensResult, unit: str) -> None:
 
 
 def _settled(result: LensResult, number: int) -> str:
-    """Return a sentence that names the layer from which on the model's answer ranks first."""
+    """Return a sentence that names the first layer from which the model's answer always ranks first."""
     name, layer = state.escape(shorten(result.names[-1][number][0])), int(result.settled[number])
     last = len(result.ids) - 1
     if layer == last:
@@ -337,9 +335,9 @@ def _losses(lens: TuneLensResult, file: Path) -> None:
             },
         )
     blocks.caveat(
-        "The Kullback-Leibler divergence between the lens's prediction at a layer and the model's output, "
-        "mean over masked words of held-out lines; 0 is the same prediction. A tuned lens shows what an "
-        "affine map can read from a layer on similar text, not that the model uses it."
+        "The loss is the Kullback-Leibler divergence between the lens's prediction at a layer and the "
+        "model's output, averaged over masked words of held-out lines; 0 means identical predictions. A "
+        "tuned lens shows what an affine map can read from a layer on similar text, not what the model uses."
     )
 
 

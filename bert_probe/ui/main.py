@@ -15,7 +15,7 @@ _STATIC = Path(__file__).with_name("static")
 
 def main() -> None:
     """Draw the workbench and the current page."""
-    # Started here and not earlier: the browser's first requests come first.
+    # Not started earlier, so that the browser's first requests are answered first.
     preload.start()
     page = st.navigation(
         {

@@ -48,7 +48,7 @@ def render() -> None:
 
 
 def _draw(traced: TracedRequest) -> None:
-    """Draw the observations: at first those that are quick to compute, later all, ranked by unusualness."""
+    """Draw the observations: first only those that are quick to compute, later all, ranked by unusualness."""
     pair_forms = reference_forms(traced.a, traced.b)
     is_measured = all(
         shared_cache.answers.has(measure_references, traced.checkpoint, form) for form in pair_forms
@@ -72,7 +72,7 @@ def _draw(traced: TracedRequest) -> None:
 def _reference_numbers(
     traced: TracedRequest, text_forms: Sequence[ReferenceForm], progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Return the measurements on the reference sentences, which are made once per model."""
+    """Return the measurements on the reference sentences, computed once per model."""
     parts = [
         shared_cache.answers.of(
             measure_references,
@@ -121,7 +121,7 @@ def _card(finding: Highlight, number: int) -> None:
 
 
 def _url_parameters(finding: Highlight) -> dict[str, str]:
-    """Return all URL parameters of the linked page, so that the page adds none, and no history entry."""
+    """Return all URL parameters of the linked page, so the page adds no parameter and no history entry."""
     own = _OWN[finding.page]
     other = {name: value for name, value in state.url_parameters().items() if name not in own}
     return {**other, **finding.choices}
@@ -145,8 +145,8 @@ def _footer(result: HighlightsResult) -> None:
     assert result.tokens is not None  # it is ranked
     export(result, "overview")
     blocks.caveat(
-        "The most unusual observation comes first. Each value is compared with its values for short English "
-        f"reference sentences of {result.tokens[0]} to {result.tokens[1]} tokens and the same model. A text "
-        "of another kind or length may differ for that reason alone. Attention shows where a head reads "
-        "from, not what the model's output depends on (Jain and Wallace 2019)."
+        "The most unusual observation comes first. Each value is compared with the values that the same "
+        f"model gives for short English reference sentences of {result.tokens[0]} to {result.tokens[1]} "
+        "tokens. A text of another kind or length may differ for that reason alone. Attention shows where a "
+        "head reads from, not what the model's output depends on (Jain and Wallace 2019)."
     )

@@ -55,7 +55,7 @@ def render() -> None:
     blocks.chart(
         treemap(inventory, dark) if trainable is None else trainable_treemap(trainable, dark),
         "Treemap of the parameters: embeddings, layers with their modules, pooler"
-        + ("" if trainable is None else "; parameters that training updates are colored"),
+        + ("" if trainable is None else "; trainable parameters in color"),
     )
     if trainable is not None:
         blocks.caveat(
@@ -65,9 +65,9 @@ def render() -> None:
             "better model."
         )
     blocks.caveat(
-        "Area is the number of parameters, which says nothing about importance. Each layer "
-        "consists of feed-forward, attention (queries, keys and values) and attention output (lightest "
-        "color). Click a block to zoom in, or its title to zoom out."
+        "Area shows the number of parameters, not their importance. Each layer consists of feed-forward, "
+        "attention (queries, keys and values) and attention output (lightest color). Click a block to zoom "
+        "in, or its title to zoom out."
     )
     table = result.table()
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
@@ -81,8 +81,10 @@ def render() -> None:
             "count": st.column_config.NumberColumn("count", format="localized"),
             "bytes": st.column_config.NumberColumn("bytes", format="localized"),
             "share": st.column_config.ProgressColumn("share", format="percent", min_value=0, max_value=1),
-            "name": st.column_config.TextColumn("name", help="As in the file, where layers count from 0."),
-            "kind": st.column_config.TextColumn("kind", help="The type of module that uses it."),
+            "name": st.column_config.TextColumn(
+                "name", help="Name in the checkpoint, where layers count from 0."
+            ),
+            "kind": st.column_config.TextColumn("kind", help="Type of the module that uses the parameter."),
         },
     )
     left, right = st.columns(2, gap="large")
@@ -130,7 +132,7 @@ def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
         label_count = 2
         if task != FILL_MASK:
             with st.container(width=150):
-                label_count = data.number("head_labels", "Labels of the head", 2, 1, _MAX_LABELS)
+                label_count = data.number("head_labels", "Number of labels", 2, 1, _MAX_LABELS)
     try:
         update = data.choose_update([*count_by_scope(checkpoint, task, label_count)])
         return trainable_parameters(checkpoint, task, update, label_count)
@@ -209,7 +211,7 @@ def treemap(inventory: Inventory, dark: bool) -> Any:
 
 
 def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
-    """Return a treemap with an output head: trainable areas are colored, partly trainable ones hatched."""
+    """Return a treemap with an output head: trainable areas are colored, partly trainable areas hatched."""
     background, text = _neutral_colours(dark)
     model_areas = areas(trainable.inventory)
     updates = [trainable.count(area.contains) for area in model_areas]
@@ -265,7 +267,9 @@ def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
     figure = _figure(
         model_areas,
         dark,
-        customdata=["not in both" if np.isnan(value) else f"changed by {value:.3%}" for value in changes],
+        customdata=[
+            "not in both models" if np.isnan(value) else f"changed by {value:.3%}" for value in changes
+        ],
         hovertemplate="%{label}<br>%{value:,} parameters<br>%{customdata}<extra></extra>",
         marker={"colors": [_TRANSPARENT, *colours[1:]], "line": {"width": 1, "color": background}},
         textfont={"color": [text, *map(_text_colour, colours[1:])]},

@@ -38,24 +38,26 @@ _LABELS = {
 }
 _CAVEATS = {
     kinds.COSINES: "The cosine of two sinusoids depends on their distance only, so it is constant along each "
-    "diagonal. That of learned embeddings need not be. Positions that few training texts reached may still "
-    "be near their random initialization.",
-    kinds.DISTANCE: "The mean over all pairs of positions at that distance. For rotary models: the cosine of "
-    "a vector with itself rotated by that many positions, if all its pairs of dimensions had the same norm; "
-    "in a text it depends on the queries and keys.",
-    kinds.SPECTRUM: "Cumulative shares of the squared singular values of the centered table. Few directions "
-    "mean that positions lie on a curve with few degrees of freedom. A sinusoid with a wavelength much "
-    "longer than the table hardly varies in it and contributes little.",
+    "diagonal. For learned embeddings, it need not be constant. Positions that few training texts reached "
+    "may still be near their random initialization.",
+    kinds.DISTANCE: "Each value is the mean over all pairs of positions at that distance. For rotary models, "
+    "it is the cosine of a vector with itself rotated by that many positions, assuming that all pairs of "
+    "dimensions have the same norm; in a text, the cosine depends on the queries and keys.",
+    kinds.SPECTRUM: "The curves show cumulative shares of the squared singular values of the centered table. "
+    "Few directions mean that positions lie on a curve with few degrees of freedom. A sinusoid with a "
+    "wavelength much longer than the table hardly varies in it and contributes little.",
     kinds.TABLE: "One row per position, one column per dimension; each heatmap has its own color range. The "
     "order of learned dimensions has no meaning. Sinusoids are sorted from short wavelengths on the left to "
     "long ones on the right.",
-    kinds.FREQUENCIES: "Pairs of dimensions with a short wavelength distinguish adjacent positions, those "
-    "with a long one distant positions. A wavelength longer than any text never completes a rotation.",
+    kinds.FREQUENCIES: "Pairs of dimensions with a short wavelength distinguish adjacent positions; pairs "
+    "with a long wavelength distinguish distant positions. A wavelength longer than any text never completes "
+    "a rotation.",
     kinds.BIAS: "At positive distances the key comes after the query. The bias is the same in all layers; "
     "large distances share a value. It is added to the score before the softmax and does not depend on the "
     "words.",
-    kinds.RELATIVE: "One row per distance, or per bucket of large distances; − means before the query. The "
-    "contribution of a distance to a score also depends on the words, so there is no bias by distance alone.",
+    kinds.RELATIVE: "One row per distance, or per bucket of large distances; a minus sign means that the key "
+    "is before the query. The contribution of a distance to a score also depends on the words, so there is "
+    "no bias by distance alone.",
 }
 _COLOURS = (ACCENT, SECOND, GRAY)
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -136,8 +138,8 @@ def _summary(result: PositionsResult) -> str:
         )
     if result.relative is not None:
         sentences.append(
-            f"It has {len(result.relative.vectors):,} learned embeddings of **distances** between query and "
-            "key, which every layer multiplies with its queries and keys (He et al. 2021)."
+            f"This model has {len(result.relative.vectors):,} learned embeddings of **distances** between "
+            "query and key, which every layer multiplies with its queries and keys (He et al. 2021)."
         )
     return " ".join(sentences)
 
@@ -220,7 +222,7 @@ def bias_curves(bias: DistanceBias) -> Any:
             hovertemplate=f"distance %{{x}}: %{{y:.4f}}<extra>head {head + 1}</extra>",
         )
     return _set_layout(
-        figure, {"title": "key's position − query's"}, {"title": "added to the score"}, height=420
+        figure, {"title": "key position − query position"}, {"title": "added to the score"}, height=420
     )
 
 

@@ -1,4 +1,4 @@
-"""Imports that take seconds run in a thread while the browser loads the first page."""
+"""Run imports that take seconds in a thread while the browser loads the first page."""
 
 from __future__ import annotations
 

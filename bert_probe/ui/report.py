@@ -37,8 +37,8 @@ def render() -> None:
     )
     if drafts.is_missing():
         st.warning(
-            "The views that this URL names are no longer stored, because the app was restarted. If you saved "
-            "them, open their file under Open a view."
+            "The views in this URL are no longer stored, because the app was restarted. If you saved the "
+            "views, open the file under Open a view."
         )
     draft = drafts.current()
     if not draft.entries:
@@ -162,7 +162,7 @@ def _report(draft: Draft) -> None:
     if unknown:
         title = "Open the models of this report?"
         consent.ask(
-            unknown, "report", title, "The views of this report name models that this session has not opened."
+            unknown, "report", title, "The views of this report use models that this session has not opened."
         )
         return
     names = ", ".join(dict.fromkeys(model.shown for model in models))
@@ -212,7 +212,7 @@ def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
 
 
 def _open_model(model: ModelReference) -> Checkpoint:
-    """Return a model of the report: the app's shared model for float32, otherwise a newly loaded one."""
+    """Return a model of the report: the app's shared model for float32, otherwise a newly loaded model."""
     if model.dtype == "float32":
         return shared_cache.open_checkpoint(model.name, model.revision)
     from bert_probe.model.loading import load

@@ -116,7 +116,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
     name, content = st.session_state[kept]
     check_size(name, content)
     if upload is None:
-        blocks.caveat(f"{state.escape(name)}, uploaded earlier.")
+        blocks.caveat(f"{state.escape(name)} was uploaded earlier.")
     return parse_sentences(content, name)
 
 

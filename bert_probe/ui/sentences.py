@@ -38,12 +38,12 @@ _UMAP_NOTE = (
     "Takes a few seconds. The first run takes about half a minute longer, because UMAP compiles its code."
 )
 _CAVEATS = {
-    "pca": "The two directions with the largest variance. Points that are far apart are different; points "
-    "that are close may still differ in a direction that is not shown.",
+    "pca": "The axes are the two directions with the largest variance. Points that are far apart are "
+    "different; points that are close may still differ in a direction that is not shown.",
     "tsne": "Preserves neighborhoods (van der Maaten and Hinton 2008). Distances between groups, their sizes "
-    "and the axes have no meaning. Normalized vectors, fixed seed.",
+    "and the axes have no meaning. Computed from normalized vectors with a fixed seed.",
     "umap": "Preserves neighborhoods (McInnes, Healy and Melville 2018). Distances between groups, their "
-    "sizes and the axes have no meaning. Cosine distance, fixed seed.",
+    "sizes and the axes have no meaning. Computed from cosine distances with a fixed seed.",
 }
 
 
@@ -234,7 +234,7 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> Non
     selected = sorted({point for point in event.selection.point_indices if point < len(table)})
     blocks.table(
         table.iloc[selected] if selected else table,
-        "Table of the selected sentences, or of all",
+        "Selected sentences, or all sentences if none is selected",
         max_height=300,
         column_config={"sentence": st.column_config.TextColumn("sentence", width="large")},
     )

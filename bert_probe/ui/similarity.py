@@ -79,7 +79,7 @@ def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell
     st.markdown(
         f"At layer {layer}, two **unrelated** tokens of this model have a mean cosine of "
         f"**{unrelated.mean[layer]:.2f}**, and 5% of the pairs reach **{unrelated.p95[layer]:.2f}** or more. "
-        "Compare a value with these."
+        "Compare a value with these baselines."
     )
     pair = None
     if cell is not None:
@@ -91,7 +91,7 @@ def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell
     )
     blocks.caveat(
         f"Measured on {unrelated.pairs:,} pairs of different tokens from {baseline.sentences} unrelated "
-        "English reference sentences. Contextual vectors share a common direction, so even unrelated ones "
-        "are similar, often more so in upper layers (Ethayarajh 2019). "
+        "English reference sentences. Contextual vectors share a common direction, so even the vectors of "
+        "unrelated tokens are similar, often more so in upper layers (Ethayarajh 2019). "
         + ("" if cell else "Click a cell of the heatmap to see that pair at every layer.")
     )

@@ -19,7 +19,7 @@ from bert_probe.ui.figures import GRAY, named_rows
 from bert_probe.ui.parameters import PART_COLOURS
 
 OPEN = "this"
-"""URL value that stands for the model of the workbench."""
+"""URL value for the model of the workbench."""
 _KEY = "sizes"
 """URL parameter and widget key of the list of models."""
 _HUB_CONFIGS = "configs of the hub"
@@ -49,9 +49,9 @@ def render() -> None:
         export(result, "sizes")
     blocks.chart(bars(result, scale == "shares"), "Stacked bar chart: parameters of each model by module")
     blocks.caveat(
-        "The encoder with its pooler, without an output head; tied weights count once. A layer has "
-        "attention (queries, keys and values), attention output and feed-forward, with biases and norms. The "
-        "number of parameters does not say how good a model is."
+        "Counts include the encoder and its pooler, but no output head; tied weights count once. Each layer "
+        "consists of attention (queries, keys and values), attention output and feed-forward, with biases "
+        "and norms. The number of parameters does not show how good a model is."
     )
     st.header("Side by side", anchor=False)
     counts = {name: st.column_config.NumberColumn(format="localized") for name in result.frame().columns}
@@ -75,8 +75,8 @@ def render() -> None:
         },
     )
     blocks.caveat(
-        "Memory of the weights only; inference takes more, and training several times as much. "
-        f"Sources of the configs: {_sources(result)}."
+        "Memory is for the weights only; inference needs more, and training several times as much. Sources "
+        f"of the configs: {_sources(result)}."
     )
 
 
@@ -88,8 +88,8 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
         {**{name: name for name in PUBLISHED}, OPEN: f"{checkpoint.description.name} · current model"},
         [*PUBLISHED, OPEN],
         "Choose, or type a config.json, a folder or a hub id",
-        "You can also type the path of a config.json or of a folder on this machine, or a hub id. From the "
-        "hub only config.json is downloaded.",
+        "You can also type the path of a config.json or of a folder on this machine, or a hub id. Only "
+        "config.json is downloaded from the hub.",
         accept_new_options=True,
         on_change=_on_change,
     )
@@ -99,7 +99,7 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
             [(name, "") for name in unknown],
             "sizes",
             "Read the sizes of these models?" if len(unknown) > 1 else "Read the sizes of this model?",
-            "The URL of this page names them. From the hub only config.json is downloaded.",
+            "The names come from the URL of this page. Only config.json is downloaded from the hub.",
             cancel=("Skip", partial(_leave_out, unknown)),
         )
     models: list[ModelConfig | Checkpoint] = []

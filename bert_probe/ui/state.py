@@ -203,8 +203,8 @@ def select_head(key: str, count: int) -> int | str:
         format_func=lambda option: "Mean of all" if option == "mean" else str(option),
         key=key,
         persist_state="session",
-        help="Each layer has several attention heads with their own weights. "
-        "The mean is a summary that hides what single heads do.",
+        help="Each layer has several attention heads with their own weights. The mean is a summary that "
+        "hides what individual heads do.",
     )
     return "mean" if head is None else head
 
@@ -323,7 +323,8 @@ def multiselect(
     accept_new_options: bool = False,
     on_change: Callable[[], None] | None = None,
 ) -> list[str]:
-    """Draw a multiselect; ``options`` maps each value to its label. The URL contains the values with commas.
+    """Draw a multiselect; ``options`` maps each value to its label. The URL contains the values, separated by
+    commas.
 
     Args:
         accept_new_options: whether other values are accepted, which the caller must check.
@@ -337,7 +338,7 @@ def multiselect(
     if accept_new_options:
         options = options | {value: value for value in unknown}
     elif unknown:
-        st.caption(f":orange[There is no {escape(', '.join(unknown))} here; it is ignored.]")
+        st.caption(f":orange[Unknown values in the URL are ignored: {escape(', '.join(unknown))}.]")
     _set_widget(key, list(dict.fromkeys(value for value in values if value in options)))
     selected = st.multiselect(
         label,

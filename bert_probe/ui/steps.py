@@ -38,7 +38,7 @@ def _choose_head(trace: Trace) -> tuple[int, int]:
 
 
 def _choose_token(trace: Trace, key: str, label: str, default: int) -> int:
-    """Draw the tokens and return the position of the selected one, which is stored in the URL."""
+    """Draw the tokens and return the position of the selected token, which is stored in the URL."""
     st.markdown(f"**{label}**")
     first = state.token_position(key, trace.tokens, default)
     clicked = blocks.token_strip(trace, f"steps_{key}_{len(trace.tokens)}", label, first)
@@ -95,8 +95,8 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
     with _step(
         "2 · Dot product",
         [
-            "q and k are multiplied elementwise and the products summed: the dot product. It is large if "
-            "both vectors point in the same direction."
+            "The dot product is the sum of the elementwise products of q and k. It is large if both vectors "
+            "point in the same direction."
         ],
         "q · k",
         _number(steps.dot_products[key]),
@@ -111,7 +111,7 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
         "3 · Scale",
         [
             "Each dot product is multiplied by the same factor, so that large vectors do not saturate the "
-            "softmax. The heatmap shows this for every key of the text."
+            "softmax. The heatmap shows the scaled products for all keys of the text."
         ],
         "q · k × scaling",
         _number(steps.scaled[key]),
@@ -153,8 +153,8 @@ def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str,
         ],
         "Attention weight",
         _number(steps.weights[key]),
-        f"{_number(steps.exponentials[key])} ÷ {_number(steps.exponential_sum)}, after the largest score is "
-        "subtracted from each, which changes no weight",
+        f"{_number(steps.exponentials[key])} ÷ {_number(steps.exponential_sum)}; the largest score is first "
+        "subtracted from all scores, which does not change the weights",
     ):
         heatmap(heatmaps["weights"], key="steps-weights")
     with _step(
@@ -198,7 +198,7 @@ def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]
             ],
             "Largest absolute difference",
             f"{steps.difference:.1e}",
-            f"At this size, adjacent {dtype} numbers are {steps.spacing:.1e} apart.",
+            f"At this magnitude, adjacent {dtype} numbers differ by {steps.spacing:.1e}.",
         ),
     ):
         heatmap(heatmaps["check"], key="steps-check")
@@ -251,10 +251,10 @@ def render() -> None:
         f"with a weight of **{_number(steps.weights[key])}**"
     )
     if key == steps.strongest:
-        st.markdown(f"{summary}, the largest of its weights.")
+        st.markdown(f"{summary}, the largest weight of this query.")
     else:
         strongest, weight = _name(trace.tokens[steps.strongest]), _number(steps.weights[steps.strongest])
-        st.markdown(f"{summary}. Its largest weight, {weight}, is on {strongest}.")
+        st.markdown(f"{summary}. The largest weight of this query, {weight}, is on {strongest}.")
     with st.container(key="steps"):
         heatmaps = step_heatmaps(steps, key)
         _query_and_key(steps, key, heatmaps)
@@ -265,8 +265,8 @@ def render() -> None:
     numbers(steps.frame(), "Numbers: all keys")
     numbers(steps.vectors(key), "Numbers: the vectors")
     blocks.caveat(
-        "Each heatmap of vectors has its own color range, shown below it, which does not depend on the "
-        "key. Single dimensions of q, k and v rarely have a meaning. A weight says where a head reads from, "
+        "Each heatmap of vectors has its own color range, shown below it, which does not depend on the key. "
+        "Individual dimensions of q, k and v rarely have a meaning. A weight shows where a head reads from, "
         "not how much the model's output depends on it: the outputs of all heads still pass through the "
         "layer's output projection."
     )

@@ -29,7 +29,7 @@ _SOURCES = {"text": "Your text", "file": "File"}
 _BASES = {"shared": "Shared plane", "centred": "Shared plane, layers centered", "own": "One plane per layer"}
 _URL_KEYS = {"mode": "map_view", "layer": "map_layer", "by": "map_colour"}
 _START = "map start"
-"""Session key of the digest of a map and its initial view, which does not change for the same map."""
+"""Session key of (digest of a map, its initial view). The initial view is kept while the map is the same."""
 
 
 def render() -> None:
@@ -45,7 +45,8 @@ def render() -> None:
         texts = map_file.choose_file() if source == "file" else None
         if source == "file" and texts is None:
             st.info(
-                "Choose a file: one text per line, or a table with a header and optionally a column label."
+                "Choose a file: one text per line, or a table with a header and, optionally, a column named "
+                "label."
             )
             return
         truncate = workbench.request().truncate
@@ -133,13 +134,13 @@ def _token(result: TokenMapResult, index: int, is_file: bool) -> None:
         if link("Show the attention of this text"):
             with callbacks.uninterrupted():
                 st.switch_page(paths.page_script("attention"))
-        if link("Show the similarity of its tokens"):
+        if link("Show the token similarity of this text"):
             with callbacks.uninterrupted():
                 st.switch_page(paths.page_script("similarity"))
 
 
 def _use_text(text: tuple[str, str | None]) -> None:
-    """Make a text of the file the text of the workbench."""
+    """Submit a text of the file to the workbench."""
     first, second = text
     request = replace(workbench.request(), a=first, b=second or "")
     workbench.submit(request if second is None else replace(request, relation="pair"))

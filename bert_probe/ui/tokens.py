@@ -116,7 +116,7 @@ def _every_token(trace: Trace) -> None:
             ),
             "word": st.column_config.NumberColumn("word", help="Index of the word in its text, from 0."),
             "start": st.column_config.NumberColumn("start", help="First character in the text, from 0."),
-            "end": st.column_config.NumberColumn("end", help="One past the last character."),
+            "end": st.column_config.NumberColumn("end", help="Position after the last character."),
             "special": st.column_config.CheckboxColumn("special", help="Added by the tokenizer."),
         },
     )
@@ -144,7 +144,7 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
         "token that the attention mask hides from the model.]"
     )
     if not state.toggle(
-        "padding", "Batch my text with others", False, "Three forward passes on all texts of the batch."
+        "padding", "Batch my text with others", False, "Runs three forward passes on the texts of the batch."
     ):
         return
     if _BATCH not in st.session_state:

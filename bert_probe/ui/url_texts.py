@@ -49,7 +49,7 @@ def remember(key: str, text: str | None, *, named: bool = False) -> None:
 
 
 def recall(key: str) -> str | None:
-    """Return the text that the URL contains or names, or None if there is none or it is no longer stored."""
+    """Return the text that the URL contains or names, or None if it is missing or no longer stored."""
     parameters = state.url_parameters()
     name = parameters.get(parameter_name(key))
     if key in parameters or name is None:
@@ -58,7 +58,7 @@ def recall(key: str) -> str | None:
 
 
 def missing(*keys: str) -> dict[str, str]:
-    """Return the URL parameters, with values, that name texts which are no longer stored."""
+    """Return the names and values of the URL parameters whose texts are no longer stored."""
     names = {parameter_name(key): key for key in keys if recall(key) is None}
     return {name: value for name, value in state.url_parameters().items() if name in names}
 
@@ -93,7 +93,7 @@ def length(parameters: Mapping[str, str]) -> int:
 
 
 def has_stored(parameters: Mapping[str, str], except_for: Sequence[str] = ()) -> bool:
-    """Return whether the parameters name a stored text, except for the texts of some keys."""
+    """Return whether the parameters name a stored text; the keys in ``except_for`` are ignored."""
     return any(name in parameters for name, key in _KEYS.items() if key not in except_for)
 
 

@@ -1,4 +1,4 @@
-"""Vectors as strips of color and as numbers; apart from `blocks`, which is imported before pandas."""
+"""Draw vectors as strips of color and as numbers. Separate from `blocks`, which is imported before pandas."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def strips(
     """Draw vectors as rows of colored cells, one cell per dimension.
 
     Args:
-        values: [vector, dimension].
-        key: of the component, and name of its image file.
+        values: vectors [vector, dimension].
+        key: key of the component, and name of its image file.
     """
     heatmap(steps.strips(values, rows, scale, key, caption, row_axis), key=key)
 

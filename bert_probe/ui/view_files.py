@@ -43,7 +43,7 @@ _LEFT_OUT: Final = ("tray", "view")
 def menu(
     result: Result, name: str, display: Mapping[str, str], data: Mapping[str, Any] | None = None
 ) -> None:
-    """Draw the entries of an export menu that add the view to the report or downloads it as a file.
+    """Draw the entries of an export menu that add the view to the report or download it as a file.
 
     Args:
         display: display options of an attention view, see `ViewFile`.
@@ -71,8 +71,8 @@ def menu(
             mime="application/json",
             key=f"view {name}",
             on_click="ignore",
-            help="A file that opens this view in any BERT Probe: under Open a view, or with bert-probe app "
-            "--view.",
+            help="A file that opens this view in any installation of BERT Probe, under Open a view or with "
+            "bert-probe app --view.",
         )
     if reason:
         st.caption(f"Cannot be added to a report: {state.escape(reason, 400)}")
@@ -133,7 +133,7 @@ def uploader() -> None:
             key=key,
             on_change=_on_upload,
             args=(key,),
-            help="A file from View file in the export menu of any page. It stays on this machine.",
+            help="A file that was downloaded with View file in an export menu. It stays on this machine.",
         )
 
 
@@ -157,7 +157,7 @@ def parse(content: bytes, name: str) -> ViewFile | Draft:
     """Read a view, or the draft of a report.
 
     Raises:
-        ReportError: the file is neither, or the view belongs to an unknown page.
+        ReportError: the file is neither a view nor a draft, or the view belongs to an unknown page.
     """
     parsed = read_any(content, name)
     views = [parsed] if isinstance(parsed, ViewFile) else [entry.view for entry in parsed.entries]
@@ -196,7 +196,7 @@ def open_pending() -> None:
 
 
 def _take_from_url() -> None:
-    """Read the view file that the app was started with from the URL."""
+    """Read from the URL the view file that was passed to ``bert-probe app --view``."""
     text, missing = url_texts.recall(_PARAMETER), url_texts.missing(_PARAMETER)
     url_texts.remember(_PARAMETER, None)
     if text is not None:
@@ -287,7 +287,7 @@ def _switch_page() -> None:
 
 
 def warn_other_weights() -> None:
-    """Warn if the opened view was created with other weights than those of the current model."""
+    """Warn if the opened view was created with weights that differ from those of the current model."""
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
     for model in st.session_state.get(_MODELS, ()):

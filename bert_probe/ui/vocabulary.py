@@ -72,7 +72,7 @@ def render() -> None:
 
 
 def _tokens(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
-    """Draw the tokens, and the nearest neighbors of the selected one."""
+    """Draw the tokens, and the nearest neighbors of the selected token."""
     with st.container(key="vocabulary_browser"):
         left, right = st.columns([3, 2], gap="large")
     with left:
@@ -137,10 +137,12 @@ def _table(result: VocabularyResult) -> None:
         selection_mode="single-row",
         column_config={
             "id": st.column_config.NumberColumn("id", format="%d", help="Row of the word embedding matrix."),
-            "token": st.column_config.TextColumn("token", help="As in the vocabulary."),
-            "text": st.column_config.TextColumn("text", help="As readable text."),
-            "length": st.column_config.NumberColumn("length", help="Characters of the text."),
-            "norm": st.column_config.NumberColumn("norm", format="%.4f", help="Norm of its input embedding."),
+            "token": st.column_config.TextColumn("token", help="Entry of the vocabulary."),
+            "text": st.column_config.TextColumn("text", help="Readable form of the token."),
+            "length": st.column_config.NumberColumn("length", help="Number of characters of the text."),
+            "norm": st.column_config.NumberColumn(
+                "norm", format="%.4f", help="Norm of the token's input embedding."
+            ),
         },
     )
     marker = _MARKERS.get(marks.continuing or marks.space, "")
@@ -198,17 +200,17 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
     )
     st.markdown(
         f"Baseline: two random tokens have a mean cosine of **{result.mean:.2f}**, and 5% of the pairs reach "
-        f"**{result.percentile(0.95):.2f}** or more. Compare a value with these."
+        f"**{result.percentile(0.95):.2f}** or more. Compare a value with these baselines."
     )
     blocks.chart(
         neighbor_histogram(result),
         "Histogram of the cosines of random pairs of tokens, with the neighbors marked",
     )
     blocks.caveat(
-        "Input embeddings are rows of the word embedding matrix, before position, segment and LayerNorm, so "
-        f"they do not depend on the text. The baseline has {len(result.unrelated):,} random pairs with a "
-        "fixed seed; the dotted line is its 95th percentile. Neighbors may share a spelling, a part of "
-        "speech or a low frequency in the training data, as well as a meaning."
+        "Input embeddings are rows of the word embedding matrix, before position and segment embeddings and "
+        f"LayerNorm, so they do not depend on the text. The baseline has {len(result.unrelated):,} random "
+        "pairs with a fixed seed; the dotted line is its 95th percentile. Neighbors may share a spelling, a "
+        "part of speech or a low frequency in the training data, as well as a meaning."
     )
     export(result, "neighbors", label="Export neighbors")
 
@@ -415,13 +417,17 @@ def _metrics(result: FertilityResult, letter: str) -> None:
             help=f"{result.pieces:,} tokens, without special tokens, for {len(result.words):,} words.",
         )
         st.metric("Split words", f"{result.continued:.0%}", help="Words with at least two tokens.")
-        st.metric("Characters per token", f"{result.characters:.1f}", help="Without spaces.")
+        st.metric(
+            "Characters per token",
+            f"{result.characters:.1f}",
+            help="Mean number of characters per token, without spaces.",
+        )
         st.metric("Unknown", f"{result.unknown:,}", help="Tokens for text that is not in the vocabulary.")
 
 
 def _caveat() -> None:
     blocks.caveat(
-        "A word is a sequence of letters and digits here, or a single symbol, so that vocabularies can be "
-        "compared; text without spaces has long words. Tokens per word (fertility) and the share of split "
+        "Here, a word is a sequence of letters and digits or a single symbol, so that vocabularies can be "
+        "compared. Text without spaces has long words. Tokens per word (fertility) and the share of split "
         "words follow Rust et al. 2021. More tokens mean longer inputs and less information per token."
     )

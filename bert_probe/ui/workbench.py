@@ -62,7 +62,7 @@ _OWN_INPUTS = {
     "map": OwnInput("a file, which you choose on the page", "map_from", ("file",)),
     "train": OwnInput("a dataset, which you choose on the page"),
     "parameters": OwnInput("the parameters of the model"),
-    "sizes": OwnInput("the configs of this model and of those that you choose on the page"),
+    "sizes": OwnInput("the configs of this model and of the models that you choose on the page"),
     "vocabulary": OwnInput("the vocabulary of the model", "vocabulary_part", ("", "pieces", "kinds")),
     "positions": OwnInput("the position encoding of the model"),
     "probes": OwnInput(
@@ -120,7 +120,7 @@ _DEFAULT_REQUEST = Request(EXAMPLES[0].a, EXAMPLES[0].b, EXAMPLES[0].relation)
 
 
 def request() -> Request:
-    """Return the current request: the last submitted one, the one in the URL, or an example."""
+    """Return the current request: the last submitted request, the request in the URL, or an example."""
     if "request" not in st.session_state:
         missing = url_texts.missing(*_TEXT_FIELDS)
         submit(_request_from_url())
@@ -142,7 +142,7 @@ def submit(new: Request) -> None:
     """Set the current request in the session, in the form and in the URL."""
     st.session_state["request"] = new
     empty, drafts = Request(""), {}
-    for name in _TEXT_FIELDS:  # removes the old texts, so that the new ones may fit into the URL
+    for name in _TEXT_FIELDS:  # removes the old texts, so that the new texts may fit into the URL
         url_texts.remember(name, None)
     for field in fields(Request):
         value = getattr(new, field.name)
@@ -189,8 +189,8 @@ def _restore_drafts() -> None:
     """Restore form values that an outdated request has overwritten.
 
     Each request contains the values of all widgets. A request that the browser sent before it received the
-    values set by the server still contains the old ones. Form values change only when the form is submitted,
-    so old values in any other request are outdated.
+    values set by the server still contains the old values. Form values change only when the form is
+    submitted, so old values in any other request are outdated.
     """
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
     if unconfirmed is None:
@@ -235,7 +235,7 @@ def _run_example() -> None:
 
 
 def _own_input() -> OwnInput | None:
-    """Return the own input of the current page, or None if it reads the texts of the form."""
+    """Return the separate input of the current page, or None if the page reads the texts of the form."""
     own = _OWN_INPUTS.get(state.current_page())
     if own is None or not own.parameter:
         return own
@@ -307,19 +307,19 @@ def draw_sidebar() -> None:
                     list(dict.fromkeys([*SUGGESTED, now.model or BUILT_IN])),
                     key="draft_model",
                     accept_new_options=True,
-                    help=f"{BUILT_IN} is built in and works offline. You can also type the path of a "
-                    "local folder, or a hub id, which is downloaded once.",
+                    help=f"{BUILT_IN} is built in and works offline. You can also type the path of a local "
+                    "folder, or a hub id; that model is downloaded once.",
                 )
                 st.text_input(
                     "Revision",
                     key="draft_revision",
                     placeholder="Newest",
-                    help="Branch, tag or commit on the hub. Leave it empty for the newest.",
+                    help="Branch, tag or commit on the hub. Leave it empty for the newest revision.",
                 )
                 st.toggle(
                     "Truncate long texts",
                     key="draft_truncate",
-                    help="Off: a text longer than the model accepts is an error.",
+                    help="If off, a text that is longer than the model accepts causes an error.",
                 )
             blocks.not_run(_submitted_values())
             st.form_submit_button(
@@ -352,7 +352,7 @@ def checkpoint() -> Checkpoint:
         CheckpointError: see `bert_probe.load`.
     """
     now = request()
-    origin = "The URL of this page names this model."
+    origin = "This model is named in the URL of this page."
     return open_model(
         now.model, now.revision, origin=origin, cancel=("Use the built-in model", _use_built_in)
     )
@@ -379,7 +379,7 @@ def open_model(
 
     Args:
         key: key of the job; a page that opens a second model has two jobs.
-        origin: where the name of the model comes from, for the question.
+        origin: sentence that explains where the name of the model comes from.
         cancel: label and callback of a second button of the question.
 
     Raises:

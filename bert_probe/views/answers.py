@@ -108,7 +108,7 @@ def head_attribution_heatmaps(result: HeadAttributionResult) -> list[Heatmap]:
     changes = head_grid(
         factor * result.changes,
         f"change{unit}",
-        f"Change of the {number} without each head",
+        f"Change of the {number} when each head is ablated",
         Scale("diverging", -factor * end, factor * end),
         "head-attribution",
     )

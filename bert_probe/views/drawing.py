@@ -1,8 +1,7 @@
-"""Render a page as SVG or PNG without a browser, with the JavaScript of the views in an embedded engine.
+"""Render a page as SVG or PNG without a browser: the JavaScript of the views runs in an embedded engine.
 
 This module provides what the engine lacks: text widths, images as data URLs and, for PNG, rasterization. Text
-is measured and drawn in DejaVu Sans, which matplotlib contains; characters that it lacks are drawn in a
-system font.
+is measured and drawn in DejaVu Sans, which is part of matplotlib; a system font replaces missing characters.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def svg(component: str, payloads: Sequence[bytes], paints: ThemeColors) -> str:
     """Return the same SVG that the browser would save, with one view per payload, stacked vertically.
 
     Raises:
-        ExportError: The picture is too large for an SVG.
+        ExportError: The image is too large for an SVG.
     """
     return str(_render(component, payloads, paints, "svg")["svg"])
 
@@ -87,7 +86,7 @@ def _width(text: str, size: float, weight: float = 400) -> float:
 
 
 def _data_url(width: float, height: float, pixels: str) -> str:
-    """Return an image, given as base64-encoded RGBA, as the data URL of a PNG."""
+    """Convert base64-encoded RGBA pixels to the data URL of a PNG."""
     buffer = io.BytesIO()
     size = int(width), int(height)
     Image.frombytes("RGBA", size, base64.b64decode(pixels)).convert("RGB").save(buffer, "PNG")

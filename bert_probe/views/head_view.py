@@ -1,7 +1,7 @@
 """The head view: attention as lines between tokens, for any number of heads and any text length.
 
-The browser receives the queries and keys of a layer, or its attention weights if they are smaller. It
-computes a row of attention when the user hovers over a token, which is exact and needs no request.
+The browser receives the queries and keys of a layer, or its attention weights if they need fewer bytes. When
+the user hovers over a token, the browser computes its attention row exactly, without a request.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ from bert_probe.views.selection import selection_to_json as view_described
 from bert_probe.views.text import shorten as shorten
 
 MAX_LABELED_TOKENS: Final = 1024
-"""Maximum number of tokens of a text whose heads are labeled; the labels take as long as a forward pass."""
+"""Maximum number of tokens for which the heads are labeled; computing the labels takes as long as a forward
+pass."""
 
 TOLERANCE: Final = 2.5e-5
-"""Maximum error of a weight that a page computes from rounded vectors: a quarter of the last digit."""
+"""Maximum error of a weight that a page computes from rounded vectors: a quarter of the fourth decimal."""
 
 AnswerFn: TypeAlias = Callable[[Callable[[Trace], AttentionResult], Trace], AttentionResult]
-"""Calls a question's ``of`` with a trace, optionally through a cache."""
+"""Function that calls a question's ``of`` with a trace, optionally through a cache."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ class HeadReason:
 
 @dataclass(frozen=True, eq=False)
 class HeadViewData:
-    """The data of a head view, without the user's choices.
+    """The data of a head view, without the user's selection.
 
     Attributes:
         trace: The text and its attention.
         measure: Name of the measure; `words` and `residual` are its options, see `Attention`.
-        labels: Label of each head, [layer][head], or ""; empty if the browser requests them or there are
-            none.
+        labels: Label of each head, [layer][head], "" for no label; an empty sequence if the browser requests
+            the labels or there are none.
         caption: Model and text, for saved files.
         numbers: Layer numbers, from 1; empty if the trace has all layers of the model in order.
     """
@@ -246,7 +247,7 @@ def _full(data: HeadViewData, sent: HeadViewData, maps: Array | None) -> float:
 
 
 def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
-    """Return what the browser computes the weights from: queries, keys, mask bits, and value norms.
+    """Return the arrays from which the browser computes weights: queries, keys, mask bits, and value norms.
 
     Returns None if the weights are smaller, or cannot be computed from queries and keys.
     """
@@ -409,7 +410,7 @@ def head_view_data(
 
     Raises:
         SelectionError: A layer, head, measure or pin does not exist.
-        UnavailableError: This model or its attention does not have the measure.
+        UnavailableError: The measure is not available for this model or its attention.
     """
     labels = Heads().of(trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
     data = HeadViewData(trace, measure, words, residual, labels, caption_of(trace))
@@ -428,7 +429,7 @@ def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:
     """Return the head indices for a single head, several heads, or "mean".
 
     Args:
-        heads: Indices from 0; negative ones count from the end.
+        heads: Indices from 0; negative indices count from the end.
         count: Number of heads per layer.
 
     Raises:

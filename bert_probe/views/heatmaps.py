@@ -107,7 +107,7 @@ def token_rollout_heatmap(result: TokenRolloutResult) -> Heatmap:
 
 
 def head_grid(values: Array, name: str, caption: str, scale: Scale, file_name: str) -> Heatmap:
-    """Return a heatmap of `values`, one for each head, [layer, head]."""
+    """Return a heatmap of one value per head, `values` [layer, head]."""
     layers, heads = values.shape
     drawing = HeatmapSpec(
         scale=scale,
@@ -130,7 +130,7 @@ def find_heads_heatmap(result: FindHeadsResult) -> Heatmap:
 def ablation_sweep_heatmap(result: HeadAblationSweepResult) -> Heatmap:
     """Return a heatmap of the mean change of the token vectors when each head is ablated."""
     values = result.mean_token_change
-    title = "Mean change of the tokens, by ablated head"
+    title = "Mean change of the token vectors, by ablated head"
     return head_grid(values, "change", title, Scale.from_zero(values, 0.0), "each_head_off")
 
 
@@ -243,7 +243,7 @@ def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
 
 
 def minimal_pair_row_heatmaps(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
-    """Return a heatmap of the attention of a word in both texts, and one of the difference."""
+    """Return two heatmaps: the attention of a word in both texts, and the difference."""
     layer, head = row.question.layer, row.question.head
     place = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
     query, keys = shorten(row.query.display), [*labels(row.keys), REST]
@@ -281,7 +281,7 @@ def token_pair_heatmap(
     caption: str,
     file_name: str,
 ) -> Heatmap:
-    """Return a heatmap of `values`, one for each pair of tokens."""
+    """Return a heatmap of one value per token pair, `values` [row, column]."""
     drawing = HeatmapSpec(
         scale=scale,
         row_axis=axes[0],
@@ -306,7 +306,7 @@ def cosine_heatmap(
         axis: Title of both axes.
         caption: Title of the heatmap.
         file_name: Name of saved files, without extension.
-        show_all: Whether all cells are initially visible, however small.
+        show_all: Whether all cells are initially visible, even if they become very small.
     """
     drawing = HeatmapSpec(
         scale=COSINES,
@@ -331,7 +331,7 @@ def _numbers(count: int) -> list[str]:
 def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
     """Return heatmaps of the position embeddings and, for comparison, of sinusoids.
 
-    The list is empty if the question asks for a line chart.
+    The list is empty if the question's view is a line chart.
     """
     if result.question.show == BY_COSINE:
         return [
@@ -342,7 +342,7 @@ def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
         learned = result.position_table.vectors
         return [
             _table(learned, "Learned position embeddings", "positions-learned-table"),
-            _table(result.sinusoids, "Sinusoids of the same size", "positions-sinusoids-table"),
+            _table(result.sinusoids, "Sinusoidal embeddings of the same shape", "positions-sinusoids-table"),
         ]
     if result.question.show == RELATIVE and result.relative is not None:
         caption, names = "Cosine of each pair of distance embeddings", format_distances(result.relative)
@@ -376,7 +376,8 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
             row_axis="relation",
             column_axis="head",
             value_name="accuracy",
-            caption=f"Accuracy of predicting the most attended other word, from {DIRECTIONS[direction]}",
+            caption="Accuracy when the most attended other word is the prediction, from "
+            f"{DIRECTIONS[direction]}",
             square=False,
             file_name="relations",
         ),
@@ -466,9 +467,9 @@ def matched_head_heatmaps(
 
 
 def _readable(values: Array) -> tuple[Array, Scale, str]:
-    """Return values that are readable with two decimals, their scale, and the suffix of their unit.
+    """Return values that are readable with two decimals, their color scale, and the suffix of their unit.
 
-    Small values, for example after a short training, are multiplied by 100.
+    Small values, for example after brief fine-tuning, are multiplied by 100.
     """
     is_small = np.nan_to_num(values).max(initial=0.0) < 0.2
     scaled = 100 * values if is_small else values

@@ -1,4 +1,4 @@
-"""Histograms of a measure over many sentences, one for each head, on common scales.
+"""Histograms of a measure over many sentences, one for each head, with the same axes.
 
 The model view draws them as thumbnails and can sort, label, enlarge and save them.
 """
@@ -16,7 +16,8 @@ from bert_probe.views.payload import pack
 from bert_probe.views.scale import Scale
 
 SIDE: Final = 48
-"""Minimum size of a histogram in cells, so that bar heights are fine-grained even with few bins."""
+"""Minimum width and height of a histogram in pixels, so that bar heights are fine-grained even with few
+bins."""
 
 _TOPS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0)
 _FITTING: Final = 0.9
@@ -37,9 +38,9 @@ def span(counts: NDArray[Any], from_zero: bool) -> slice:
 
 
 def top(shares: NDArray[Any]) -> float:
-    """Return the share of sentences that a bar of full height stands for.
+    """Return the share of sentences that corresponds to a bar of full height.
 
-    It is a round number that is not exceeded by the highest bars of most heads.
+    It is a round number that the highest bars of most heads do not exceed.
     """
     highest = np.sort(shares.max(axis=-1).ravel())
     target = highest[int(np.ceil(_FITTING * len(highest))) - 1]
@@ -116,7 +117,7 @@ def _pictures(shares: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
     bar_width = -(-SIDE // bins)
     side = bar_width * bins
     colors = color_indices(shares.astype(np.float32), scale)
-    heights = np.ceil(np.clip(shares / scale.high, 0, 1) * side).astype(int)  # no bar vanishes
+    heights = np.ceil(np.clip(shares / scale.high, 0, 1) * side).astype(int)  # nonzero bars stay visible
     is_filled = np.arange(side, 0, -1)[:, None] <= heights[..., None, :]
     images = np.where(is_filled, colors[..., None, :], 0).astype(np.uint8)
     return np.ascontiguousarray(np.repeat(images, bar_width, axis=-1))

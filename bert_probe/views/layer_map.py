@@ -87,7 +87,9 @@ def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, b
 
 
 def default_view(result: TokenMapResult) -> MapView:
-    """Return the default state: the last layer, colored by part if there are parts, otherwise by word."""
+    """Return the default state: the last layer, colored by text label or segment if there are any, otherwise
+    by word.
+    """
     return {"mode": "layer", "layer": result.layers, "by": "part" if result.part_names else "word"}
 
 
@@ -140,7 +142,7 @@ def read_selection(state: object, map_digest: str, count: int) -> MapSelection:
     """Return the selection that the browser reports, or an empty one if the report is invalid or stale.
 
     Args:
-        state: The report, which is not trusted.
+        state: The browser's report, which is not trusted.
         map_digest: `digest` of the current map.
         count: Number of tokens.
     """

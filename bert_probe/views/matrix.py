@@ -35,8 +35,8 @@ class HeatmapSpec(TypedDict):
     caption: str
     decimals: NotRequired[int]  # decimals of the value in the tooltip; default 4
     square: NotRequired[bool]  # square cells (default), or cells that fit the width
-    whole: NotRequired[bool]  # whether all cells are initially visible, however small; default False
-    row_positions: NotRequired[Sequence[int | None] | None]  # distinguish tokens with equal labels
+    whole: NotRequired[bool]  # whether all cells are initially visible, even if very small; default False
+    row_positions: NotRequired[Sequence[int | None] | None]  # token positions; distinguish equal labels
     column_positions: NotRequired[Sequence[int | None] | None]
     file_name: NotRequired[str]  # name of saved files, without extension
 

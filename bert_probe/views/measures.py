@@ -60,13 +60,13 @@ MEASURES = {
     ),
     "difference_from_mean": HeadMeasure(
         "Spread",
-        "unlike its layer",
+        "difference from layer mean",
         "Total variation distance of a head's rows from the mean of its layer, 0 to 1.",
     ),
 }
 LABELLING = (
-    "A head gets a label if a share is at least one half, or the label “broad” if its relative entropy is at "
-    "least 0.85."
+    "A head is labeled with its largest share if that share is at least one half. Otherwise it is labeled "
+    "“broad” if its relative entropy is at least 0.85."
 )
 
 CHANGES = {

@@ -74,10 +74,10 @@ class Page:
         return document
 
     def svg(self) -> str:
-        """Return the picture as SVG, in light colors unless the page is dark.
+        """Return the view as an SVG image, in light colors unless `theme` is "dark".
 
         Raises:
-            ExportError: The picture is too large for an SVG.
+            ExportError: The image is too large for an SVG.
         """
         with extras.explain_missing():
             from bert_probe.views import drawing
@@ -85,7 +85,7 @@ class Page:
         return drawing.svg(self.component, self._still, self._paints)
 
     def png(self) -> bytes:
-        """Return the picture as PNG, in light colors unless the page is dark."""
+        """Return the view as a PNG image, in light colors unless `theme` is "dark"."""
         with extras.explain_missing():
             from bert_probe.views import drawing
 
@@ -100,7 +100,7 @@ class Page:
         return _DARK if self.theme == "dark" else _LIGHT
 
     def save(self, path: str | Path, overwrite: bool = True) -> Path:
-        """Write the view to a file, as an interactive page (.html) or a picture (.svg, .png).
+        """Write the view to a file, as an interactive page (.html) or an image (.svg, .png).
 
         Args:
             path: The file.
@@ -110,8 +110,8 @@ class Page:
             The path of the file.
 
         Raises:
-            ExportError: The extension is unknown, the file cannot be written or exists already, or the
-                picture is too large for an SVG.
+            ExportError: The extension is unknown, the file cannot be written or exists already, or the image
+                is too large for an SVG.
         """
         file = Path(path)
         if not is_view_file(file):
@@ -122,7 +122,7 @@ class Page:
 
 
 def is_view_file(file: Path) -> bool:
-    """Return whether a file has an extension of a page or a picture."""
+    """Return whether the extension of a file is one of `EXTENSIONS`."""
     return file.suffix.lower() in EXTENSIONS
 
 

@@ -80,7 +80,7 @@ def sequential(dark: bool) -> tuple[str, ...]:
 
 
 def diverging(dark: bool) -> tuple[str, ...]:
-    """Return 256 colors: rust for negative values, the background at index 128, indigo for positive ones."""
+    """Return 256 colors: rust (negative values), the background (index 128) and indigo (positive values)."""
     below = _ramp_colors(_NEGATIVE[dark], CENTRE + 1)
     above = _ramp_colors(_POSITIVE[dark], STEPS - CENTRE)
     return (*reversed(below[1:]), *above)

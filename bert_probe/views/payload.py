@@ -24,7 +24,7 @@ DESCRIPTION = "view"
 """Name of the array with the description."""
 
 PLANES = 4
-"""Size of most numbers in bytes. The length of a payload is a multiple of it."""
+"""Size in bytes of most numbers. The length of a payload is a multiple of this size."""
 
 
 def pack(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
@@ -72,7 +72,7 @@ class EmbeddedPayload(NamedTuple):
 
 
 _LETTERS = str.maketrans("&<>", ",./")
-"""Replaces the base-85 characters that HTML would have to escape."""
+"""Translation of the base-85 characters that would have to be escaped in HTML."""
 
 
 def encode_text(payload: bytes) -> EmbeddedPayload:
@@ -116,7 +116,7 @@ def decode_text(embedded: EmbeddedPayload, max_bytes: int = MAX_BYTES) -> bytes:
     if planes not in (1, PLANES) or remainder or not 4 * blocks - 4 < length <= 4 * blocks:
         raise ValueError("Not a valid payload.")
     if any(letter in letters for letter in "&<>"):
-        raise ValueError("Not a valid payload: it contains characters of another alphabet.")
+        raise ValueError("Not a valid payload: it contains characters outside its alphabet.")
     compressed = base64.b85decode(letters.translate(_BACK))
     inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     try:

@@ -15,7 +15,7 @@ class Scale:
     """The range of values of a color scale, which the legend shows.
 
     Raises:
-        ValueError: The range cannot be drawn.
+        ValueError: The kind, the curve or the range is invalid.
     """
 
     kind: Literal["sequential", "diverging"]  # a diverging scale is centered on 0: low == -high
@@ -48,10 +48,10 @@ class Scale:
 
     @classmethod
     def around_zero(cls, *arrays: NDArray[Any]) -> Self:
-        """Return a diverging scale for all arrays, with the end rounded up to two digits.
+        """Return a diverging scale for all arrays, with its end rounded up to two significant digits.
 
-        It covers 99.5 % of the values, because a few dimensions of hidden states are so large that all others
-        would look blank. Larger values get the color of the end, as the legend states.
+        It covers 99.5 % of the values, because a few dimensions of hidden states are so large that all other
+        dimensions would look blank. Values beyond the scale get the color of its end, as the legend states.
         """
         sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
         largest = float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0

@@ -151,10 +151,10 @@ def selection_to_json(versioned: VersionedSelection) -> dict[str, Any]:
 def selection_from_json(report: Any, trace: Trace) -> VersionedSelection | None:
     """Return the selection that a browser reports, or None if it is invalid or belongs to another text.
 
-    Invalid options become the defaults.
+    Invalid options are replaced with their defaults.
 
     Args:
-        report: The report, which is not trusted.
+        report: The browser's report, which is not trusted.
         trace: The current text.
     """
     if not isinstance(report, Mapping) or report.get("of") != digest(trace.tokens):
@@ -225,7 +225,7 @@ LayerAndHeads: TypeAlias = tuple[int, Series]
 
 
 def to_address(selection: Selection, default: LayerAndHeads | None = None) -> dict[str, str | None]:
-    """Return a selection as URL parameters; None stands for a parameter that is absent.
+    """Return a selection as URL parameters; None means that a parameter is omitted.
 
     Args:
         selection: The selection.
@@ -265,8 +265,8 @@ def from_address(
     Args:
         parameters: The parameters.
         trace: The text and its attention.
-        default_place: Returns the default layer and heads if the parameters do not determine them; without
-            it the default is the mean over the heads of the last layer.
+        default_place: Function that returns the layer and heads to use if the parameters do not determine
+            them; None for the mean over the heads of the last layer.
     """
     unknown: list[UnknownChoice] = []
 
@@ -284,7 +284,7 @@ def from_address(
         several = tuple(
             dict.fromkeys(heads[name] for name in parameters.get("heads", "").split(".") if name in heads)
         )
-        # Other pages set only "head", so it is newer than a "heads" that contradicts it.
+        # Other pages set only "head", so if "heads" contradicts it, "head" is newer.
         agrees = "head" not in parameters or single == next(iter(several), None)
         has_several = agrees and len(several) > 1 and "mean" not in several
         place = (

@@ -18,7 +18,7 @@ WIDTH, HEIGHT = 168, 104
 """Size of a thumbnail in CSS pixels; thumbnails of tokens may be lower."""
 
 _LEVELS: Final = 16
-"""Number of colors of a grid, each drawn as one path. Cells of two pixels cannot show more."""
+"""Number of colors of a grid. Each is drawn as one path; cells of two pixels cannot show more."""
 _ROW: Final = 26
 """Distance between rows of tokens in pixels."""
 _FOOT: Final = 14
@@ -54,7 +54,7 @@ def alt_text(picture: Picture) -> str:
     if isinstance(picture, Curves):
         return f"Thumbnail: a curve over layers 0 to {len(picture.values) - 1}, layer {picture.mark} marked"
     if isinstance(picture, Bars):
-        return f"Thumbnail: {len(picture.values)} bars, number {picture.mark + 1} marked"
+        return f"Thumbnail: {len(picture.values)} bars, bar {picture.mark + 1} marked"
     return f"Thumbnail: {len(picture.texts)} tokens"
 
 

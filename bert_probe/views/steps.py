@@ -70,10 +70,10 @@ def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
             ["q × k"],
             Scale.around_zero(steps.products),
             "products",
-            "The products of query and key",
+            "The elementwise products of query and key",
         ),
         "scaled": keys(
-            {"q · k × scaling": steps.scaled}, scores, "scaled", "The scaled products of all keys"
+            {"q · k × scaling": steps.scaled}, scores, "scaled", "The scaled dot products of all keys"
         ),
         "scores": keys(
             {"mask": steps.mask, "score": steps.scores},

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Mark = Literal["", "changed", "partner"]
-"""Mark in a comparison: "changed" for no counterpart, "partner" for the selected token's counterpart."""
+"""Mark of a token in a comparison: "changed" if it has no counterpart, "partner" if it is the counterpart of
+the selected token."""
 
 
 @dataclass(frozen=True)

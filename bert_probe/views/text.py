@@ -10,7 +10,7 @@ MAX_CHARACTERS = 100
 
 
 def shorten(text: str) -> str:
-    """Return a token or word; a long one is truncated and followed by its length in characters."""
+    """Return a token or word. A long text is truncated and followed by its length in characters."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text):,} characters)"
 
 

@@ -207,14 +207,14 @@ def test_map_can_be_canceled(
         (["corpus-map"], "Pass a FILE of sentences, or a table of labeled texts with --labeled"),
         (
             ["corpus-map", "texts.txt", "--labeled", "texts.txt"],
-            "FILE and --labeled exclude each other. Leave one of them out.",
+            "FILE and --labeled cannot be combined. Leave one of them out.",
         ),
         (["corpus-map", "--labeled", "texts.txt", "--column", "text"], "--column is for FILE. Leave it out."),
         (["map", "text", "--column", "text"], "No such option '--column'"),
         (["corpus-map", "texts.txt", "--pair", "text"], "No such option '--pair'"),
         (
             ["map", "text", "other", "--pair", "third"],
-            "TEXT_B and --pair exclude each other. Leave one of them out.",
+            "TEXT_B and --pair cannot be combined. Leave one of them out.",
         ),
         (["map", "text", "--basis", "some"], "'some' is not one of"),
     ],

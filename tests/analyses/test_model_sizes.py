@@ -164,7 +164,7 @@ def test_command_prints_sizes(tmp_path: Path) -> None:
     assert [line.split(",")[0] for line in lines[1:]] == [*PUBLISHED]
     assert lines[5].split(",")[6:8] == ["199", "109482240"]
     assert (
-        "--all-columns and --config exclude each other. Leave one of them out."
+        "--all-columns and --config cannot be combined. Leave one of them out."
         in run("parameters", "--config", "bert-tiny", "--all-columns").refusal
     )
     assert "There is no folder" in run("parameters", "--config", str(tmp_path / "nowhere")).refusal

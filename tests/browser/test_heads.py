@@ -141,7 +141,7 @@ def test_profile_of_sentences_can_be_canceled_and_matches_library(
     select_page(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
     select_page(page, "Heads")
-    expect(page.get_by_text("few.txt, uploaded earlier.")).to_be_visible()
+    expect(page.get_by_text("few.txt was uploaded earlier.")).to_be_visible()
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
 
 
@@ -166,7 +166,7 @@ def test_head_is_selected_by_keyboard_and_opened(app: App, page: Page) -> None:
     for key in ("Home", "ArrowRight", "ArrowRight", "Enter"):
         picture.press(key)
     expect(page.get_by_text("Layer 1, head 3: previous token")).to_be_visible()
-    page.get_by_role("button", name="Show its attention").click()
+    page.get_by_role("button", name="Show the head's attention").click()
     expect(page.get_by_role("heading", name="Attention", level=1)).to_be_visible()
     expect(page).to_have_url(re.compile(r"layer=1.*head=3|head=3.*layer=1"))
 

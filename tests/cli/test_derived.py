@@ -255,8 +255,8 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
             "602 tokens; this model accepts 512. Shorten the text or add --truncate.",
         ),
         (["map"], "Missing argument 'TEXT_A'"),
-        (["map", A, B, "--pair", "it"], "TEXT_B and --pair exclude each other. Leave one of them out."),
-        (["overview", A, B, "--pair", "it"], "TEXT_B and --pair exclude each other. Leave one of them out."),
+        (["map", A, B, "--pair", "it"], "TEXT_B and --pair cannot be combined. Leave one of them out."),
+        (["overview", A, B, "--pair", "it"], "TEXT_B and --pair cannot be combined. Leave one of them out."),
         (["compare", A], "Missing argument 'TEXT_B'"),
         (["patch", A, B, "--pair-a", ""], "Sentence B is empty"),
         (["padding"], "Missing option '--text'"),
@@ -268,7 +268,7 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
         (["corpus-map"], "Pass a FILE of sentences, or a table of labeled texts with --labeled."),
         (
             ["corpus-map", "sentences.txt", "--labeled", "labeled.csv"],
-            "FILE and --labeled exclude each other. Leave one of them out.",
+            "FILE and --labeled cannot be combined. Leave one of them out.",
         ),
         (
             ["corpus-map", "--labeled", "labeled.csv", "--column", "text"],

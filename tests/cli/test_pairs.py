@@ -96,7 +96,7 @@ def test_context_takes_one_word_or_a_word_for_each_text(minilm: Checkpoint) -> N
         (["similarity", "a", ""], "The text is empty"),
         (
             ["similarity", "a", "b", "--pair", "c"],
-            "TEXT_B and --pair exclude each other. Leave one of them out.",
+            "TEXT_B and --pair cannot be combined. Leave one of them out.",
         ),
         (["similarity", "a", "b", "--layer", "7"], "There is no layer 7: this model has layers 0 to 6."),
         (["similarity", "a", "b", "--layer", "-1"], "There is no layer -1"),

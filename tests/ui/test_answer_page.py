@@ -81,7 +81,7 @@ def test_text_with_masks_and_targets_is_answered(trained_folder: Folders) -> Non
     [
         ("text-classification", "Single-label classification: the probabilities sum to 1."),
         ("token-classification", "One label per token."),
-        ("question-answering", "Some answer always ranks first"),
+        ("question-answering", "One answer always ranks first"),
         ("next-sentence-prediction", "B, then A"),
     ],
 )
@@ -173,7 +173,7 @@ def test_tuned_lens_is_trained_and_selected_with_its_losses(
     name, layer = result.names[-1][0][0], int(result.settled[0])
     first = f"**{name}** ranks first from layer {layer} of 3 on."
     assert (first if layer < 3 else f"**{name}** ranks first only at the last layer, 3.") in page_text(app)
-    assert "by the logit lens: the tuned lens was trained on masks only" in page_text(app)
+    assert "(logit lens; the tuned lens was trained on masks only)" in page_text(app)
     assert any(f"{result.question!r}.of(trace).table()" in code.value for code in app.get("code"))
     assert any(re.search("bert-probe tune-lens .*sentences.txt", code.value) for code in app.get("code"))
 

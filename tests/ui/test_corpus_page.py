@@ -98,7 +98,7 @@ def test_empty_page_explains_stores_and_offers_sample(
     app = page("corpus", store="../../etc")
     assert not app.exception
     assert "A corpus is a set of sentences" in page_text(app)
-    assert r"There is no store \.\./\.\./etc here" in page_text(app)
+    assert r"No store \.\./\.\./etc was found" in page_text(app)
     assert "store" not in url_params(app)
     assert "corpus run" in app.get("code")[0].value
     assert "Build a sample store" in [button.label for button in app.button]
@@ -295,7 +295,7 @@ def test_contexts_are_colored_by_neighboring_words_of_typed_text() -> None:
     assert url_params(app)["near_text"] == "A muddy river"
     assert url_params(app).get("near_word") is None
     wrong = corpus(corpus_part="near", near_text="A muddy river", near_word="boat")
-    assert "There is no word boat here" in page_text(wrong)
+    assert "The word boat is missing from this text, or occurs more than once" in page_text(wrong)
 
 
 def test_model_of_store_is_opened_only_after_consent(
@@ -365,7 +365,7 @@ def test_heads_between_tagged_words_are_found(shelf: Path) -> None:
     app.selectbox(key="find_query").select("").run()
     app = app.selectbox(key="find_key").select("").run()
     assert "Choose a tag" in app.info[0].value
-    assert "does not contain which words the heads attend to" in corpus(corpus_part="find").info[0].value
+    assert "does not record which words the heads attend to" in corpus(corpus_part="find").info[0].value
 
 
 def test_sql_query_reads_only_the_store(shelf: Path) -> None:

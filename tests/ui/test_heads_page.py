@@ -118,7 +118,7 @@ def test_pairs_survive_page_change_but_not_text_change() -> None:
 
 def test_nonexistent_pair_is_reported() -> None:
     app = part("find", find_pairs="4-5,77-1")
-    assert r"There is no pair of words 77\-1 here" in page_text(app)
+    assert r"This text has no word pair 77\-1" in page_text(app)
     assert "the mean over" not in page_text(app)
 
 
@@ -156,7 +156,7 @@ def test_empty_and_unknown_head_set_are_reported() -> None:
     assert "Select at least one head" in page_text(app)
     assert not app.metric
     app = part("ablation", off="9.9,1.2")
-    assert r"There is no 9\.9 here" in page_text(app)
+    assert r"Unknown values in the URL are ignored: 9\.9" in page_text(app)
     assert app.multiselect(key="off").value == ["1.2"]
 
 

@@ -75,7 +75,7 @@ def test_url_restores_sentences_and_words() -> None:
     app = open_page("context", context="a b a\nb a a\nnone of them", context_words="a:2\na:1\nboat")
     result = expected_contexts(["a b a", "b a a"], ["a:2", "a:1"])
     assert_repeatable(app.dataframe[0].value["cosine"], result.curves.ravel())
-    assert "There is no word boat here" in page_text(app)
+    assert "This sentence does not contain the word boat" in page_text(app)
 
 
 def test_excess_sentences_stay_in_the_field() -> None:

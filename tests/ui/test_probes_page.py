@@ -112,7 +112,7 @@ def test_head_opens_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
     app = click(app, "Evaluate the heads")
     assert_repeatable(app.dataframe[-1].value["accuracy"], expected.frame()["accuracy"])
     assert "layer 3, head 9: accuracy" in page_text(app)
-    app = click(app, "Show its attention on this sentence")
+    app = click(app, "Show the head's attention on this sentence")
     address = url_params(app)
     assert (address["a"], address["layer"], address["head"]) == ("Every engineer reads a map .", "3", "9")
     # [CLS] is the first of its words; the object is the fifth word of the sentence.

@@ -49,7 +49,7 @@ def test_key_with_largest_weight_is_default() -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
     row = checkpoint.trace(TEXT).attention(1, 2)[11]
     assert metrics(app)["Attention weight"] == shown(row.max())
-    assert "the largest of its weights" in page_text(app)
+    assert "the largest weight of this query" in page_text(app)
     assert "key" not in app.query_params
 
 

@@ -97,7 +97,7 @@ def bertviz_head_view(trace: Trace) -> None:
         _too_long(error)
         return
     if heads is None:
-        st.caption("BertViz shows single heads, not their mean, so all heads of the layer are selected.")
+        st.caption("BertViz shows individual heads, not their mean, so all heads of the layer are selected.")
     _frame(frame)
 
 
@@ -168,7 +168,7 @@ def _table(result: AttentionResult) -> None:
     frame.insert(0, "row sum", result.row_sums)
     blocks.table(
         frame,
-        "Attention, a row for each query token",
+        "Attention matrix, one row per query token",
         max_height=640,
         show_index=True,
         column_config={str(name): _column(str(name)) for name in frame},
@@ -231,7 +231,7 @@ def head_view(trace: Trace) -> None:
 
 
 def _needs_layer() -> bool:
-    """Return whether to send the layer, because the browser has none yet or could not fetch it."""
+    """Return whether to send the layer, because the browser has no layer yet or could not fetch it."""
     component: Any = st.session_state.get(HEAD_VIEW)
     report = component.get(selection_state.REPORT) if isinstance(component, Mapping) else None
     return component is None or (isinstance(report, Mapping) and report.get("lost") is True)
@@ -293,10 +293,10 @@ def model_view(trace: Trace) -> None:
 
     with view_model.footer(
         model,
-        "Each thumbnail is one head: rows are queries, columns are keys. In long texts a pixel stands for "
+        "Each thumbnail is one head: rows are queries, columns are keys. In long texts, each pixel covers "
         "several tokens and shows the largest of their weights. A label describes where a head attends on "
-        "this text, not its function. The export contains the measures by which heads can be sorted; export "
-        "weights from the heatmap.",
+        "this text, not its function. The export contains the measures for sorting heads. To export the "
+        "weights, use the Heatmap view.",
     ):
         export(
             profiles,
@@ -340,7 +340,10 @@ def _rollout_note(trace: Trace, direction: str) -> str:
             "The cells of a layer do not sum to 1."
         )
     if trace.caveat:
-        return f"Each row shows what flows into the selected token up to a layer. {trace.caveat}"
+        return (
+            "Each row shows how much of each token reaches the selected token up to that layer. "
+            f"{trace.caveat}"
+        )
     return "Each row is the composition of the selected token's vector after a layer, and sums to 1."
 
 

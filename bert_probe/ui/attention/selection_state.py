@@ -41,7 +41,7 @@ def current(trace: Trace) -> VersionedSelection:
     if last is not None and last.of != text and last.value.pins == selection.pins:
         selection = replace(selection, pins=Pins())  # the pins belong to the previous text
     if last is None:
-        # From the clock, so that it exceeds the revisions that the browser remembers of a previous session.
+        # Taken from the clock, so that it exceeds the browser's revisions from a previous session.
         versioned = VersionedSelection(int(time.time()), text, selection)
     elif (last.of, last.value) != (text, selection):
         versioned = VersionedSelection(last.revision + 1, text, selection)
@@ -67,7 +67,7 @@ def show_head(layer: int, series: Series, query: int | None = None) -> None:
     """Select a layer, from 1, and heads, from 0, in the attention views.
 
     Args:
-        query: index of a word whose attention alone is shown.
+        query: index of a word to pin, so that only its attention is shown; None for all words.
     """
     if query is None:
         parameters = views.to_address(Selection(layer, series))
@@ -82,7 +82,7 @@ def first_look(trace: Trace) -> FirstLook:
 
 
 def reason(trace: Trace, selection: Selection) -> HeadReason | None:
-    """Return why the initial head was selected; None if the user selected one, or none stands out."""
+    """Return why the initial head was selected; None if the user selected a head, or no head stands out."""
     if views.has_layer_or_heads(state.url_parameters()) or selection.measure != Selection.measure:
         return None
     look = first_look(trace)
@@ -108,5 +108,5 @@ def _store(versioned: VersionedSelection) -> None:
 def _set_parameters(parameters: Mapping[str, str | None]) -> None:
     for name, value in parameters.items():
         state.remember(name, value)
-        # Widgets of other pages use the same keys; without session state, they start with the URL's values.
+        # Widgets of other pages use the same keys; without session state, they are initialized from the URL.
         st.session_state.pop(name, None)

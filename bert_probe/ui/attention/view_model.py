@@ -93,7 +93,7 @@ class ViewModel:
         *,
         full_rows: bool = False,
     ) -> AttentionLong:
-        """Return the question for several layers and heads, from 0; None for all."""
+        """Return the question for several layers and heads, counted from 0; None selects all."""
         selection = self.selection
         specials, renormalize = (True, False) if full_rows else self.row_options
         return AttentionLong(
@@ -102,7 +102,7 @@ class ViewModel:
 
     @property
     def row_options(self) -> tuple[bool, bool]:
-        """Whether rows include special tokens, and whether they are renormalized (not if they sum to 1)."""
+        """Whether rows include special tokens, and whether to renormalize rows that do not sum to 1."""
         options = self.selection.options
         renormalize = options.renormalize and not (options.specials and self.measure.sums_to_one(self.trace))
         return options.specials, renormalize
@@ -115,7 +115,7 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
         start: whether to start without a click; otherwise a button is drawn first.
 
     Raises:
-        ProbeError: the error of the job.
+        ProbeError: the job failed.
     """
     trace, measure = model.trace, model.measure
     if not any(measure.takes_long(trace, layer) for layer in layers):
@@ -131,7 +131,7 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
         f"Compute {measure.label.lower()}" if start else "Compute all layers first",
         work,
         "layer passes",
-        f"{len(layers) * len(trace.tokens):,} forward passes of single layers. You can cancel at any time.",
+        f"{len(layers) * len(trace.tokens):,} forward passes of one layer each. You can cancel at any time.",
         start=start,
     )
     return done is True

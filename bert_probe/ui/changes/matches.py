@@ -78,8 +78,8 @@ def part(a: Trace, b: Trace, start: bool) -> None:
         a,
         b,
         label="Compare all heads",
-        unit="pairs of layers",
-        note="Each head of A with each head of B, on this text.",
+        unit="layer pairs",
+        note="Compares each head of A with each head of B on this text.",
         start=start,
         patience=_PATIENCE,
     )
@@ -140,14 +140,17 @@ def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
             max_height=560,
             column_config={
                 "similarity": st.column_config.NumberColumn("similarity", format="%.4f"),
-                "mutual": st.column_config.CheckboxColumn("mutual", help="Each is the other's best match."),
+                "mutual": st.column_config.CheckboxColumn(
+                    "mutual", help="The two heads are each other's best match."
+                ),
             },
         )
     blocks.caveat(
-        "Similarity: 1 − total variation, the share of its attention that a query puts on the same keys in "
-        "both heads, mean over the queries; 1 for the same attention. Any two heads that attend to [SEP] or "
-        "to the token itself are similar: compare a match with the similarity of arbitrary heads. On another "
-        "text other heads may match, and heads with similar attention need not have the same function."
+        "Similarity is 1 − total variation: the share of attention that a query puts on the same keys in "
+        "both heads, averaged over the queries. It is 1 for identical attention. Any two heads that attend "
+        "to [SEP] or to the token itself are similar, so compare a match with the similarity of arbitrary "
+        "heads. Matches may differ between texts, and heads with similar attention need not have the same "
+        "function."
     )
     row, column = (cell.row, cell.column) if cell is not None else result.strongest
     st.subheader("The two heads side by side", anchor=False)

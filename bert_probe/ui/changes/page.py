@@ -1,6 +1,6 @@
 """The Changes page: heads, vectors, answers, parameters and layers of model A compared with model B.
 
-A section that is unavailable for two models shows the reason.
+A section that is unavailable for the two models shows the reason.
 """
 
 from __future__ import annotations
@@ -250,9 +250,10 @@ def _heads(result: HeadChangeResult | UnavailableError) -> None:
             },
         )
     blocks.caveat(
-        "Total variation: the share of its attention that a token puts on other keys in B than in A, mean "
-        "over all tokens; 0 for equal rows, 1 for disjoint rows. A large change does not mean that the head "
-        "matters for the output: attention is not an explanation by itself (Jain and Wallace 2019)."
+        "Total variation: the share of its attention that a token puts on other keys in B than in A, "
+        "averaged over all tokens. It is 0 for equal rows and 1 for disjoint rows. A large change does not "
+        "mean that the head matters for the output: attention is not an explanation by itself (Jain and "
+        "Wallace 2019)."
     )
 
 
@@ -278,8 +279,8 @@ def _vectors(result: VectorChangeResult | UnavailableError, a: Checkpoint) -> No
     blocks.caveat(
         "0: the same direction in both models; layer 0 is the output of the embeddings. Compare a change "
         "with the distance of unrelated tokens, which is small in many models. If B was not fine-tuned from "
-        "A, the dimensions of the two models have different meanings and this cosine says nothing; use the "
-        "layer similarity below."
+        "A, the dimensions of the two models have different meanings and this cosine is meaningless. In that "
+        "case, use the layer similarity below."
     )
     with st.expander("As a table"):
         units = blocks.unique_names(result.units)
@@ -309,8 +310,8 @@ def _parameters(result: ParameterChangeResult) -> None:
     )
     blocks.caveat(
         "Color: relative change ‖B − A‖ ÷ ‖A‖ of each tensor, and of modules and layers as a whole. The size "
-        "of a change does not say how much it affects the output. These are the parameters of the encoder; "
-        "changes of an output head show in the answers. " + (unmatched if result.others else "")
+        "of a change does not show how much it affects the output. These are the parameters of the encoder; "
+        "changes of an output head appear in the answers. " + (unmatched if result.others else "")
     )
     with st.expander("All tensors"):
         blocks.table(
@@ -362,14 +363,14 @@ def _answers(a: Trace, b: Checkpoint) -> None:
             },
         )
     blocks.caveat(
-        f"The top answers of either model, with the probabilities by both. {CERTAINTY}"
+        f"The top answers of each model, with their probabilities in both models. {CERTAINTY}"
         if result.kind == "probability"
         else "Each model outputs one number."
     )
 
 
 def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
-    """Return the predictions for the text that the task reads: both sentences, or the selected one."""
+    """Return the predictions for the text that the task reads: both sentences, or the selected sentence."""
     now = workbench.request()
     text: shared_cache.Text = (a.encoding.text, a.encoding.pair)
     if task in _PAIR_TASKS:

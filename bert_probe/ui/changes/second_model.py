@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MODEL, _REVISION = "other", "other_revision"
 """URL parameters and widget keys."""
 _LAST = "second model named"
-"""Session key of the model in the fields of the last run."""
+"""Session key of the model that the fields named in the last run."""
 _LEAVING = "leaving for attention"
 """Session key that a button sets to go to the Attention page."""
 _EXAMPLES, _NEXT = "fine-tuned examples", "next second model"
@@ -117,8 +117,8 @@ def explain(a: Checkpoint) -> None:
         st.markdown(
             f"Model A is **{state.escape(a.description.name)}**, the model of the workbench. Enter model B "
             "above: a folder on this machine, or a hub id. The comparison is most complete if B was "
-            "fine-tuned from A. For models of different size, only layers and heads with a counterpart are "
-            "compared; with another tokenizer, only head matches."
+            "fine-tuned from A. For models of different sizes, only layers and heads with a counterpart are "
+            "compared. For models with different tokenizers, only head matches are available."
         )
         try:
             _fine_tune_example(a)
@@ -143,8 +143,8 @@ def _fine_tune_example(a: Checkpoint) -> None:
         partial(_fine_tune, a),
         "steps",
         f"Trains the last layers and a new classification head on {len(everyday_topics().rows):,} sample "
-        "sentences on six topics, which are part of the package. The built-in model takes some seconds, a "
-        "large one minutes. Model A is not changed.",
+        "sentences on six topics, included in the package. This takes seconds for the built-in model and "
+        "minutes for a large model. Model A is not changed.",
     )
     if training is None:
         return
@@ -169,7 +169,7 @@ def open_second(second: SecondModel) -> Checkpoint | None:
             second.model,
             second.revision,
             "opening the second model",
-            "The URL of this page names it as the second model.",
+            "This model is the second model in the URL of this page.",
             ("Cancel", _cancel),
         )
     except ProbeError as error:

@@ -1,7 +1,7 @@
-"""Revisions of a component's choices: of two choices, the one with the higher revision is the later.
+"""Revisions of the user's choices in a component: the choice with the highest revision is the latest.
 
 A component reports each choice of the user with the next revision, and the page sends back the revision that
-it draws. A run that was overtaken sends a lower revision, which the browser ignores.
+it draws. An outdated run sends a lower revision, which the browser ignores.
 """
 
 from __future__ import annotations

@@ -94,20 +94,20 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
     )
     model_view(payload, statistics.means.shape, key="corpus_heads", on_open=_open)
     blocks.caveat(
-        "One histogram of rows per head, all on the same scales. Bars that exceed the scale are clipped. All "
-        "rows have the same weight, regardless of their length."
+        "One histogram over all rows per head, with the same axes for all heads. Bars that exceed the axis "
+        "are clipped. All rows have the same weight, regardless of their length."
     )
     with st.expander("As a table"):
         blocks.table(
             _table(result),
-            f"{measure.title}: mean over all rows, its interval, minimum and maximum",
+            f"{measure.title}: mean over all rows with its confidence interval, minimum and maximum",
             max_height=320,
             column_config={
                 name: st.column_config.NumberColumn(format="%.4f")
                 for name in ("mean", "low", "high", "minimum", "maximum")
             },
         )
-        st.caption("Low and high: the 95 % confidence interval of the mean, by Student's t.")
+        st.caption("Low and high are the ends of the 95 % confidence interval of the mean (Student's t).")
 
 
 def _table(result: HeadHistogramsResult) -> pd.DataFrame:
@@ -224,7 +224,8 @@ def histogram(
 ) -> Any:
     """Return a histogram from the first to the last bin that contains rows.
 
-    All bars have the same width, although bins of distances become wider, because most distances are small.
+    All bars have the same width, although the bins of distance measures do not: they widen with the distance,
+    because most distances are small.
 
     Args:
         counts: number of rows in each bin.

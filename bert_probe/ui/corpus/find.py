@@ -1,4 +1,5 @@
-"""The Find section of the Corpus page: rows in which a head attends from one tag or relation to another."""
+"""The Find section of the Corpus page: pairs of words, chosen by tags or relation, between which a head
+attends."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def part(corpus: Store) -> None:
     """Draw the Find section."""
     if not corpus.has(NEIGHBORS):
         st.info(
-            "This store does not contain which words the heads attend to. Build it with --keep "
+            "This store does not record which words the heads attend to. Build it with --keep "
             "profiles,vectors,neighbors."
         )
         return
@@ -58,7 +59,7 @@ def part(corpus: Store) -> None:
 
 
 def _names(corpus: Store, column: str) -> list[str]:
-    """Return the tags or relations of the words, the most frequent first."""
+    """Return the tags or relations of the words, sorted by descending frequency."""
     sql = (
         f"SELECT {column}, count(*) AS words FROM tokens WHERE {column} IS NOT NULL "
         f"GROUP BY {column} ORDER BY words DESC, {column} LIMIT {_MAX_NAMES}"
@@ -82,7 +83,7 @@ def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) 
     st.caption(
         f"{len(frame):,} word pairs, sorted by weight"
         + (f"; at most {_MAX_PAIRS} are listed" if len(frame) == _MAX_PAIRS else "")
-        + f". The second word is the one that {name} attends to most from the first."
+        + f". From the first word, {name} attends most to the second."
     )
     index = rows.choose_row(frame, f"corpus_found {result.question!r}", "Word pairs", ["weight"])
     if index is not None:
@@ -99,5 +100,6 @@ def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) 
             f"**{query}** → **{key}** {result.weights[index]:.4f}",
         )
     blocks.caveat(
-        "The tags come from the file. Attention says where a head reads from, not what its function is."
+        "The tags come from the input files. Attention shows where a head reads from, not what its function "
+        "is."
     )

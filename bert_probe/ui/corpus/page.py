@@ -15,7 +15,7 @@ from bert_probe.ui import blocks, state, workbench
 from bert_probe.ui.corpus import distribution, find, query, search, stores
 
 NEW: Final = "new"
-"""URL value that stands for building a new store."""
+"""URL value for building a new store."""
 _PARTS: Final = {
     "heads": "Heads",
     "near": "Nearest contexts",
@@ -78,7 +78,7 @@ def _new_store() -> None:
         "similar."
     )
     stores.build_part(workbench.checkpoint())
-    st.markdown("**Any number of sentences**, on the command line:")
+    st.markdown("For **any number of sentences**, use the command line:")
     st.code(_COMMAND, language=None)
 
 
@@ -87,8 +87,8 @@ def _store(store: Store) -> None:
     if not store.finished:
         st.warning(
             f"This store is incomplete: it contains {store.records:,} of {store.manifest['records']:,} "
-            "sentences, and all results are for these. To complete it, run the same bert-probe corpus run "
-            "again."
+            "sentences, and all results are for these sentences only. To complete the store, repeat the "
+            "command bert-probe corpus run."
         )
     default = "heads" if store.has(PROFILES) else "about"
     part = state.segmented_control("corpus_part", "Part", _PARTS, default)

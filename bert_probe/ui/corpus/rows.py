@@ -46,7 +46,7 @@ def head_of_url(corpus: Store) -> tuple[int, int] | None:
     try:
         return resolved([OneHead().read(_HEAD, text, corpus.sizes)], corpus)[0]
     except SelectionError:
-        st.caption(f":orange[There is no head {state.escape(text)} here.]")
+        st.caption(f":orange[The model of this store has no head {state.escape(text)}.]")
         state.remember(_HEAD, None)
         return None
 
@@ -72,7 +72,7 @@ def choose_head(corpus: Store) -> tuple[int, int]:
 
 
 def choose_row(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] = ()) -> int | None:
-    """Draw rows and return the index of the selected one (default: the first); None for an empty frame.
+    """Draw rows and return the index of the selected row, by default the first; None for an empty frame.
 
     Args:
         key: widget key. It should depend on the rows, so that new rows start without a selection.
@@ -101,7 +101,7 @@ def detail(
     """Draw a row in full, with links to other pages.
 
     Args:
-        parameters: page → additional URL parameters of its link; pages are added to the default list.
+        parameters: page → additional URL parameters of its link. Pages that are not in `_PAGES` are appended.
         note: Markdown text about the row.
     """
     with st.container(border=True, key="corpus_row"):
@@ -140,7 +140,7 @@ def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
 
 
 def _url_with_open_model(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
-    """Return the parameters with the workbench's model if it has the weights of the store's model."""
+    """Return the URL parameters with the workbench's model, or None if the weights differ."""
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
     weights = corpus.manifest["model"]["weights_sha256"]

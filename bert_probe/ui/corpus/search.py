@@ -174,7 +174,7 @@ def _use_draft() -> None:
 
 
 def _choose_word(trace: Trace) -> Unit:
-    """Draw the words of the text and return the selected one (default: the longest)."""
+    """Draw the words of the text and return the selected word, by default the longest."""
     units = word_lens(trace).units
     current = _word_of_url(trace)
     if current is None:
@@ -184,7 +184,7 @@ def _choose_word(trace: Trace) -> Unit:
         StripToken(shorten(unit.display), i, 0, unit.special, False, "") for i, unit in enumerate(units)
     ]
     selected = [unit.positions for unit in units].index(current.positions)
-    # A click applies until another text or word is requested.
+    # A selected word stays selected until another text or word is requested.
     text = f"{st.session_state.get(_REQUESTS, 0)} {digest(tokens)}"
     index = strip(
         tokens, key="near_strip", label="Search word", selectable="one", selected=selected, text=text
@@ -202,7 +202,9 @@ def _word_of_url(trace: Trace) -> Unit | None:
     try:
         return find_word(trace, name)
     except SelectionError:
-        st.caption(f":orange[There is no word {state.escape(name)} here, or it occurs twice.]")
+        st.caption(
+            f":orange[The word {state.escape(name)} is missing from this text, or occurs more than once.]"
+        )
         state.remember(_WORD, None)
         return None
 
@@ -272,11 +274,11 @@ def _group_names(
     if grouping == "group":
         names = [f"cluster {cluster + 1}" for cluster in clusters.groups]
         if clusters.silhouette != clusters.silhouette:
-            return names, "Too few different contexts for clusters."
+            return names, "There are too few different contexts to form clusters."
         return names, (
-            "K-means clusters of the normalized vectors. Their number maximizes the silhouette score, here "
-            f"{clusters.silhouette:.2f} (1: well separated, 0: not separated). K-means always returns "
-            "clusters; do not interpret them if the score is below 0.2."
+            "K-means clusters of the normalized vectors. The number of clusters maximizes the silhouette "
+            f"score, here {clusters.silhouette:.2f} (1: well separated, 0: not separated). K-means always "
+            "returns clusters; do not interpret them if the score is below 0.2."
         )
     names = merge_rare([getattr(line, grouping) for line in lines])
     return names, f"{_GROUPINGS[grouping]}, in lower case; rare words are merged into “{OTHER}”."
@@ -313,9 +315,9 @@ def _baseline(corpus: Store, layer: int) -> str:
     if baseline is None:
         return "This store has too few words for a baseline; compare these cosines with each other."
     return (
-        f"Baseline: two random words of different rows of this store have a mean cosine of "
+        "Baseline: two random words of different rows of this store have a mean cosine of "
         f"{baseline.mean:.2f} at this layer, and 5% of the pairs reach {baseline.high:.2f} "
-        f"({baseline.pairs:,} pairs). A high cosine says that two vectors are similar, not why."
+        f"({baseline.pairs:,} pairs). A high cosine shows that two vectors are similar, not why."
     )
 
 

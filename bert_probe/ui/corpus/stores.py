@@ -1,4 +1,4 @@
-"""The stores that a page may open: stores in the folders given at startup, and stores built on a page.
+"""The stores that a page may open: stores in the folders passed at startup, and stores built on a page.
 
 A URL contains the name of a store. The name is looked up among these stores and never used as a path.
 """
@@ -71,7 +71,8 @@ class _BuiltStore:
 
 
 def available(requested: str = "") -> dict[str, str]:
-    """Return the stores that this session may open, name → title: stores in folders, then its own.
+    """Return the stores that this session may open, name → title: stores in folders, then stores that the
+    session built.
 
     Args:
         requested: name in the URL. Anyone who knows the name of a store built on a page may open it.
@@ -99,8 +100,8 @@ def open_store(name: str) -> Store:
 def missing_message(name: str) -> str:
     """Return an error message about a store that does not exist."""
     if name.startswith(PREFIX):
-        return "The store of this URL was built on a page that was closed, and was deleted. Build it again."
-    return f"There is no store {name[:60]} here. Start the app with --corpus and the folder that contains it."
+        return "The store in this URL was built on a page that was closed, so it was deleted. Build it again."
+    return f"No store {name[:60]} was found. Start the app with --corpus and the folder that contains it."
 
 
 def is_temporary(store: Store) -> bool:
@@ -220,7 +221,8 @@ def _from_file(checkpoint: Checkpoint) -> None:
         "corpus",
         "Sentence file",
         _TYPES,
-        f"UTF-8, at most {MAX_FILE_BYTES / 1e6:.0f} MB and {MAX_ROWS:,} sentences. It stays on this machine.",
+        f"UTF-8, at most {MAX_FILE_BYTES / 1e6:.0f} MB and {MAX_ROWS:,} sentences. The file stays on this "
+        "machine.",
         lambda name, content: (PurePath(name).name, content),
     )
     if file is None:
@@ -240,7 +242,7 @@ def _from_file(checkpoint: Checkpoint) -> None:
         words = st.toggle(
             "Whole words",
             key="corpus_words",
-            help="Merge subword tokens into words first: the store then contains words.",
+            help="Merge subword tokens, so that the store contains words instead of tokens.",
             persist_state="session",
         )
     config = _config(checkpoint, words, suffix == _TAGGED_SUFFIX)
@@ -330,7 +332,7 @@ def _work(
 
 
 def _check_space(checkpoint: Checkpoint, config: IngestConfig, size: int) -> None:
-    """Raise StoreError if a store that is to be built might be too large."""
+    """Raise StoreError if the new store might be too large."""
     vectors = checkpoint.description.hidden_size * 4 * len(config.layers or ())
     required, free = size // _MIN_TOKEN_BYTES * vectors, free_bytes()
     if required > free:

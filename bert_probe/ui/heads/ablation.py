@@ -43,7 +43,7 @@ def part(trace: Trace) -> None:
             "Replace a head's output by",
             {"zero": "Zero", "mean": "Its mean"},
             "zero",
-            "Zero removes the head's output. The mean keeps the part that is equal for all tokens.",
+            "Zero removes the head's output. The mean keeps the component that is the same for all tokens.",
         )
     (_each if mode == "each" else _set)(trace, replacement)
 
@@ -52,9 +52,7 @@ def _set(trace: Trace, replacement: str) -> None:
     """Draw the effect of ablating a set of heads on tokens, [CLS], pooler and token similarity."""
     heads = _select_heads(trace)
     if not heads:
-        blocks.caveat(
-            "Select at least one head above. A number without a point selects all heads of a layer."
-        )
+        blocks.caveat("Select at least one head above. A layer number alone selects all heads of the layer.")
         return
     result = shared_cache.answers.of(HeadAblation(heads, replacement, show="tokens").of, trace)
     with st.container(horizontal=True, vertical_alignment="center", gap="large"):
@@ -115,14 +113,16 @@ def _token_changes(result: HeadAblationResult) -> None:
     with st.container(key="judged"):
         picture, numbers = st.columns([2, 1], gap="large")
     with picture:
-        st.caption("1 − cosine of each token's last-layer vector with and without the heads; 0 is unchanged")
+        st.caption(
+            "1 − cosine of each token's last-layer vector with and without the heads; 0 means unchanged"
+        )
         blocks.chart(
             figures.token_bars(names, result.token_change, "1 − cosine"),
             "Change of each token's last-layer vector",
         )
     with numbers:
         table = result.table().assign(token=names).sort_values("change", ascending=False)
-        shared.head_table(table, {"change": "1 − cosine"}, "Tokens by change", height=360)
+        shared.head_table(table, {"change": "1 − cosine"}, "Tokens sorted by change", height=360)
 
 
 def _similarity(result: HeadAblationResult) -> None:

@@ -67,13 +67,13 @@ def part(trace: Trace) -> None:
         shared.open_in_attention(layer, head_number, profiles.labels[layer - 1][head_number - 1])
     with numbers:
         name = "weight" if len(pairs) == 1 else "mean weight"
-        shared.head_table(result.table(), {"weight": name}, "Heads by attention between the words")
+        shared.head_table(result.table(), {"weight": name}, "Heads ranked by attention between the words")
     st.header("Attention rows of the best heads", anchor=False)
     _rows(trace, best[:MAX_HEADS], pairs, units)
     blocks.caveat(
-        "Subword tokens are merged into words. The rank is that of the key word in the query word's row, 1 "
-        "for the largest weight. A large weight means that the head reads from there, not that the output "
-        "depends on it."
+        "Subword tokens are merged into words. The rank of a head is the rank of the key word in the head's "
+        "row of the query word; rank 1 is the largest weight. A large weight means that the head reads from "
+        "the key word, not that the output depends on it."
     )
 
 
@@ -136,7 +136,7 @@ def _pairs_from_url(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
             indices = [index_of[select_word(trace, word).positions] for word in (query, key)]
             pairs.append(WordPair(number, *indices))
         except SelectionError:
-            st.caption(f":orange[There is no pair of words {state.escape(text)} here; it is ignored.]")
+            st.caption(f":orange[This text has no word pair {state.escape(text)}, so the pair is ignored.]")
     return pairs
 
 
@@ -160,7 +160,7 @@ def _remove(pairs: list[WordPair], active: int) -> None:
 
 
 def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, selected: int) -> int:
-    """Draw the words of the text and return the index of the selected one."""
+    """Draw the words of the text and return the index of the selected word."""
     st.markdown(f"**{label}**")
     tokens = [
         StripToken(

@@ -68,7 +68,9 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if label is not None:
             st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
-        if st.button("Show its attention" if label is not None else f"Show layer {layer}, head {head}"):
+        if st.button(
+            "Show the head's attention" if label is not None else f"Show layer {layer}, head {head}"
+        ):
             with callbacks.uninterrupted():
                 selection_state.show_head(layer, (head - 1,))
                 st.switch_page(ATTENTION)
@@ -164,6 +166,6 @@ def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
     blocks.caveat(
         f"Means over {means.sentences:,} sentences with equal weight. Low and high are the "
         f"{question.confidence:.0%} confidence interval from {question.resamples:,} bootstrap samples of the "
-        "sentences (percentile bootstrap, Efron and Tibshirani 1993): how much the mean depends on the "
-        f"choice of sentences, not how it changes for other kinds of text. {LABELLING}"
+        "sentences (percentile bootstrap, Efron and Tibshirani 1993). They show how much the mean depends on "
+        f"the choice of sentences, not how it changes for other kinds of text. {LABELLING}"
     )

@@ -76,8 +76,8 @@ def _result(result: ProbeResult, files: ProbeFiles) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.markdown(
             f"The probe of layer **{result.layers[best]}** has the highest accuracy, "
-            f"**{result.accuracies[best]:.1%}** of {result.counts[1]:,} held-out {unit}; the baseline "
-            f"without the model has {result.baseline:.1%}."
+            f"**{result.accuracies[best]:.1%}** of {result.counts[1]:,} held-out {unit}; the baseline, which "
+            f"does not use the model, reaches {result.baseline:.1%}."
         )
         st.space("stretch")
         export(result, "probe", data={"data": files.data, "held_out": files.held_out})
@@ -87,7 +87,7 @@ def _result(result: ProbeResult, files: ProbeFiles) -> None:
         st.markdown("**Accuracy by layer**")
         blocks.chart(
             accuracy_curves(result),
-            "Accuracy of the probe by layer with its interval, the baseline and the control task",
+            "Accuracy of the probe by layer with its confidence interval, the baseline and the control task",
         )
     with right:
         st.markdown("**MDL (online code): compression**")
@@ -98,7 +98,7 @@ def _result(result: ProbeResult, files: ProbeFiles) -> None:
     frame = result.table()
     blocks.table(
         frame,
-        "Accuracy, interval, baseline, control task and code length of each layer",
+        "Accuracy, confidence interval, baseline, control task and code length of each layer",
         column_config={
             **{
                 name: st.column_config.NumberColumn(format="%.4f")
@@ -125,14 +125,14 @@ def _caveat(result: ProbeResult) -> str:
         "A probe shows what a linear map can read from a layer, not what the model uses. Layer 0 is the "
         f"output of the embeddings. {controls}The band is the {result.question.confidence:.0%} confidence "
         "interval over held-out sentences (percentile bootstrap). The online code (Voita and Titov 2020) "
-        f"transmits {result.counts[0]:,} labels of {len(result.labels)} kinds block by block, each encoded "
-        "by a probe trained on the blocks before it. Compression is relative to a uniform code; higher "
-        "values mean that the labels are easier to learn."
+        f"transmits {result.counts[0]:,} labels, {len(result.labels)} of them distinct, block by block, each "
+        "encoded by a probe trained on the blocks before it. Compression is relative to a uniform code; "
+        "higher values mean that the labels are easier to learn."
     )
 
 
 def accuracy_curves(result: ProbeResult) -> Any:
-    """Return curves of the accuracy by layer with its interval, the baseline and the control task."""
+    """Return curves of the accuracy by layer with its confidence interval, baseline and control task."""
     figure, layers = go.Figure(), list(result.layers)
     figure.add_scatter(
         x=layers + layers[::-1],

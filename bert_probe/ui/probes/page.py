@@ -112,13 +112,13 @@ def _relations_result(
         query = example.dependent if direction == 0 else example.head
         arguments = (checkpoint, sentence, query, (layer, head), truncate)
         # A callback, because the workbench cannot be changed after it is drawn.
-        if st.button("Show its attention on this sentence", on_click=_show_attention, args=arguments):
+        if st.button("Show the head's attention on this sentence", on_click=_show_attention, args=arguments):
             with callbacks.uninterrupted():
                 st.switch_page(paths.page_script("attention"))
     frame = result.table()
     blocks.table(
         frame,
-        "For each relation the best head and its accuracy, and the best fixed offset",
+        "Best head and its accuracy, and best fixed offset, for each relation",
         max_height=480,
         column_config={
             "accuracy": st.column_config.NumberColumn(format="%.4f"),
@@ -127,12 +127,12 @@ def _relations_result(
     )
     if result.left_out:
         names = state.escape(", ".join(result.left_out), 1000)
-        blocks.caveat(f"Left out because they do not occur in the first file: {names}.")
+        blocks.caveat(f"Relations left out because they do not occur in the first file: {names}.")
     blocks.caveat(
         "A head predicts the word that gets the largest weight (Clark et al. 2019); subword tokens are "
         "merged into words. Head, direction and offset (in words from the dependent) are selected on the "
-        "first file; the accuracies are measured on the second. A head that tracks a relation need not be "
-        "used for it. If a fixed offset is as accurate, the head may only track that offset."
+        "first file; the accuracies are measured on the second. The model need not use a head that tracks a "
+        "relation. If a fixed offset is as accurate, the head may only track that offset."
     )
 
 

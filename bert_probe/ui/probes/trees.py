@@ -82,7 +82,7 @@ def _result(result: StructuralProbeResult, bar: DeltaGenerator) -> None:
         st.markdown("**UUAS by layer**")
         blocks.chart(
             edge_curves(result),
-            "UUAS, the share of edges that are found, by layer, with the baseline of adjacent words",
+            "UUAS (share of edges that are found) by layer, with the baseline of adjacent words",
         )
     with right:
         blocks.table(
@@ -95,11 +95,11 @@ def _result(result: StructuralProbeResult, bar: DeltaGenerator) -> None:
             },
         )
     blocks.caveat(
-        "For each layer a linear map is trained under which squared distances of words approximate their "
-        "distances in the tree (Hewitt and Manning 2019). UUAS is the share of the treebank's edges in the "
-        "minimum spanning tree of the predicted distances, without punctuation. Spearman is the rank "
-        "correlation of predicted and true distances, for sentences of 5 to 50 words. A linear map shows "
-        "what can be read from a layer, not what the model uses."
+        "For each layer, a linear map is trained so that the squared distances of the mapped word vectors "
+        "approximate the distances of the words in the tree (Hewitt and Manning 2019). UUAS is the share of "
+        "the treebank's edges in the minimum spanning tree of the predicted distances, without punctuation. "
+        "Spearman is the rank correlation of predicted and true distances, for sentences of 5 to 50 words. A "
+        "linear map shows what can be read from a layer, not what the model uses."
     )
 
 
@@ -158,8 +158,9 @@ def _tree_of_request(
         },
     )
     blocks.caveat(
-        "The minimum spanning tree of the squared distances by the map of this layer; edges have no "
-        "direction. There is no reference tree for this sentence, and the model need not use any tree."
+        "The tree is the minimum spanning tree of the squared distances under this layer's linear map; its "
+        "edges have no direction. There is no reference tree for this sentence, and the model need not use "
+        "any tree."
     )
     return tree
 

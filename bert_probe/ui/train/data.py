@@ -37,10 +37,10 @@ _TABLES, _TAGGED, _PLAIN = ("csv", "tsv", "jsonl"), ("conll", "conllu"), ("txt",
 _PASTED, _READ = "train_lines", "train_lines_read"
 _PREVIEW_ROWS = 100
 _FORMATS = (
-    "A table (.csv, .tsv, .jsonl) with a header, **text** and **label**, or **text_a**, **text_b** and "
-    "**label**; for several labels per text, a column **labels** with | between them. Or CoNLL: a word and "
-    "its tag per line, with empty lines between sentences. Or plain text (.txt), one text per line, for "
-    "masked-language modeling."
+    "A table (.csv, .tsv, .jsonl) with a header and the columns **text** and **label**, or **text_a**, "
+    "**text_b** and **label**; for several labels per text, a column **labels** with | between them. Or "
+    "CoNLL: a word and its tag per line, with empty lines between sentences. Or plain text (.txt), one text "
+    "per line, for masked-language modeling."
 )
 _MASKING = (
     "No labels are needed: in each epoch 15 % of the tokens of each text are selected for prediction. Of "
@@ -120,7 +120,7 @@ def _paste() -> tuple[str, TrainingRows] | None:
             _PASTED,
             "Texts, one per line",
             "Paste texts, one per line",
-            help_text="Press Ctrl+Enter, or leave the field, to read them.",
+            help_text="Press Ctrl+Enter, or leave the field, to read the texts.",
         )
     except TextError as error:
         _file_error(error, "pasted lines")
@@ -257,9 +257,9 @@ def _first_rows(rows: TrainingRows) -> pd.DataFrame:
 _UPDATES = {HEAD: "Head only", TOP: "Top layers", ALL: "All", LORA: "LoRA"}
 _DESCRIPTIONS = {
     HEAD: "The encoder is frozen.",
-    TOP: "The head and the last layers: slower, but better if the task differs from pretraining.",
-    ALL: "All parameters of the model; the slowest.",
-    LORA: "Low-rank matrices in each layer; the model's own parameters are frozen.",
+    TOP: "The head and the last layers are trained: slower, but better if the task differs from pretraining.",
+    ALL: "All parameters of the model are trained; the slowest option.",
+    LORA: "Low-rank matrices are added to each layer; the model's own parameters are frozen.",
 }
 _MAX_EPOCHS = 1_000
 _PLAN, _DEPTH = "train_plan", "top_layers"
@@ -369,16 +369,14 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
         "whole_words",
         "Whole words",
         False,
-        "Whole-word masking: mask all subword tokens of a word or none, which is harder.",
+        "Whole-word masking: mask all subword tokens of a word together, which makes prediction harder.",
     )
     rates = ", ".join(f"{rate:g}" for rate in RECOMMENDED_RATES)
     st.caption(
-        f"For an encoder that is updated, the BERT paper recommends {RECOMMENDED_EPOCHS[0]} to "
-        f"{RECOMMENDED_EPOCHS[-1]} epochs, a "
-        f"batch size of {' or '.join(map(str, RECOMMENDED_BATCHES))} and a learning rate of "
-        f"{rates}. A head that is trained alone starts "
-        "from random weights and needs a higher learning rate and more epochs. The same seed gives the same "
-        "weights."
+        f"To train the encoder, the BERT paper recommends {RECOMMENDED_EPOCHS[0]} to "
+        f"{RECOMMENDED_EPOCHS[-1]} epochs, a batch size of {' or '.join(map(str, RECOMMENDED_BATCHES))} and "
+        f"a learning rate of {rates}. A head that is trained without the encoder starts from random weights "
+        "and needs a higher learning rate and more epochs. The same seed gives the same weights."
     )
     address = {"update": update, "batch": batch, "seed": str(seed), "held_out": repr(data.share)}
     address |= {"whole_words": "1"} if whole_words else {}
@@ -391,7 +389,7 @@ def number(key: str, label: str, default: int, minimum: int, maximum: int, suffi
     """Draw a number input, whose value is stored in the URL unless it is the default.
 
     Args:
-        suffix: suffix of the widget key; a widget with another suffix starts with its own default.
+        suffix: suffix of the widget key; widgets with different suffixes have separate defaults.
     """
     name = key + suffix
     if name not in st.session_state:

@@ -59,7 +59,7 @@ def part(outcome: TrainingOutcome) -> None:
     elif outcome.mask_evaluation is not None:
         _mask_comparison(outcome.mask_evaluation, len(training.held_out))
     else:
-        st.markdown("Nothing was held out, so the model was not evaluated.")
+        st.markdown("No examples were held out, so the model was not evaluated.")
     for warning in training.warnings:
         st.warning(state.escape(warning, 1_000))
     for note in training.notes:
@@ -324,7 +324,7 @@ def _save(outcome: TrainingOutcome) -> None:
                     "Folder",
                     key=_FOLDER,
                     placeholder="/home/me/models/topics",
-                    help="On the machine that the app runs on. The model is saved in the Hugging Face "
+                    help="A folder on the machine that runs the app. The model is saved in the Hugging Face "
                     "format.",
                     persist_state="session",
                 ).strip()
@@ -350,7 +350,7 @@ def _save(outcome: TrainingOutcome) -> None:
                 "Download model",
                 outcome.download.address,
                 icon=":material/download:",
-                help=f"The same folder as a ZIP file, about {size}, created when you click.",
+                help=f"The model folder as a ZIP file, about {size}, created when you click.",
             )
 
 

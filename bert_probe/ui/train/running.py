@@ -104,7 +104,7 @@ def _evaluate_masks(training: TrainingResult) -> EvaluateMasksResult | None:
 
 
 def start(data: TrainingData, plan: TrainingPlan) -> None:
-    """Start a training and delete the outcome of the last one."""
+    """Start a training and delete the outcome of the previous training."""
     run = TrainingRun(data, plan)
     job: Job[TrainingOutcome] = Job(run, run.work, partial(sessions.is_connected, sessions.current()))
     st.session_state[_RUN] = (run, job)
@@ -158,7 +158,7 @@ def _watch(run: TrainingRun, job: Job[TrainingOutcome]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.progress(min(done / total, 1.0) if total else 0.0, _status(run, job, done, total))
         if st.button(
-            "Cancel", help="Stops the training and keeps the best checkpoint so far, if one was evaluated."
+            "Cancel", help="Stops the training and keeps the best checkpoint evaluated so far, if any."
         ):
             run.stop.set()
     if run.history:
