@@ -2,7 +2,7 @@
 
     ProbeError
     ├── CheckpointError          a model could not be loaded
-    │   ├── NotFoundError        no such folder or hub id
+    │   ├── NotFoundError        no such folder or Hub ID
     │   ├── NetworkError         the hub could not be reached
     │   ├── ArchitectureError    not an encoder with readable attention
     │   ├── WeightsError         pickle only, broken, truncated, or inconsistent with the config
@@ -39,7 +39,7 @@ class CheckpointError(ProbeError):
 
 
 class NotFoundError(CheckpointError):
-    """Raised when a folder, hub id or revision does not exist."""
+    """Raised when a folder, Hub ID or revision does not exist."""
 
 
 class NetworkError(CheckpointError):

@@ -93,11 +93,11 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
     sentences = _list_schema(_text_schema(), 0, limits.MAX_SENTENCES)
     return {
         "question": question_schema(registered),
-        "model": _name_schema("Folder or hub id of the model; by default the built-in model."),
+        "model": _name_schema("Folder or Hub ID of the model; by default the built-in model."),
         "revision": _name_schema("Branch, tag or commit on the hub; by default the newest."),
         "other_model": {
             **_object_schema(
-                {"model": _name_schema("Folder or hub id."), "revision": _name_schema("Revision on the hub.")}
+                {"model": _name_schema("Folder or Hub ID."), "revision": _name_schema("Revision on the hub.")}
             ),
             "description": "The second model of the comparison.",
         },
@@ -232,7 +232,7 @@ PROBLEM: Final[Schema] = {
 
 _DESCRIPTION: Final = (
     "The questions of BERT Probe about texts and models. Layers and heads count from 1, tokens from 0. "
-    "Models are opened by folder or hub id, as on the pages. Texts stay on the computer that runs the app."
+    "Models are opened by folder or Hub ID, as on the pages. Texts stay on the computer that runs the app."
 )
 _QUESTION_PROBLEMS: Final = tuple(
     kind for kind in errors.PROBLEM_TYPES if kind not in (errors.NOT_FOUND, errors.NOT_READY)

@@ -165,7 +165,7 @@ def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) 
 
 
 def _summary(store: Store) -> str:
-    refused = f", {store.refusals:,} refused (see {store.folder / 'refusals'})" if store.refusals else ""
+    refused = f", {store.refusals:,} rejected (see {store.folder / 'refusals'})" if store.refusals else ""
     return f"{store.folder} contains {store.rows:,} sentences, {store.tokens:,} tokens{refused}."
 
 

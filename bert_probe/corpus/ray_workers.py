@@ -122,7 +122,7 @@ class RayActor:
     Attributes:
         folder: the folder of the store, the same path on all machines.
         question: what to extract, resolved by `IngestConfig.of`.
-        model: hub id or folder of the model, see `load`; None for the built-in model.
+        model: Hub ID or folder of the model, see `load`; None for the built-in model.
         revision: the revision of the model, see `load`.
         provenance: expected values of the `_COMPARED` fields.
         threads: number of torch threads.

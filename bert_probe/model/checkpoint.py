@@ -42,7 +42,7 @@ class Description:
     """Origin, sizes and digests of a checkpoint.
 
     Attributes:
-        name: the built-in model's name, the folder, or the hub id.
+        name: the built-in model's name, the folder, or the Hub ID.
         origin: "built-in", "local folder", "hub" or "in memory".
         revision: the commit on the hub, or None.
         architecture, family: the model's class name, and its `model_type` in transformers.

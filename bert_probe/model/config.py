@@ -294,7 +294,7 @@ def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) 
 
     Args:
         name: a published size (bert-tiny, bert-mini, bert-small, bert-medium, bert-base, bert-large); a file
-            such as config.json; a folder that contains one; the built-in model; or a hub id, optionally
+            such as config.json; a folder that contains one; the built-in model; or a Hub ID, optionally
             followed by @ and a revision. Write ./bert-base for a folder with the name of a published size.
         progress: called with bytes done and total bytes during a download.
 
@@ -304,7 +304,7 @@ def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) 
     """
     requested = str(name).strip()
     if not requested:
-        raise NotFoundError(f"The name is empty. Give {', '.join(PUBLISHED)}, a file, a folder or a hub id.")
+        raise NotFoundError(f"The name is empty. Give {', '.join(PUBLISHED)}, a file, a folder or a Hub ID.")
     if requested in PUBLISHED and not isinstance(name, os.PathLike):
         settings, paper = PUBLISHED[requested]
         return _model_config(settings, requested, "published", None, paper)

@@ -93,7 +93,7 @@ def load(
     required memory against the free memory.
 
     Args:
-        model: None for the built-in all-MiniLM-L6-v2; otherwise a local folder or a hub id.
+        model: None for the built-in all-MiniLM-L6-v2; otherwise a local folder or a Hub ID.
         revision: branch, tag or commit on the hub.
         device: "auto" (a CUDA device if available, otherwise the CPU) or a torch device.
         dtype: "auto" (float32, to which every smaller type converts exactly) or "float32",

@@ -49,7 +49,7 @@ class Source:
 
     Attributes:
         folder: contains config, tokenizer and weights.
-        name: the built-in model's name, the folder as the caller wrote it, or the hub id.
+        name: the built-in model's name, the folder as the caller wrote it, or the Hub ID.
         origin: "built-in", "local folder" or "hub".
         revision: the hub's commit, or None.
     """
@@ -69,7 +69,7 @@ def locate(
     """Find the files of a model; a model on the hub is downloaded unless it is cached.
 
     Args:
-        model: None for the built-in model; otherwise a local folder or a hub id.
+        model: None for the built-in model; otherwise a local folder or a Hub ID.
         revision: branch, tag or commit on the hub.
         progress: called with bytes done and total bytes during a download.
         patterns: glob patterns of the files to download.
@@ -99,14 +99,14 @@ def locate(
         raise NotFoundError(f"{name} is a file. Give the folder that contains it.")
     if isinstance(model, os.PathLike) or not is_hub_id(name):
         raise NotFoundError(
-            f"There is no folder {name}, and it is not a hub id such as google-bert/bert-base-uncased. "
+            f"There is no folder {name}, and it is not a Hub ID such as google-bert/bert-base-uncased. "
             "Check the path."
         )
     return _download(name, revision or None, progress, patterns)
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether a name has the form of a hub id."""
+    """Return whether a name has the form of a Hub ID."""
     return bool(_HUB_ID.fullmatch(name))
 
 
@@ -171,7 +171,7 @@ def _download(name: str, revision: str | None, progress: Progress | None, patter
             f"The hub has no public model {name}. Check the spelling, or log in if it is private."
         ) from None
     except hub.HFValidationError:
-        raise NotFoundError(f"{name} is neither a folder nor a valid hub id.") from None
+        raise NotFoundError(f"{name} is neither a folder nor a valid Hub ID.") from None
     except (
         hub.LocalEntryNotFoundError,
         hub.OfflineModeIsEnabled,

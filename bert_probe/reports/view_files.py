@@ -45,7 +45,7 @@ class ModelReference:
     """A reference to a model by name and digests; the model need not be open.
 
     Attributes:
-        name: hub id or folder; "" for the built-in model.
+        name: Hub ID or folder; "" for the built-in model.
         revision: commit on the hub, or "".
         dtype: data type of the model's weights.
         weights_sha256: see `Description`; "" if unknown.

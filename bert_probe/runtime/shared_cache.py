@@ -128,7 +128,7 @@ def open_checkpoint(model: str, revision: str, progress: Progress = no_progress)
     """Return a checkpoint that is loaded once for all sessions. Checkpoints can be loaded concurrently.
 
     Args:
-        model: folder, hub id or a name from `register_in_memory`; "" is the built-in model.
+        model: folder, Hub ID or a name from `register_in_memory`; "" is the built-in model.
         revision: branch, tag or commit on the hub, or "".
         progress: called with the bytes read and their total, even if another session started the loading.
 

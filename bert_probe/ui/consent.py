@@ -21,7 +21,7 @@ Model = tuple[str, str]
 _AGREED: Final = "approved models"
 """Session key of the models that the user chose or agreed to."""
 _MAX_NAME: Final = 4_096
-"""Maximum length of a displayed name; paths and hub ids are shorter."""
+"""Maximum length of a displayed name; paths and Hub IDs are shorter."""
 
 
 def is_agreed(model: str, revision: str = "") -> bool:

@@ -33,7 +33,7 @@ _POOLINGS = {
     "max": "Maximum",
 }
 _METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
-_UNITS = {"pca": "", "tsne": "", "umap": "rounds"}
+_UNITS = {"pca": "", "tsne": "", "umap": "epochs"}
 _UMAP_NOTE = (
     "Takes a few seconds. The first run takes about half a minute longer, because UMAP compiles its code."
 )

@@ -87,8 +87,8 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
         "Models",
         {**{name: name for name in PUBLISHED}, OPEN: f"{checkpoint.description.name} · current model"},
         [*PUBLISHED, OPEN],
-        "Choose, or type a config.json, a folder or a hub id",
-        "You can also type the path of a config.json or of a folder on this machine, or a hub id. Only "
+        "Choose, or type a config.json, a folder or a Hub ID",
+        "You can also type the path of a config.json or of a folder on this machine, or a Hub ID. Only "
         "config.json is downloaded from the hub.",
         accept_new_options=True,
         on_change=_on_change,

@@ -75,7 +75,7 @@ def choose(can_swap: bool = True) -> SecondModel | None:
         st.session_state[_MODEL], st.session_state[_REVISION] = st.session_state.pop(_NEXT), ""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=420):
-            state.text_input(_MODEL, "Second model, B", "Folder or hub id", on_change=_on_change)
+            state.text_input(_MODEL, "Second model, B", "Folder or Hub ID", on_change=_on_change)
         with st.container(width=200):
             state.text_input(_REVISION, "Revision of B", "Newest", on_change=_on_change)
         second = st.session_state[_LAST] = _current()
@@ -116,7 +116,7 @@ def explain(a: Checkpoint) -> None:
         st.header("A second model is needed", anchor=False)
         st.markdown(
             f"Model A is **{state.escape(a.description.name)}**, the model of the workbench. Enter model B "
-            "above: a folder on this machine, or a hub id. The comparison is most complete if B was "
+            "above: a folder on this machine, or a Hub ID. The comparison is most complete if B was "
             "fine-tuned from A. For models of different sizes, only layers and heads with a counterpart are "
             "compared. For models with different tokenizers, only head matches are available."
         )
