@@ -143,7 +143,9 @@ def test_single_caller_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batch_waits_for_recent_callers(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "LINGER", 1e9)
+    # Both limits are relative to the duration of the first batch, which may be a millisecond.
+    monkeypatch.setattr(batching, "LINGER", 1e6)
+    monkeypatch.setattr(batching, "GAP", 1e6)
     crowd = Crowd(pool)
     futures = [crowd.ask(2)]
     crowd.await_waiting(1)
