@@ -169,9 +169,9 @@ def test_segments_do_not_require_token_type_ids(name: str, family: Checkpoints) 
         ("", "The text is empty"),
         ("   ", "The text contains only spaces"),
         ("\n\t \u00a0", "The text contains only spaces"),
-        ("\x00\x01\x02", "The text contains no character"),
-        ("\x7f", "The text contains no character"),
-        ("\u200b\u200d\ufeff", "The text contains no character"),
+        ("\x00\x01\x02", "The text has no tokens, because"),
+        ("\x7f", "The text has no tokens, because"),
+        ("\u200b\u200d\ufeff", "The text has no tokens, because"),
     ],
 )
 def test_text_without_tokens_raises_error_with_reason(text: str, message: str, minilm: Checkpoint) -> None:

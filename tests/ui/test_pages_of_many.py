@@ -57,7 +57,7 @@ def test_sentences_are_added_and_removed_and_invalid_lines_reported() -> None:
     assert not app.exception
     assert app.text_area(key="context_draft").value == ""
     assert "602 tokens; this model accepts 512." in error_text(app)
-    assert "contains no character" in error_text(app)
+    assert "has no tokens, because" in error_text(app)
     # Python is preselected in the new sentence; the hostile one has no such word, so none is selected.
     assert app.dataframe[0].value["b"].max() == 5
     assert "<img" not in "\n".join(part.value for part in (*app.markdown, *app.caption))
@@ -204,7 +204,7 @@ def test_table_has_requested_order(minilm: bert_probe.Checkpoint) -> None:
     [
         ("", "No sentences were given. Write one per line."),
         ("only one", "One sentence cannot be ordered. Give at least two sentences."),
-        ("fine\n\u200b", "Sentence 2: The text contains no character"),
+        ("fine\n\u200b", "Sentence 2: The text has no tokens, because"),
         ("a\n" * 2001, "2,001 sentences, but this page accepts at most 2,000"),
     ],
 )

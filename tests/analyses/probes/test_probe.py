@@ -262,7 +262,7 @@ BLANK = (replace(TAGGED[0], metadata=MappingProxyType({})),)
             TAGGED,
             words("\u200b/X"),
             EmptyTextError,
-            "held_out, line 1: The text contains no character",
+            "held_out, line 1: The text has no tokens, because",
         ),
         (Probe(), TAGGED, words("\u200b/X") * 0, EmptyTextError, "no sentence in held_out"),
         (Probe(layers=[7]), TAGGED, SAILING, SelectionError, "There is no layer 7"),
