@@ -158,7 +158,7 @@ def table(
     column_config: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Draw a table that is as high as its rows; it scrolls above a maximum height.
+    """Draw a table that is as high as its rows; above a maximum height it scrolls and shows whole rows.
 
     Args:
         frame: data frame or styled data frame; missing values are drawn as a dash.
@@ -169,12 +169,12 @@ def table(
     Returns:
         The value of `st.dataframe`: the selection if ``on_select`` is set.
     """
-    rows = len(frame.index)
+    rows = min(max(1, len(frame.index)), (max_height - _HEADER_HEIGHT) // _ROW_HEIGHT)
     return st.dataframe(
         frame,
         hide_index=not show_index,
         width="stretch",
-        height=min(_HEADER_HEIGHT + _ROW_HEIGHT * max(1, rows), max_height),
+        height=_HEADER_HEIGHT + _ROW_HEIGHT * rows,
         placeholder="–",
         column_config=column_config,
         alt=alt,

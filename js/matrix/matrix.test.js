@@ -70,6 +70,16 @@ test("a long text scrolls at a readable size, and fits on request", () => {
   assert.ok(fitted.columns.labelStep > 1, "labels are thinned");
 });
 
+test("names in the width of a column are all visible", () => {
+  const six = createModel(6, { rows: ["food", "health", "money", "travel", "weather", "work"] });
+  const steps = new Set();
+  for (let width = 200; width <= 600; width++) {
+    const { columns } = computeMatrixLayout(six, { width, height: 600 }, AUTO, measure);
+    if (columns.angle === 0) steps.add(columns.labelStep);
+  }
+  assert.deepEqual([...steps], [1]);
+});
+
 test("a zoom step is at least one pixel, up to a maximum", () => {
   const geometry = computeMatrixLayout(createModel(20), BOX, AUTO, measure);
   assert.ok(stepZoom(geometry, 1.001) * geometry.automatic.x >= geometry.pitchX + 1);
