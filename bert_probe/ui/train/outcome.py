@@ -323,7 +323,7 @@ def _save(outcome: TrainingOutcome) -> None:
                 folder = st.text_input(
                     "Folder",
                     key=_FOLDER,
-                    placeholder="/home/me/models/topics",
+                    placeholder="models/topics",
                     help="On the machine that the app runs on. The model is saved in the Hugging Face "
                     "format.",
                     persist_state="session",
