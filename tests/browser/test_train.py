@@ -30,7 +30,7 @@ def test_trained_model_opens_on_answer_page(app: App, page: Page) -> None:
     expect(page.get_by_text(re.compile("^food predicted as food"))).to_be_visible()
     wait_until_settled(page)
     page.get_by_role("button", name="Open in Answer").first.click()
-    expect(page).to_have_url(re.compile(r"/answer\?.*a=.*model=trained"))
+    expect(page).to_have_url(re.compile(r"/answer\?.*a=.*model=Fine-tuned"))
     expect(page.get_by_text("Single-label classification: the probabilities sum to 1.")).to_be_visible()
     wait_until_settled(page)
     food = [row.text for row in everyday_topics().rows if row.label == "food"]

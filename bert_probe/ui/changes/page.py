@@ -327,11 +327,14 @@ def _parameters(result: ParameterChangeResult) -> None:
 
 def _answers(a: Trace, b: Checkpoint) -> None:
     """Draw the predictions of both models side by side."""
-    corner = second_model.part_title("Do the answers differ?")
     tasks = _or_error(lambda: common_tasks(a.checkpoint, b))
     if isinstance(tasks, UnavailableError):
-        _reason(tasks)
+        blocks.caveat(
+            "The answers are not compared, because the models have no task in common: A has "
+            f"{_head_names(a.checkpoint)}, B has {_head_names(b)}."
+        )
         return
+    corner = second_model.part_title("Do the answers differ?")
     labels = {task: TASK_LABELS[task] for task in tasks}
     task = state.segmented_control(
         "task", "Task", labels, tasks[0], "Tasks for which both models have an output head."
@@ -366,6 +369,12 @@ def _answers(a: Trace, b: Checkpoint) -> None:
         if result.kind == "probability"
         else "Each model outputs one number."
     )
+
+
+def _head_names(checkpoint: Checkpoint) -> str:
+    """Return which output heads a model has, as the end of a sentence."""
+    names = " and ".join(TASK_LABELS[task].lower() for task in checkpoint.tasks)
+    return f"an output head for {names}" if names else "no trained output head"
 
 
 def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:

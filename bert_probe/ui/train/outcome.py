@@ -376,7 +376,10 @@ def _use(outcome: TrainingOutcome) -> None:
 
 def _open(outcome: TrainingOutcome, request: workbench.Request) -> None:
     if not outcome.folder:
-        outcome.lent = shared_cache.register_in_memory(outcome.training.checkpoint, outcome.lent)
+        training = outcome.training
+        outcome.lent = shared_cache.register_in_memory(
+            training.checkpoint, outcome.lent, str(training.provenance["model"])
+        )
     model = outcome.folder or outcome.lent
     consent.agree([(model, "")])
     workbench.submit(replace(request, model=model, revision=""))
