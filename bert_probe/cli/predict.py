@@ -231,7 +231,7 @@ def _attribute(
 @click.command()
 @model_options
 @click.option(
-    "--what",
+    "--show",
     "table",
     type=click.Choice([*TABLES, "masks"]),
     default="measures",
@@ -281,7 +281,7 @@ def evaluate(
         return _evaluate_masks(checkpoint, table, training, seed or 0, data, as_named, truncate)
     if table == "masks" or seed is not None:
         raise SelectionError(
-            f"{checkpoint.description.name} has a head for labels. --seed and --what masks are for masked "
+            f"{checkpoint.description.name} has a head for labels. --seed and --show masks are for masked "
             "words. Leave them out."
         )
     kind = label_type(checkpoint)
@@ -304,7 +304,7 @@ def _evaluate_masks(
 ) -> EvaluateMasksResult:
     if table not in evaluate_masks.TABLES or training is not None:
         raise SelectionError(
-            f"{checkpoint.description.name} has a head for masked words. Choose --what "
+            f"{checkpoint.description.name} has a head for masked words. Choose --show "
             f"{' or '.join(evaluate_masks.TABLES)}, and leave out --training."
         )
     sentences = read_sentences(data, as_named=as_named)

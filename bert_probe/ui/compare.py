@@ -319,7 +319,7 @@ def _patching_summary(result: ActivationPatchingResult) -> str:
     """Return a summary: the patch with the largest effect, and the effect of patching all tokens together."""
     layer, index = np.unravel_index(int(result.recovered.argmax()), result.recovered.shape)
     share = result.recovered[layer, index]
-    is_tokens = result.question.what == "tokens"
+    is_tokens = result.question.component == "tokens"
     if is_tokens:
         part = f"“{state.escape(patched_name(result, int(index)))}” after layer {layer}"
     else:

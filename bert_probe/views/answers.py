@@ -24,7 +24,7 @@ from bert_probe.views.text import labels, positions, shorten
 def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
     """Return a heatmap of the recovered share of A's output, by token and layer or by head."""
     scale = Scale("diverging", -1, 1, "sqrt")
-    if result.question.what == "heads":
+    if result.question.component == "heads":
         title = "Share of A's output recovered by patching each head"
         return head_grid(result.recovered, "recovered", title, scale, "patching-heads")
     drawing = HeatmapSpec(

@@ -35,8 +35,8 @@ function createModel(count, more = {}) {
     square: true,
     whole: false,
     scale: { kind: "sequential", low: 0, high: 1, curve: "linear" },
-    least: 0,
-    most: 0.9,
+    min: 0,
+    max: 0.9,
     ...more,
   };
   const table = new Uint8Array(768);

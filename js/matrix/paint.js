@@ -142,7 +142,7 @@ function formatCell(value, model) {
 function chooseNumberSize({ model, geometry, measure }) {
   const size = geometry.pitchX >= 44 ? 12 : 11;
   const longest = Math.max(
-    ...[model.least, model.most].map((value) => measure(formatCell(value, model), size)),
+    ...[model.min, model.max].map((value) => measure(formatCell(value, model), size)),
   );
   return longest > geometry.pitchX - 7 || geometry.pitchY < size + 5 ? 0 : size;
 }

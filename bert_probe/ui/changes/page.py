@@ -141,9 +141,9 @@ def change_curves(result: VectorChangeResult, baseline: SimilarityBaselineResult
     """
     figure = go.Figure()
     distances = _unrelated_distances(baseline)
-    if distances.min() <= _MAX_RATIO * result.most.max():
+    if distances.min() <= _MAX_RATIO * result.largest.max():
         _add_curve(figure, "unrelated tokens of A: mean", distances, {"color": GRAY, "dash": "dot"}, "circle")
-    _add_curve(figure, "largest change", result.most, {"color": SECOND, "width": 2}, "square")
+    _add_curve(figure, "largest change", result.largest, {"color": SECOND, "width": 2}, "square")
     _add_curve(figure, "mean", result.mean, {"color": ACCENT, "width": 3}, "circle")
     figures.apply_layout(
         figure,
@@ -159,7 +159,7 @@ def compare_with_unrelated(result: VectorChangeResult, baseline: SimilarityBasel
     """Return a sentence on the largest mean change and the distance of unrelated tokens at that layer."""
     distances = _unrelated_distances(baseline)
     layer = int(np.nan_to_num(result.mean).argmax())
-    if not result.most.any():
+    if not result.largest.any():
         return (
             "No vector changed. The mean distance of two unrelated tokens of A is "
             f"**{distances[-1]:.2f}** at the last layer."

@@ -84,7 +84,7 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
         {
             "mean": statistics.means,
             "spread": np.nan_to_num(statistics.deviations),
-            "highest": statistics.most,
+            "highest": statistics.maxima,
         },
         key="corpus_heads",
         caption=f"{measure.title}, over {statistics.count:,} rows",
@@ -119,8 +119,8 @@ def _table(result: HeadHistogramsResult) -> pd.DataFrame:
         "mean": statistics.means,
         "low": statistics.lows,
         "high": statistics.highs,
-        "minimum": statistics.least,
-        "maximum": statistics.most,
+        "minimum": statistics.minima,
+        "maximum": statistics.maxima,
     }
     frame = pd.DataFrame({name: values.ravel() for name, values in columns.items()})
     return frame.sort_values("mean", ascending=False, kind="stable")
