@@ -160,7 +160,7 @@ def tune_lens(
 
     The lens is saved in the cache, or in the file of --out FILE.safetensors.
     """
-    with terminal_bar("Training", "parts") as progress:
+    with terminal_bar("Training the lens", "steps") as progress:
         result = TuneLens(**arguments).of(
             checkpoint, read_sentences(file, as_named=as_named), truncate, progress
         )
@@ -223,7 +223,7 @@ def _attribute(
 ) -> Result:
     task = arguments.get("task") or first_task(checkpoint)
     traces = traces_for(checkpoint, task, text, pair, truncate)
-    with terminal_bar("Explaining", "parts") as progress:
+    with terminal_bar("Computing attributions", "steps") as progress:
         result: Result = question(**arguments).of(*traces, progress=progress)
     return result
 

@@ -46,6 +46,15 @@ def heading(title: str, lead: str) -> None:
     st.markdown(f":gray[{lead}]")
 
 
+def heading_with_corner(title: str, lead: str) -> DeltaGenerator:
+    """Draw a page's heading; return a container to the right of the title, for the export menu."""
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.title(title, anchor=False, width="content")
+        corner = st.container(width="content")
+    st.markdown(f":gray[{lead}]")
+    return corner
+
+
 def compact_heading(title: str, lead: str) -> DeltaGenerator:
     """Draw a page's title with `lead` as its help text; return the row, to which widgets can be added."""
     st.html(_COMPACT)

@@ -294,6 +294,7 @@ def _patching(a: Trace, b: Trace) -> None:
             b,
             label="Run activation patching",
             unit="patches",
+            activity="Patching activations",
             note="One forward pass per patch, batched. You can cancel at any time.",
             start=max(len(a.tokens), len(b.tokens)) <= MAX_TOKENS_AT_ONCE,
         )

@@ -79,6 +79,7 @@ def part(a: Trace, b: Trace, start: bool) -> None:
         b,
         label="Compare all heads",
         unit="pairs of layers",
+        activity="Comparing the heads",
         note="Each head of A with each head of B, on this text.",
         start=start,
         patience=_PATIENCE,

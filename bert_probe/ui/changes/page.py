@@ -419,7 +419,7 @@ def _layers(a: Checkpoint, b: Checkpoint) -> None:
             sentences,
             truncate,
             label="Compare all layers",
-            unit="steps",
+            activity="Comparing the layers",
             note="Both models read every sentence. You can cancel at any time.",
         )
     except ProbeError as error:

@@ -145,6 +145,7 @@ def _fine_tune_example(a: Checkpoint) -> None:
         f"Trains the last layers and a new classification head on {len(everyday_topics().rows):,} sample "
         "sentences on six topics, which are part of the package. The built-in model takes some seconds, a "
         "large one minutes. Model A is not changed.",
+        activity="Fine-tuning the copy",
     )
     if training is None:
         return

@@ -136,7 +136,8 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
         HeadStatistics(measure, (head,)).of,
         corpus,
         label="Compute the quantiles",
-        unit="parts",
+        unit="shards",
+        activity="Reading the store",
         start=True,
     )
     quantiles = [] if summary is None else summary.quantiles[0, 0].tolist()
@@ -171,7 +172,8 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
         HeadExamples(head, measure, order, _MAX_ROWS, number).of,
         corpus,
         label="Find the rows",
-        unit="parts",
+        unit="shards",
+        activity="Reading the store",
         start=True,
     )
     if examples is not None:
