@@ -11,11 +11,12 @@ from transformers.utils import logging
 from benchmarks import (
     answer_cost,
     api_cost,
+    attribution_cost,
     corpus_cost,
     corpus_ray_cost,
     heads_cost,
     machine,
-    near_cost,
+    nearest_contexts_cost,
     rerun_cost,
     sentence_cost,
     similarity_cost,
@@ -24,7 +25,6 @@ from benchmarks import (
     trace_memory,
     training_cost,
     view_cost,
-    why_cost,
 )
 from benchmarks.pairs import Line
 
@@ -35,11 +35,11 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "sentences": sentence_cost.lines,
     "heads": heads_cost.lines,
     "answers": answer_cost.lines,
-    "why": why_cost.lines,
+    "attribution": attribution_cost.lines,
     "corpus-ray": corpus_ray_cost.lines,
     "training": training_cost.lines,
     "corpus": corpus_cost.lines,
-    "near": near_cost.lines,
+    "nearest-contexts": nearest_contexts_cost.lines,
     "rerun": rerun_cost.lines,
     "api": api_cost.lines,
     "views": view_cost.lines,

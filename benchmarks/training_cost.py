@@ -48,7 +48,7 @@ def _steps(checkpoint: Checkpoint) -> Line:
     data = _data(STEPS * BATCH)
     question = bert_probe.Train("all", epochs=1, batch=BATCH, held_out=0)
     plan = question.plan(checkpoint, data)
-    examples, lesson = plan.material.taught, plan.material.lesson
+    examples, lesson = plan.material.training, plan.material.lesson
     seconds: list[float] = []
 
     def ours() -> float:

@@ -163,7 +163,7 @@ def tune_lens(
 
     The lens is saved in the cache, or in the file of --out FILE.safetensors.
     """
-    with terminal_bar("Training", "parts") as progress:
+    with terminal_bar("Training the lens", "steps") as progress:
         result = TuneLens(**arguments).of(
             checkpoint, read_sentences(file, as_named=as_named), truncate, progress
         )
@@ -226,7 +226,7 @@ def _attribute(
 ) -> Result:
     task = arguments.get("task") or first_task(checkpoint)
     traces = traces_for(checkpoint, task, text, pair, truncate)
-    with terminal_bar("Explaining", "parts") as progress:
+    with terminal_bar("Computing attributions", "steps") as progress:
         result: Result = question(**arguments).of(*traces, progress=progress)
     return result
 
@@ -234,7 +234,7 @@ def _attribute(
 @click.command()
 @model_options
 @click.option(
-    "--what",
+    "--show",
     "table",
     type=click.Choice([*TABLES, "masks"]),
     default="measures",
@@ -284,8 +284,8 @@ def evaluate(
         return _evaluate_masks(checkpoint, table, training, seed or 0, data, as_named, truncate)
     if table == "masks" or seed is not None:
         raise SelectionError(
-            f"{checkpoint.description.name} has a classification head. --seed and --what masks are for "
-            "masked words. Leave them out."
+            f"{checkpoint.description.name} has a classification head. Omit --seed and --show masks, which "
+            "apply only to masked-language models."
         )
     kind = label_type(checkpoint)
     read = partial(
@@ -307,7 +307,7 @@ def _evaluate_masks(
 ) -> EvaluateMasksResult:
     if table not in evaluate_masks.TABLES or training is not None:
         raise SelectionError(
-            f"{checkpoint.description.name} has a head for masked words. Choose --what "
+            f"{checkpoint.description.name} has a head for masked words. Choose --show "
             f"{' or '.join(evaluate_masks.TABLES)}, and leave out --training."
         )
     sentences = read_sentences(data, as_named=as_named)

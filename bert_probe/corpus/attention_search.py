@@ -42,7 +42,7 @@ class AttentionSearch(Question):
         relation: dependency relation between the two words, in either direction; "obj" includes subtypes such
             as "obj:lvc". None for any.
         top: maximum number of pairs, those with the largest weights.
-        least: minimum attention weight, 0 to 1.
+        min_weight: minimum attention weight, 0 to 1.
     """
 
     inputs = OneStore()
@@ -58,7 +58,7 @@ class AttentionSearch(Question):
         about="Relation between the two words, such as obj, in either direction.",
     )
     top: int = param(Number(1, MAX_ROWS), default=20, about="Maximum number of pairs, by weight.")
-    least: float = param(Number(0, 1, integer=False), default=0.0, about="Minimum weight, 0 to 1.")
+    min_weight: float = param(Number(0, 1, integer=False), default=0.0, about="Minimum weight, 0 to 1.")
 
     def of(self, store: Store, progress: Progress = no_progress) -> AttentionSearchResult:
         """Return the pairs, sorted by decreasing weight, then in the order of the store.
@@ -140,7 +140,7 @@ class AttentionSearch(Question):
 
     def _sql(self, layer: int, head: int) -> str:
         """Return the SQL query that selects the pairs; `layer` and `head` count from 0."""
-        conditions = [f"n.layer = {layer + 1} AND n.head = {head + 1} AND n.weight >= {self.least!r}"]
+        conditions = [f"n.layer = {layer + 1} AND n.head = {head + 1} AND n.weight >= {self.min_weight!r}"]
         for side, tag in (("q", self.query_pos), ("k", self.key_pos)):
             conditions.append(f"{side}.tag IS NOT NULL" if tag is None else f"{side}.tag = {literal(tag)}")
         if self.relation is not None:

@@ -86,8 +86,8 @@ class HeadStatistics(Question):
             select("means"),
             select("lows"),
             select("highs"),
-            select("least"),
-            select("most"),
+            select("minima"),
+            select("maxima"),
             np.stack(quantiles),
         )
 
@@ -134,8 +134,8 @@ class HeadStatisticsResult(Result):
         means: means over all rows, [measure, head].
         lows: lower ends of the 95 % confidence intervals of the means, [measure, head]; NaN for a single row.
         highs: upper ends, like `lows`.
-        least: minima, [measure, head].
-        most: maxima, [measure, head].
+        minima: minima, [measure, head].
+        maxima: maxima, [measure, head].
         quantiles: the `QUANTILES` over all rows, [measure, head, quantile].
     """
 
@@ -146,13 +146,13 @@ class HeadStatisticsResult(Result):
     means: Array
     lows: Array
     highs: Array
-    least: Array
-    most: Array
+    minima: Array
+    maxima: Array
     quantiles: Array
 
     def __post_init__(self) -> None:
         shape = (len(self.measures), len(self.heads))
-        for values in (self.means, self.lows, self.highs, self.least, self.most, self.quantiles):
+        for values in (self.means, self.lows, self.highs, self.minima, self.maxima, self.quantiles):
             read_only(values)
             if values.shape[:2] != shape:
                 raise ShapeError(f"Statistics of shape {values.shape} do not begin with {shape}.")
@@ -165,7 +165,7 @@ class HeadStatisticsResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return one row per measure and head.
 
-        Columns: layer, head, measure, count, mean, low, high, quantile_05 … quantile_95, least, most.
+        Columns: layer, head, measure, count, mean, low, high, quantile_05 … quantile_95, min, max.
         """
         quantiles = {
             f"quantile_{round(100 * level):02}": self.quantiles[:, :, column].ravel()
@@ -182,8 +182,8 @@ class HeadStatisticsResult(Result):
                 "low": self.lows.ravel(),
                 "high": self.highs.ravel(),
                 **quantiles,
-                "least": self.least.ravel(),
-                "most": self.most.ravel(),
+                "min": self.minima.ravel(),
+                "max": self.maxima.ravel(),
             }
         )
 

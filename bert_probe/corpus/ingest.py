@@ -47,7 +47,7 @@ class IngestConfig(Question):
     )
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     dtype: str = param(
-        Choice(DTYPES), default="float32", option="--vectors-as", about="Data type of stored vectors."
+        Choice(DTYPES), default="float32", option="--vector-dtype", about="Data type of stored vectors."
     )
     truncate: bool = param(Flag(), default=False, about="Truncate sentences that are too long.", option="")
 

@@ -57,8 +57,8 @@ def statistics_columns(profiles: Array, max_tokens: int | None) -> dict[str, Any
         "count": np.full(len(grid), count),
         "sum": values.sum(axis=1),
         "squares": (values**2).sum(axis=1),
-        "least": values.min(axis=1) if count else no_value,
-        "most": values.max(axis=1) if count else no_value,
+        "min": values.min(axis=1) if count else no_value,
+        "max": values.max(axis=1) if count else no_value,
         "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins.ravel()), BINS),
     }
 

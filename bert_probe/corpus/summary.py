@@ -68,8 +68,8 @@ def sum_statistics(store: Store) -> pa.Table:
     columns = {
         **{name: shards[0][name] for name in ("layer", "head", "measure")},
         **{name: stack(name).sum(axis=0) for name in ("count", "sum", "squares")},
-        "least": np.fmin.reduce(stack("least")),  # ignores the NaN of shards with only rejected records
-        "most": np.fmax.reduce(stack("most")),
+        "min": np.fmin.reduce(stack("min")),  # ignores the NaN of shards with only rejected records
+        "max": np.fmax.reduce(stack("max")),
         "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins), BINS),
     }
     return pa.table(columns, store.layouts[STATISTICS].schema)
@@ -83,20 +83,20 @@ class MeasureStatistics:
         count: number of rows.
         means: mean of the measure for each head, [layer, head].
         deviations: sample standard deviation, [layer, head]; NaN for a single row.
-        least: minimum, [layer, head].
-        most: maximum, [layer, head].
+        minima: minimum, [layer, head].
+        maxima: maximum, [layer, head].
         bins: number of rows in each bin of the histogram, int64 [layer, head, bin].
     """
 
     count: int
     means: Array
     deviations: Array
-    least: Array
-    most: Array
+    minima: Array
+    maxima: Array
     bins: Array
 
     def __post_init__(self) -> None:
-        for values in (self.means, self.deviations, self.least, self.most, self.bins):
+        for values in (self.means, self.deviations, self.minima, self.maxima, self.bins):
             read_only(values)
             if values.shape[:2] != self.means.shape:
                 raise ShapeError(
@@ -138,7 +138,7 @@ def head_statistics(store: Store) -> dict[str, MeasureStatistics]:
     with store_errors(store.folder.name):
         table = _read_summary(store)
         shape = (len(MEASURES), store.sizes.layers, store.sizes.heads)
-        names = ("sum", "squares", "least", "most")
+        names = ("sum", "squares", "min", "max")
         sums, squares, minima, maxima = (table[name].to_numpy().reshape(shape) for name in names)
         bins = table["bins"].combine_chunks().flatten().to_numpy().reshape(*shape, BINS)
         count = int(table["count"][0].as_py())

@@ -112,8 +112,8 @@ _STATISTICS = pa.schema(
         "count": pa.int64(),
         "sum": pa.float64(),
         "squares": pa.float64(),
-        "least": pa.float64(),
-        "most": pa.float64(),
+        "min": pa.float64(),
+        "max": pa.float64(),
         "bins": pa.list_(pa.int64(), BINS),
     }
 )

@@ -329,7 +329,7 @@ class ViewCheck:
         # The minimum and maximum of a heatmap have the tolerance of its values.
         values = allowed.get("values", 0.0)
         extremes = {
-            path: max(allowed.get(path, 0.0), values) for path in ("least", "most") if path in expected.leaves
+            path: max(allowed.get(path, 0.0), values) for path in ("min", "max") if path in expected.leaves
         }
         yield from self._leaves(name, stated.leaves, expected.leaves, {**allowed, **extremes})
         yield from self._extremes(name, stated)
@@ -344,10 +344,10 @@ class ViewCheck:
     def _extremes(self, name: str, stated: PicturePayload) -> Iterator[Difference]:
         """Compare the minimum and maximum in a heatmap's legend with the values of the same picture."""
         values = stated.arrays.get("values")
-        if values is None or "least" not in stated.leaves:
+        if values is None or "min" not in stated.leaves:
             return
         present = values[~np.isnan(values)]
-        for path, reduce in (("least", np.min), ("most", np.max)):
+        for path, reduce in (("min", np.min), ("max", np.max)):
             extreme = float(reduce(present)) if present.size else 0.0
             if stated.leaves.get(path) != extreme:
                 texts = exact_text(stated.leaves.get(path)), exact_text(extreme)

@@ -5,9 +5,11 @@ Keys are compared as a whole and not hashed to a digest, so that two texts never
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from bert_probe.errors import NotFoundError
@@ -40,8 +42,8 @@ class OpeningProgress:
     notice: str = ""
 
 
-_IN_MEMORY_PREFIX = "trained:"
-"""Prefix of the names of models in memory; a random suffix makes the names unguessable."""
+_IN_MEMORY_NAME = re.compile(r"Fine-tuned .* \([0-9a-f]{16}\)", re.DOTALL)
+"""Names of models in memory: the original model, and random digits that make the name unguessable."""
 
 _openings: dict[tuple[str, str], OpeningProgress] = {}
 _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
@@ -84,7 +86,7 @@ def loaded_stamp(model: str, revision: str) -> Stamp | None:
 
 def is_in_memory(model: str) -> bool:
     """Return whether a name belongs to a model in memory, which has no files."""
-    return model.startswith(_IN_MEMORY_PREFIX)
+    return _IN_MEMORY_NAME.fullmatch(model) is not None
 
 
 def find_by_weights(weights_sha256: str) -> Checkpoint | None:
@@ -99,13 +101,15 @@ def find_by_weights(weights_sha256: str) -> Checkpoint | None:
     )
 
 
-def register_in_memory(checkpoint: Checkpoint, name: str = "") -> str:
+def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "") -> str:
     """Return a name under which pages can open a checkpoint in memory while it is cached.
 
     Args:
         name: the previous name of the checkpoint; "" to create a new one.
+        original: name of the model that was fine-tuned; a new name contains its last part.
     """
-    model_name = name or f"{_IN_MEMORY_PREFIX}{secrets.token_hex(8)}"
+    label = PurePath(original).name or "model"
+    model_name = name or f"Fine-tuned {label} ({secrets.token_hex(8)})"
     _checkpoints.once((model_name, ""), lambda: checkpoint)
     _drop_stale_traces()
     return model_name

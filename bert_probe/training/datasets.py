@@ -44,7 +44,7 @@ class Dataset:
 
     Attributes:
         lesson: the training objective.
-        taught, held_out: examples for training and for evaluation.
+        training, held_out: examples for training and for evaluation.
         data, asked: the texts of these examples; asked is None if nothing is held out.
         about: numbers and digests of training and held-out texts, for provenance.
         notes: notes for the user about the data, one sentence each.
@@ -52,7 +52,7 @@ class Dataset:
     """
 
     lesson: Objective
-    taught: list[TrainingExample]
+    training: list[TrainingExample]
     held_out: list[TrainingExample]
     data: Any
     asked: Any

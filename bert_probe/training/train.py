@@ -131,9 +131,11 @@ class Train(Question):
             extras.require("accelerate")
         if self.update == LORA:
             extras.require("peft")
-        fixed_batches = ceil(len(dataset.taught) / self.batch)
+        fixed_batches = ceil(len(dataset.training) / self.batch)
         batches = (
-            fixed_batches if has_linear_head else len(objective.order(dataset.taught, self.batch, self.seed))
+            fixed_batches
+            if has_linear_head
+            else len(objective.order(dataset.training, self.batch, self.seed))
         )
         schedule = Schedule(batches, resolved.epochs, self.batch, resolved.rate, defaults.patience)
         return TrainingPlan(
@@ -144,7 +146,7 @@ class Train(Question):
             count_trainable(meta_model, self.update),
             sum(parameter.numel() for parameter in meta_model.parameters()),
             estimate_memory(
-                meta_model, objective, self.update, self.batch, [*dataset.taught, *dataset.held_out]
+                meta_model, objective, self.update, self.batch, [*dataset.training, *dataset.held_out]
             ),
             training,
             tuple(filter(None, [overlap_warning(checkpoint.training_history, training)])),
@@ -212,7 +214,7 @@ class TrainingPlan:
     pooling: Mapping[str, Any]
 
     def __str__(self) -> str:
-        training, held_out = len(self.material.taught), len(self.material.held_out)
+        training, held_out = len(self.material.training), len(self.material.held_out)
         return (
             f"{training:,} texts for training, {held_out:,} held out. {self.trainable:,} of "
             f"{self.parameters:,} parameters are updated in {self.pace.steps:,} steps of "
@@ -251,7 +253,7 @@ class TrainingPlan:
                 }
                 loop = self._train(full_model, updated, progress, on_evaluation)
             history = (*self.checkpoint.training_history, self.training)
-            checkpoint = to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, taught", history)
+            checkpoint = to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, fine-tuned", history)
         assert loop.best is not None  # `Cancelled` before the first evaluation is propagated
         return TrainingResult(
             self.question,
@@ -283,7 +285,7 @@ class TrainingPlan:
         device = self.checkpoint.device
         if _trains_linear_head(self.question.update, objective):
             linear_head = LinearHead(full_model.eval(), objective)
-            texts = len(dataset.taught) + len(dataset.held_out)
+            texts = len(dataset.training) + len(dataset.held_out)
             encoded = 0
 
             def on_batch(count: int) -> None:
@@ -293,7 +295,7 @@ class TrainingPlan:
 
             progress(0, texts + self.pace.steps)
             training, held_out = (
-                linear_head.frozen(examples, on_batch) for examples in (dataset.taught, dataset.held_out)
+                linear_head.frozen(examples, on_batch) for examples in (dataset.training, dataset.held_out)
             )
             groups = [
                 partial(linear_head.predict, held_out, indices)
@@ -311,7 +313,7 @@ class TrainingPlan:
                 for batch in dataset.batches()
             ]
             loop = self._loop(full_model, updated, groups, progress, on_evaluation, 0)
-            train_model(full_model, objective, dataset.taught, self.pace, self.question.seed, loop)
+            train_model(full_model, objective, dataset.training, self.pace, self.question.seed, loop)
         loop.restore_best()
         return loop
 

@@ -117,11 +117,20 @@ def _choose_token(trace: Trace) -> int | None:
 
 
 def _answer(
-    key: str, question: Any, traces: Sequence[Trace], label: str, unit: str, note: str, start: bool
+    key: str,
+    question: Any,
+    traces: Sequence[Trace],
+    label: str,
+    activity: str,
+    unit: str,
+    note: str,
+    start: bool,
 ) -> Any:
     """Return the result of a question from a job; None if there is no result yet or an error was drawn."""
     try:
-        return jobs.answer(key, question.of, *traces, label=label, unit=unit, note=note, start=start)
+        return jobs.answer(
+            key, question.of, *traces, label=label, unit=unit, note=note, activity=activity, start=start
+        )
     except ProbeError as error:
         st.info(state.escape(str(error), 400))
         return None
@@ -135,7 +144,8 @@ def _tokens(
         question,
         traces,
         "Run six attribution methods",
-        "parts",
+        "Computing attributions",
+        "",
         "A few hundred forward passes, batched. You can cancel at any time.",
         start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
     )
@@ -258,6 +268,7 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
         question,
         traces,
         "Ablate each head",
+        "Ablating",
         "heads and layers",
         "One forward pass for each head and each layer, batched. You can cancel at any time.",
         start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
@@ -297,7 +308,8 @@ def _input_pairs(traces: Sequence[Trace]) -> None:
         SimilarityAttribution(),
         traces,
         "Attribute to input words",
-        "steps",
+        "Attributing the similarity",
+        "integration steps",
         "The heatmap above compares last-layer vectors, each of which depends on its whole text. This "
         "analysis attributes the similarity to the input embeddings (integrated Jacobians, Moeller et al. "
         "2023). It takes a few seconds for short sentences. You can cancel at any time.",

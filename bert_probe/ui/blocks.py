@@ -46,6 +46,15 @@ def heading(title: str, lead: str) -> None:
     st.markdown(f":gray[{lead}]")
 
 
+def heading_with_corner(title: str, lead: str) -> DeltaGenerator:
+    """Draw a page's heading; return a container to the right of the title, for the export menu."""
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.title(title, anchor=False, width="content")
+        corner = st.container(width="content")
+    st.markdown(f":gray[{lead}]")
+    return corner
+
+
 def compact_heading(title: str, lead: str) -> DeltaGenerator:
     """Draw a page's title with `lead` as its help text; return the row, to which widgets can be added."""
     st.html(_COMPACT)
@@ -158,7 +167,7 @@ def table(
     column_config: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Draw a table that is as high as its rows, up to a maximum height, above which it scrolls.
+    """Draw a table that is as high as its rows; above a maximum height it scrolls and shows whole rows.
 
     Args:
         frame: data frame or styled data frame; missing values are drawn as a dash.
@@ -169,12 +178,12 @@ def table(
     Returns:
         The value of `st.dataframe`: the selection if ``on_select`` is set.
     """
-    rows = len(frame.index)
+    rows = min(max(1, len(frame.index)), (max_height - _HEADER_HEIGHT) // _ROW_HEIGHT)
     return st.dataframe(
         frame,
         hide_index=not show_index,
         width="stretch",
-        height=min(_HEADER_HEIGHT + _ROW_HEIGHT * max(1, rows), max_height),
+        height=_HEADER_HEIGHT + _ROW_HEIGHT * rows,
         placeholder="–",
         column_config=column_config,
         alt=alt,

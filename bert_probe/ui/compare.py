@@ -295,6 +295,7 @@ def _patching(a: Trace, b: Trace) -> None:
             b,
             label="Run activation patching",
             unit="patches",
+            activity="Patching activations",
             note="One forward pass per patch, batched. You can cancel at any time.",
             start=max(len(a.tokens), len(b.tokens)) <= MAX_TOKENS_AT_ONCE,
         )
@@ -321,7 +322,7 @@ def _patching_summary(result: ActivationPatchingResult) -> str:
     """Return a summary: the patch with the largest effect, and the effect of patching all tokens together."""
     layer, index = np.unravel_index(int(result.recovered.argmax()), result.recovered.shape)
     share = result.recovered[layer, index]
-    is_tokens = result.question.what == "tokens"
+    is_tokens = result.question.component == "tokens"
     if is_tokens:
         part = f"“{state.escape(patched_name(result, int(index)))}” after layer {layer}"
     else:

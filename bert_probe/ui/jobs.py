@@ -42,6 +42,7 @@ def run(
     unit: str = "",
     note: str = "",
     *,
+    activity: str = "",
     start: bool = False,
     describe: Callable[[], str] = lambda: "",
     patience: float | None = None,
@@ -57,6 +58,7 @@ def run(
         cause: all inputs of the work. A job with the same key and another cause is cancelled.
         work: function that runs in a thread and must not draw. It can be cancelled when it reports progress.
         unit: unit of the progress, as in "24 of 72 heads"; "B" for bytes, which are shown as MB.
+        activity: what is computed, as in "Computing attributions: 1 of 7".
         start: start without a click; the button is drawn only if starting again can help.
         describe: returns a line to show above the progress.
         patience: seconds before the page shows progress.
@@ -86,7 +88,7 @@ def run(
         jobs.pop(next(iter(jobs))).cancel()
     if not _wait(job, PATIENCE if patience is None else patience):
         with container:
-            _watch(job, key, unit, describe)
+            _watch(job, key, unit, activity, describe)
         return None
     if not is_offered and _can_restart(job, start):  # it ended during this run
         if is_clicked:
@@ -103,6 +105,7 @@ def answer(
     label: str,
     unit: str = "",
     note: str = "",
+    activity: str = "",
     start: bool = False,
     patience: float | None = None,
     limits: tuple[Any, ...] = (),
@@ -110,7 +113,7 @@ def answer(
     """Return the result of a question, cached for all sessions, or None if there is no result yet.
 
     Args:
-        key, label, unit, note, start, patience: see `run`.
+        key, label, unit, note, activity, start, patience: see `run`.
         of: method of a question, such as ``Relations().of``.
         inputs: positional arguments of the method.
         limits: additional arguments that do not change the result.
@@ -122,6 +125,7 @@ def answer(
         lambda progress: shared_cache.answers.of(of, *inputs, *limits, progress=progress),
         unit,
         note,
+        activity=activity,
         start=start,
         patience=patience,
     )
@@ -173,11 +177,12 @@ def _start_button(container: DeltaGenerator, key: str, label: str, note: str) ->
 
 
 @st.fragment(run_every=PATIENCE)
-def _watch(job: Job[Any], key: str, unit: str, describe: Callable[[], str]) -> None:
+def _watch(job: Job[Any], key: str, unit: str, activity: str, describe: Callable[[], str]) -> None:
     """Draw the progress every `PATIENCE` seconds until the job ends, then rerun the page."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         done, total = job.progress or (0, 0)
-        status = _count(done, total, unit) if total else "Working …"
+        status = _count(done, total, unit) if total else "" if activity else "Working …"
+        status = ": ".join(filter(None, [activity, status]))
         if job.state == "waiting":
             status = "Waiting for other jobs on this machine …"
         text = "  \n".join(filter(None, [describe(), status]))

@@ -291,9 +291,10 @@ def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> No
         cache_key(question, checkpoint, texts, truncate),
         f"Train on {len(texts):,} {'line' if len(texts) == 1 else 'lines'}",
         lambda progress: save_lens(question.of(checkpoint, texts, truncate, progress), checkpoint),
-        "parts",
+        "",
         "Takes a minute or two for a small model. You can cancel at any time. The lens is saved in "
         f"{state.escape(str(lens_folder(checkpoint)), 400)}.",
+        activity="Training the lens",
     )
     if path is not None:
         st.success(

@@ -95,21 +95,23 @@ def _entry(index: int, entry: DraftEntry, count: int) -> None:
         page = f" · from {view.page.title()}" if view.page and view.page != title.lower() else ""
         st.markdown(f"**{index + 1} · {state.escape(title)}**:gray[{page}]", width="content")
         st.space("stretch")
-        for label, direction, by in (("↑", "up", -1), ("↓", "down", 1)):
+        # A container of their own, so that the buttons stay together on a narrow screen.
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
+            for label, direction, by in (("↑", "up", -1), ("↓", "down", 1)):
+                st.button(
+                    label,
+                    key=f"{direction} {index}",
+                    help=f"Move view {index + 1} {direction}",
+                    disabled=not 0 <= index + by < count,
+                    on_click=partial(drafts.move, index, by),
+                )
             st.button(
-                label,
-                key=f"{direction} {index}",
-                help=f"Move view {index + 1} {direction}",
-                disabled=not 0 <= index + by < count,
-                on_click=partial(drafts.move, index, by),
+                "Remove",
+                key=f"remove {index}",
+                type="tertiary",
+                help=f"Remove view {index + 1}",
+                on_click=partial(drafts.remove, index),
             )
-        st.button(
-            "Remove",
-            key=f"remove {index}",
-            type="tertiary",
-            help=f"Remove view {index + 1}",
-            on_click=partial(drafts.remove, index),
-        )
     lines = [
         state.escape(describe_inputs(view), 400),
         state.escape(question, 300),
@@ -125,7 +127,7 @@ def _note(index: int, entry: DraftEntry) -> None:
     st.text_area(
         f"Note on view {index + 1}",
         key=key,
-        height=80,
+        height="content",
         max_chars=notes.MAX_CHARACTERS,
         placeholder=f"Plain text. {notes.REFERENCE_HELP}",
         on_change=_change_note,

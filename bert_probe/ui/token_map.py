@@ -26,7 +26,7 @@ _MAX_CHARACTERS = 1_000
 """Maximum number of characters of a text below the map."""
 
 _SOURCES = {"text": "Your text", "file": "File"}
-_BASES = {"shared": "Shared plane", "centred": "Shared plane, layers centered", "own": "One plane per layer"}
+_BASES = {"shared": "Shared plane", "centred": "Layers centered", "own": "Plane per layer"}
 _URL_KEYS = {"mode": "map_view", "layer": "map_layer", "by": "map_colour"}
 _START = "map start"
 """Session key of (digest of a map, its initial view). The initial view is kept while the map is the same."""
@@ -34,13 +34,13 @@ _START = "map start"
 
 def render() -> None:
     """Draw the page."""
-    blocks.heading(
+    corner = blocks.heading_with_corner(
         "Map",
         "The token vectors of all layers projected onto one plane. Move through the layers, or click a token "
         "to see its path.",
     )
     checkpoint = workbench.checkpoint()
-    source, options, corner = _choose_options()
+    source, options = _choose_options()
     try:
         texts = map_file.choose_file() if source == "file" else None
         if source == "file" and texts is None:
@@ -70,9 +70,9 @@ def render() -> None:
         blocks.error_box(error, "Change the file above." if source == "file" else "")
 
 
-def _choose_options() -> tuple[str, dict[str, Any], DeltaGenerator]:
-    """Draw the widgets; return the source of the texts, the question's options, and an empty container."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+def _choose_options() -> tuple[str, dict[str, Any]]:
+    """Draw the widgets; return the source of the texts and the question's options."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         source = state.segmented_control("map_from", "Source of the texts", _SOURCES, "text")
         basis = state.segmented_control("map_basis", "Projection", _BASES, "shared")
         words = state.toggle(
@@ -87,9 +87,7 @@ def _choose_options() -> tuple[str, dict[str, Any], DeltaGenerator]:
             False,
             "Include [CLS] and [SEP], which are often far from all other tokens.",
         )
-        st.space("stretch")
-        corner = st.container(width="content")
-    return source, {"words": words, "specials": specials, "basis": basis}, corner
+    return source, {"words": words, "specials": specials, "basis": basis}
 
 
 def _map_of_request(options: dict[str, Any]) -> TokenMapResult:

@@ -24,7 +24,7 @@ from bert_probe.views.text import labels, positions, shorten
 def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
     """Return a heatmap of the recovered share of A's output, by token and layer or by head."""
     scale = Scale("diverging", -1, 1, "sqrt")
-    if result.question.what == "heads":
+    if result.question.component == "heads":
         title = "Share of A's output recovered by patching each head"
         return head_grid(result.recovered, "recovered", title, scale, "patching-heads")
     drawing = HeatmapSpec(
@@ -125,6 +125,7 @@ def head_attribution_heatmaps(result: HeadAttributionResult) -> list[Heatmap]:
 def confusion_heatmap(result: EvaluateResult) -> Heatmap:
     """Return the confusion matrix of a text or token classifier as a heatmap."""
     names = [shorten(label) for label in result.labels]
+    unit = "texts" if result.kind == CLASSES else "words"
     return Heatmap(
         result.confusion,
         names,
@@ -133,8 +134,8 @@ def confusion_heatmap(result: EvaluateResult) -> Heatmap:
             scale=Scale.from_zero(result.confusion, 0.0),
             row_axis="true label",
             column_axis="predicted label",
-            value_name="texts" if result.kind == CLASSES else "words",
-            caption="Confusion matrix",
+            value_name=unit,
+            caption=f"{unit.capitalize()} by true and predicted label",
             decimals=0,
             file_name="confusion",
         ),

@@ -152,8 +152,8 @@ def _extent(array: Matrix, scale: Scale) -> dict[str, float | bool]:
     present = array[~np.isnan(array)] if missing else array
     low, high = (float(present.min()), float(present.max())) if present.size else (0.0, 0.0)
     return {
-        "least": low,
-        "most": high,
+        "min": low,
+        "max": high,
         "below": low < scale.low - scale.slack,
         "above": high > scale.high + scale.slack,
         "missing": missing,

@@ -194,7 +194,7 @@ function layOutColumnLabels(model, pitch, measure) {
   const limit = longest + 1;
   const axes = 38; // height of the two axis titles in the corner
   if (numeric || longest <= pitch - 6) {
-    const labelStep = computeLabelStep(labels.length, pitch, longest + 10);
+    const labelStep = numeric ? computeLabelStep(labels.length, pitch, longest + 10) : 1;
     return { angle: 0, size, labelStep, limit, height: axes, overhang: longest / 2 - pitch / 2 };
   }
   const labelStep = computeLabelStep(labels.length, pitch, 13);

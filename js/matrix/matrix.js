@@ -22,6 +22,8 @@ import { matrixParts, readoutNodes } from "./parts.js";
  * @typedef {import("./paint.js").MatrixPicture} MatrixPicture
  */
 
+/** Maximum of the preferred height, in pixels. */
+const MAX_HEIGHT_IN_VIEW = 600;
 /** @type {Zoom} */
 const AUTOMATIC = { mode: "auto", factor: 1 };
 /** @type {Zoom} */
@@ -111,8 +113,9 @@ class MatrixView extends ScrolledView {
 
   /** @override @param {{width: number, height: number}} box */
   computeLayout(box) {
-    // The height of the window without the page's title and controls; a short text fits into it.
-    const inView = Math.max(360, window.innerHeight * 0.62);
+    // The height of the window without the page's title and controls; a short text fits into it. In a high window the
+    // cells do not grow further, because larger ones are not easier to read.
+    const inView = Math.min(Math.max(360, window.innerHeight * 0.62), MAX_HEIGHT_IN_VIEW);
     return computeMatrixLayout(this.model, { ...box, inView }, this.zoom, this.measure);
   }
 

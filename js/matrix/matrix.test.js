@@ -35,8 +35,8 @@ function createModel(count, more = {}) {
     square: true,
     whole: false,
     scale: { kind: "sequential", low: 0, high: 1, curve: "linear" },
-    least: 0,
-    most: 0.9,
+    min: 0,
+    max: 0.9,
     ...more,
   };
   const table = new Uint8Array(768);
@@ -68,6 +68,16 @@ test("a long text scrolls at a readable size, and fits on request", () => {
   assert.ok(fitted.contentWidth <= BOX.width);
   assert.ok(fitted.contentHeight <= BOX.height);
   assert.ok(fitted.columns.labelStep > 1, "labels are thinned");
+});
+
+test("names in the width of a column are all visible", () => {
+  const six = createModel(6, { rows: ["food", "health", "money", "travel", "weather", "work"] });
+  const steps = new Set();
+  for (let width = 200; width <= 600; width++) {
+    const { columns } = computeMatrixLayout(six, { width, height: 600 }, AUTO, measure);
+    if (columns.angle === 0) steps.add(columns.labelStep);
+  }
+  assert.deepEqual([...steps], [1]);
 });
 
 test("a zoom step is at least one pixel, up to a maximum", () => {

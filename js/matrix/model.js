@@ -23,8 +23,8 @@ import { formatNumber, makeVisible } from "../core/text.js";
  * @property {string} fileName
  * @property {[number, number] | null} pinned row and column
  * @property {number} revision of the pin
- * @property {number} least
- * @property {number} most
+ * @property {number} min
+ * @property {number} max
  */
 
 /** @typedef {ReturnType<typeof unpackMatrix>} MatrixModel */

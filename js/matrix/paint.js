@@ -141,9 +141,7 @@ function formatCell(value, model) {
 /** The font size of the numbers in cells; 0 if the longest number does not fit. @param {MatrixPicture} picture */
 function chooseNumberSize({ model, geometry, measure }) {
   const size = geometry.pitchX >= 44 ? 12 : 11;
-  const longest = Math.max(
-    ...[model.least, model.most].map((value) => measure(formatCell(value, model), size)),
-  );
+  const longest = Math.max(...[model.min, model.max].map((value) => measure(formatCell(value, model), size)));
   return longest > geometry.pitchX - 7 || geometry.pitchY < size + 5 ? 0 : size;
 }
 

@@ -97,9 +97,9 @@ def test_command_evaluates_masked_words(trained_folder: Folders, tmp_path: Path)
         "first_guess_high",
         "among_5",
     ]
-    masks = run("evaluate", str(folder), str(lines), "--what", "masks").records
+    masks = run("evaluate", str(folder), str(lines), "--show", "masks").records
     assert {*masks[0]} == {"line", "position", "token", "rank", "probability", "guess"}
     assert (
-        "Choose --what measures or masks, and leave out --training."
-        in run("evaluate", str(folder), str(lines), "--what", "wrong").refusal
+        "Choose --show measures or masks, and leave out --training."
+        in run("evaluate", str(folder), str(lines), "--show", "wrong").refusal
     )

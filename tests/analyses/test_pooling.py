@@ -275,9 +275,9 @@ def test_trained_model_keeps_its_pooling(
     more = VARIANTS["limit"][2] | VARIANTS["prompt"][2]
     folder = _shaped(family_folder("bert"), tmp_path / "source", *VARIANTS["joined"][:2], **more)
     source = bert_probe.load(folder, dtype="float64")
-    taught = Train("all", epochs=1, rate=1e-2).of(source, labeled(12))
+    trained = Train("all", epochs=1, rate=1e-2).of(source, labeled(12))
     shutil.rmtree(folder / "1_Pooling")
-    place = taught.save_model(tmp_path / "taught")
+    place = trained.save_model(tmp_path / "trained")
     again = bert_probe.load(place, dtype="float64")
     keep_float64(again.model)
     assert resolve_pooling(again, "model") == PoolingConfig(("max", "mean"), True, 7, "where is: ")

@@ -337,7 +337,7 @@ def test_summary_is_the_mean_over_texts(double_trained_on: Trained) -> None:
 @pytest.fixture(scope="module")
 def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
     """Return a function: task → a model that follows its rule."""
-    root = tmp_path_factory.mktemp("taught")
+    root = tmp_path_factory.mktemp("trained")
     return cache(lambda task: bert_probe.load(rules.teach(task, root / task)))
 
 

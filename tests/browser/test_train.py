@@ -23,14 +23,14 @@ def test_trained_model_opens_on_answer_page(app: App, page: Page) -> None:
     expect(page.get_by_role("heading", name="Result", exact=True)).to_be_visible(timeout=120_000)
     wait_until_settled(page)
     expect(page.get_by_text(re.compile("Accuracy on 150 held-out texts"))).to_be_visible()
-    matrix = page.get_by_role("application", name="Confusion matrix")
+    matrix = page.get_by_role("application", name="Texts by true and predicted label")
     matrix.focus()
     for key in ("Home", "Enter"):
         matrix.press(key)
     expect(page.get_by_text(re.compile("^food predicted as food"))).to_be_visible()
     wait_until_settled(page)
     page.get_by_role("button", name="Open in Answer").first.click()
-    expect(page).to_have_url(re.compile(r"/answer\?.*a=.*model=trained"))
+    expect(page).to_have_url(re.compile(r"/answer\?.*a=.*model=Fine-tuned"))
     expect(page.get_by_text("Single-label classification: the probabilities sum to 1.")).to_be_visible()
     wait_until_settled(page)
     food = [row.text for row in everyday_topics().rows if row.label == "food"]

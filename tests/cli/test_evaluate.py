@@ -29,12 +29,12 @@ def test_tables_equal_those_of_the_library(trained_folder: Folders, data: Path) 
     assert rows[0] == ["measure", "value"]
     assert {name: float(value) for name, value in rows[1:]} == dict(expected.table().to_numpy().tolist())
     assert run("evaluate", "--model", str(folder), str(data), "--training", str(data)).rows == rows
-    texts = run("evaluate", str(folder), str(data), "--what", "texts").records
+    texts = run("evaluate", str(folder), str(data), "--show", "texts").records
     assert [text["line"] for text in texts] == ["2", "3"]
     words = data.with_suffix(".conll")
     words.write_text("One O\n\nTwo B-LOC\n", encoding="utf-8")
     labeler = trained_folder("bert", "token-classification")
-    header, *_ = run("evaluate", str(labeler), str(words), "--what", "confusion").rows
+    header, *_ = run("evaluate", str(labeler), str(words), "--show", "confusion").rows
     assert header == ["true", "O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 

@@ -118,12 +118,12 @@ def test_file_of_a_folder_that_is_read_is_not_replaced_even_with_force(marker: s
 
 def test_training_does_not_replace_its_held_out_file_by_a_log() -> None:
     Path("held.txt").write_text('{"step": 1}')
-    words = ("train", "lines.txt", "--held-out", "held.txt", "--out", "taught", "--model", "no-such-model")
+    words = ("train", "lines.txt", "--held-out", "held.txt", "--out", "trained", "--model", "no-such-model")
     assert "is read by this command" in run(*words, "--log", "held.txt", "--force").refusal
 
 
 def test_log_of_a_training_replaces_nothing_but_a_log() -> None:
-    words = ("train", "lines.txt", "--out", "taught", "--model", "no-such-model", "--log", "log.jsonl")
+    words = ("train", "lines.txt", "--out", "trained", "--model", "no-such-model", "--log", "log.jsonl")
     Path("log.jsonl").write_text("mine")
     assert "log.jsonl exists and is not a log" in run(*words, "--force").refusal
     assert Path("log.jsonl").read_text() == "mine"

@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family_folder: Calla
 
 
 def train(*words: str) -> CommandResult:
-    return run("train", "data.csv", "--model", "bert", "--out", "taught", "--epochs", "2", *words)
+    return run("train", "data.csv", "--model", "bert", "--out", "trained", "--epochs", "2", *words)
 
 
 @pytest.mark.usefixtures("folder")
@@ -55,10 +55,10 @@ def test_history_is_printed_and_model_is_saved() -> None:
     assert messages[0].startswith(
         "20 texts for training, 4 held out. 8,626 of 32,722 parameters are updated in 6 steps of 8"
     )
-    assert messages[-1] == "Saved in taught."
+    assert messages[-1] == "Saved in trained."
     log = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
     assert [str(evaluation["step"]) for evaluation in log] == [row["step"] for row in rows]
-    assert bert_probe.load("taught").outputs["text-classification"].labels == ("with", "without")
+    assert bert_probe.load("trained").outputs["text-classification"].labels == ("with", "without")
     question = Train("top:1", 2, 1e-3, 8, seed=3)
     data = bert_probe.read_labeled_texts("data.csv")
     history = question.of(bert_probe.load("bert"), data).history
@@ -100,7 +100,7 @@ def test_ctrl_c_keeps_the_best_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = train("--batch", "4", "--epochs", "6")
     assert ended.status == 0, ended.err
     assert "The training was stopped. The weights are those of step" in ended.err
-    assert bert_probe.load("taught").tasks == ("text-classification",)
+    assert bert_probe.load("trained").tasks == ("text-classification",)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -109,7 +109,7 @@ def test_ctrl_c_before_the_first_evaluation_saves_nothing(monkeypatch: pytest.Mo
     monkeypatch.setattr(TrainingLoop, "step", lambda *_: signal.raise_signal(signal.SIGINT))
     ended = train("--epochs", "1")
     assert ended.status == 130
-    assert not Path("taught").exists()
+    assert not Path("trained").exists()
 
 
 @pytest.mark.usefixtures("folder")
@@ -131,7 +131,7 @@ def test_invalid_options_are_refused(words: list[str], reason: str) -> None:
     assert ended.status == 2
     assert reason in ended.err.splitlines()[-1]
     assert ended.out == b""
-    assert not Path("taught").exists()
+    assert not Path("trained").exists()
 
 
 @pytest.mark.usefixtures("folder")
@@ -140,29 +140,29 @@ def test_unusable_data_are_refused() -> None:
         large.truncate(10**9)
     Path("empty.csv").write_text("text,label\n")
     for name, reason in (("large.csv", "larger than 50 MB. Split the file"), ("empty.csv", "has no rows")):
-        ended = run("train", name, "--model", "bert", "--out", "taught")
+        ended = run("train", name, "--model", "bert", "--out", "trained")
         assert (ended.status, ended.out) == (2, b"")
         assert reason in ended.err.splitlines()[-1]
-    assert not Path("taught").exists()
+    assert not Path("trained").exists()
 
 
 @pytest.mark.usefixtures("folder")
 def test_training_again_with_another_seed_gives_a_warning() -> None:
     assert train().status == 0
-    ended = run("train", "data.csv", "--model", "taught", "--out", "twice", "--epochs", "1", "--seed", "1")
+    ended = run("train", "data.csv", "--model", "trained", "--out", "twice", "--epochs", "1", "--seed", "1")
     assert ended.status == 0, ended.err
     assert ended.err.count("Warning: This model was trained on this data") == 1
-    ended = run("train", "data.csv", "--model", "taught", "--out", "taught", "--epochs", "1", "--force")
+    ended = run("train", "data.csv", "--model", "trained", "--out", "trained", "--epochs", "1", "--force")
     assert ended.status == 0, ended.err
     assert "Warning" not in ended.err
-    assert len(bert_probe.load("taught").training_history) == 2
+    assert len(bert_probe.load("trained").training_history) == 2
 
 
 @pytest.mark.usefixtures("folder")
 def test_second_training_into_a_folder_is_refused_before_the_model_is_opened() -> None:
-    second = ("train", "data.csv", "--model", "no-such-model", "--out", "./taught")
+    second = ("train", "data.csv", "--model", "no-such-model", "--out", "./trained")
     for force in ((), ("--force",)):
-        with reserve_folder(Path("taught"), False):
+        with reserve_folder(Path("trained"), False):
             ended = ThreadPoolExecutor(1).submit(run, *second, *force).result()
         assert ended.refusal.endswith(
             "is being written by another command. Wait for it to end, or choose another name."
@@ -195,20 +195,20 @@ def test_force_does_not_replace_a_folder_of_other_files() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--out", "~/no/taught"), "There is no folder"),
+        (("--out", "~/no/trained"), "There is no folder"),
         (("--out", "caf\udce9"), "is not UTF-8"),
         (("--out", "dangling"), "There is no folder"),
         (("--out", "loop"), "is a link in a loop"),
-        (("--out", "taught", "--log", "data.csv"), "data.csv already exists"),
-        (("--out", "taught", "--log", "taught/log.jsonl"), "is in the folder of the model"),
-        (("--out", "taught", "--log", "no/log.jsonl"), "no/log.jsonl cannot be written"),
+        (("--out", "trained", "--log", "data.csv"), "data.csv already exists"),
+        (("--out", "trained", "--log", "trained/log.jsonl"), "is in the folder of the model"),
+        (("--out", "trained", "--log", "no/log.jsonl"), "no/log.jsonl cannot be written"),
     ],
 )
 def test_output_that_cannot_be_written_is_refused_before_the_model_is_opened(
     words: tuple[str, ...], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(Path.cwd()))
-    Path("dangling").symlink_to("no/taught")
+    Path("dangling").symlink_to("no/trained")
     Path("loop").symlink_to("loop")
     before = sorted(path.name for path in Path.cwd().iterdir())
     data = Path("data.csv").read_bytes()
@@ -220,9 +220,9 @@ def test_output_that_cannot_be_written_is_refused_before_the_model_is_opened(
 @pytest.mark.usefixtures("folder")
 def test_quoted_home_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(Path.cwd()))
-    ended = run("train", "data.csv", "--model", "bert", "--out", "~/taught", "--epochs", "1")
+    ended = run("train", "data.csv", "--model", "bert", "--out", "~/trained", "--epochs", "1")
     assert ended.status == 0, ended.err
-    assert Path("taught/config.json").is_file()
+    assert Path("trained/config.json").is_file()
     assert not Path("~").exists()
 
 
@@ -232,7 +232,7 @@ def test_json_lines_are_read_as_labeled_texts() -> None:
     Path("data.jsonl").write_text("\n".join(rows))
     Path("lines.txt").write_text("\n".join(rows))
     options = ("--model", "bert", "--epochs", "1", "--batch", "8")
-    ended = run("train", "data.jsonl", *options, "--out", "taught")
+    ended = run("train", "data.jsonl", *options, "--out", "trained")
     assert ended.status == 0, ended.err
     assert ended.text == run("train", "data.csv", *options, "--out", "same").text
     refusal = run("train", "lines.txt", *options, "--out", "lines").refusal
@@ -273,4 +273,4 @@ def test_number_out_of_bounds_is_refused_with_the_bounds(words: tuple[str, ...],
 def test_data_that_cannot_be_learned_are_refused(rows: list[tuple[str, Any]], reason: str) -> None:
     with Path("odd.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows([("text", "label"), *rows])
-    assert reason in run("train", "odd.csv", "--model", "bert", "--out", "taught").refusal
+    assert reason in run("train", "odd.csv", "--model", "bert", "--out", "trained").refusal

@@ -124,7 +124,7 @@ def test_top_and_minimum_weight_limit_pairs(stores: Stores) -> None:
     assert len(every) > 2
     assert len(bert_probe.AttentionSearch((0, 0), key_pos="NOUN", top=2).of(store).sentences) == 2
     middle = float(every["weight"][1])
-    result = bert_probe.AttentionSearch((0, 0), key_pos="NOUN", least=middle).of(store)
+    result = bert_probe.AttentionSearch((0, 0), key_pos="NOUN", min_weight=middle).of(store)
     assert result.weights.tolist() == every["weight"].tolist()[:2]
     with pytest.raises(ShapeError, match="do not fit"):
         replace(result, queries=result.queries[:1])
@@ -149,7 +149,7 @@ def test_link_opens_pair_in_head_view(stores: Stores) -> None:
         (["--query-pos", "VRB"], "has the tag VRB. Available tags: ADP, ADV, DET, NOUN, NUM,"),
         (["--key-pos", "' OR 1=1 --"], "has the tag ' OR 1=1 --."),
         (["--relation", "ob"], "has the relation ob. Available relations: advmod, case, det,"),
-        (["--query-pos", "NOUN", "--least", "2"], "0 to 1"),
+        (["--query-pos", "NOUN", "--min-weight", "2"], "0 to 1"),
         (["--query-pos", "NOUN", "--top", "0"], "1 to 10000"),
     ],
 )

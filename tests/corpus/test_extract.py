@@ -133,7 +133,7 @@ def test_statistics_match_profiles(family: Checkpoints) -> None:
     profiles = result["profiles"].groupby(["layer", "head"])
     for line in result["statistics"].itertuples():
         values = profiles.get_group((line.layer, line.head))[line.measure].to_numpy(np.float64)
-        assert [line.count, line.least, line.most] == [len(TEXTS), values.min(), values.max()]
+        assert [line.count, line.min, line.max] == [len(TEXTS), values.min(), values.max()]
         assert np.isclose(line.sum, values.sum(), rtol=1e-12)
         assert np.isclose(line.squares, (values**2).sum(), rtol=1e-12)
         ends = bin_edges(line.measure, 160)

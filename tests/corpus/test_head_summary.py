@@ -59,8 +59,8 @@ def test_head_statistics_match_raw_model(measure: str, raw: dict[str, np.ndarray
     flat = values.reshape(len(values), -1)
     assert matches.count == len(ROWS) == len(values)
     assert_rounded(matches.means[0], flat.mean(axis=0), 2)
-    assert_rounded(matches.least[0], flat.min(axis=0), 2)
-    assert_rounded(matches.most[0], flat.max(axis=0), 2)
+    assert_rounded(matches.minima[0], flat.min(axis=0), 2)
+    assert_rounded(matches.maxima[0], flat.max(axis=0), 2)
     assert_rounded(matches.quantiles[0], np.quantile(flat, QUANTILES, axis=0).T, 2)
     low, high = stats.t.interval(0.95, len(values) - 1, flat.mean(axis=0), stats.sem(flat))
     assert_rounded(matches.lows[0], low, 32)  # a difference of squares amplifies rounding errors
@@ -78,7 +78,7 @@ def test_confidence_interval_matches_manual_calculation() -> None:
     assert matches.interval_half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
     assert np.isnan(replace(matches, count=1).interval_half_widths).all()
     with pytest.raises(ShapeError, match=r"does not begin with .* \(layers, heads\)"):
-        replace(matches, least=np.ones((2, 1)))
+        replace(matches, minima=np.ones((2, 1)))
 
 
 def test_selected_heads_match_all_heads(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +99,9 @@ def test_selected_heads_match_all_heads(stores: Stores, monkeypatch: pytest.Monk
 
 def test_quantiles_and_extremes_are_ordered(stores: Stores) -> None:
     table = bert_probe.HeadStatistics().of(stores("tokens")).table()
-    ordered = table[["least", *(f"quantile_{level}" for level in ("05", "25", "50", "75", "95")), "most"]]
+    ordered = table[["min", *(f"quantile_{level}" for level in ("05", "25", "50", "75", "95")), "max"]]
     assert (np.diff(ordered.to_numpy(dtype=float)) >= 0).all()
-    assert ((table["least"] <= table["mean"]) & (table["mean"] <= table["most"])).all()
+    assert ((table["min"] <= table["mean"]) & (table["mean"] <= table["max"])).all()
 
 
 @pytest.mark.parametrize("measure", MEASURES)
@@ -169,7 +169,7 @@ def test_summary_of_other_shards_is_ignored(stores: Stores, tmp_path: Path) -> N
     assert pq.read_table(store.folder / SUMMARY).num_rows == before["self"].means.size * len(MEASURES)
 
 
-_ARRAYS = ("count", "means", "deviations", "least", "most", "bins")
+_ARRAYS = ("count", "means", "deviations", "minima", "maxima", "bins")
 
 
 def _without(summary: Path, folder: Path) -> dict[str, MeasureStatistics]:
@@ -184,7 +184,7 @@ ASKED = (
     bert_probe.HeadExamples((-1, 1), "previous", "extreme", 3),
     bert_probe.HeadExamples((0, 0), "entropy_bits", "typical", bin=9),
     bert_probe.AttentionSearch((1, 0), query_pos="NOUN"),
-    bert_probe.AttentionSearch((-1, 0), key_pos="DET", top=2, least=0.01),
+    bert_probe.AttentionSearch((-1, 0), key_pos="DET", top=2, min_weight=0.01),
     bert_probe.AttentionSearch((0, 0), relation="obj"),
     bert_probe.SqlQuery("SELECT row, text FROM rows WHERE text LIKE '%boat%' ORDER BY row"),
     bert_probe.SqlQuery("-- how many\nSELECT count(*), sum(tokens) FROM rows"),

@@ -128,7 +128,7 @@ def test_invalid_field_is_a_problem(name: str, body: dict[str, Any], message: st
         ("tokens", {"text": TEXT, "model": "/nowhere\x00"}, "model"),
         ("tokens", {"text": TEXT, "model": "no/such-model"}, "model"),
         ("tokens", {"text": TEXT, "revision": "main"}, "model"),
-        ("tokens", {"text": TEXT, "model": "trained:0123456789abcdef"}, "model"),
+        ("tokens", {"text": TEXT, "model": "Fine-tuned bert (0123456789abcdef)"}, "model"),
         ("fill-mask", {"text": TEXT}, "unavailable"),
         ("minimal-pair", {"texts": [TEXT, {"text": TEXT, "pair": ""}]}, "text"),
         ("sentences", {"sentences": []}, "text"),

@@ -49,7 +49,7 @@ def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
     data = texts(20)
     first = Train(epochs=1).of(without_dropout(tmp_path / "bert"), data)
     assert first.warnings == ()
-    folder = first.save_model(tmp_path / "taught")
+    folder = first.save_model(tmp_path / "trained")
     for checkpoint in (first.checkpoint, bert_probe.load(folder)):
         again, other = (Train(epochs=1, seed=seed).plan(checkpoint, data) for seed in (0, 1))
         trained = {*first.data.rows}

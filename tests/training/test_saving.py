@@ -86,7 +86,7 @@ def test_failed_save_keeps_the_old_folder(tmp_path: Path, ended: BaseException) 
 
 def test_full_disk_allows_saving_elsewhere(tmp_path: Path) -> None:
     trained = Train(epochs=1).of(without_dropout(tmp_path / "bert"), texts(12))
-    place = trained.save_model(tmp_path / "taught")
+    place = trained.save_model(tmp_path / "trained")
     before = {name: (place / name).read_bytes() for name in names(place)}
     with (
         limited_file_size(20_000),
@@ -94,7 +94,7 @@ def test_full_disk_allows_saving_elsewhere(tmp_path: Path) -> None:
     ):
         trained.save_model(place, replace=True)
     assert {name: (place / name).read_bytes() for name in names(place)} == before
-    assert names(tmp_path) == ["bert", "taught"]
+    assert names(tmp_path) == ["bert", "trained"]
     assert bert_probe.load(trained.save_model(tmp_path / "elsewhere")).tasks == ("text-classification",)
 
 
@@ -159,7 +159,7 @@ def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None
         "classes", [type(row)(row.text, None, f"```\n# {row.label}", 2) for row in data.rows]
     )
     trained = Train(epochs=1).of(without_dropout(tmp_path / "bert"), labeled)
-    card = (trained.save_model(tmp_path / "taught") / "README.md").read_text()
+    card = (trained.save_model(tmp_path / "trained") / "README.md").read_text()
     start, front, body = card.split("---\n", 2)
     assert start == ""
     assert 'pipeline_tag: "text-classification"' in front

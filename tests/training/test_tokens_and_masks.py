@@ -72,7 +72,7 @@ def test_words_sharing_a_token_keep_the_first_label(quiet: Checkpoint) -> None:
 def test_saved_model_labels_words_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
     """Compares with transformers alone, using its own loss over all words of the held-out sentences."""
     trained = Train(update, epochs=2, batch=4, rate=1e-3).of(quiet, tagged())
-    folder = trained.save_model(tmp_path / "taught")
+    folder = trained.save_model(tmp_path / "trained")
     model = AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float64).eval()
     examples = TokenObjective(quiet, trained.labels).examples(quiet, trained.held_out, None)
     losses, right, count = 0.0, 0, 0
@@ -175,7 +175,7 @@ def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: 
         assert equal_states(weights(trained.checkpoint, FILL_MASK), weights(again.checkpoint, FILL_MASK))
     assert trained.history[-1].loss < trained.history[0].loss
     assert trained.measure == "first guess"
-    folder = trained.save_model(tmp_path / "taught")
+    folder = trained.save_model(tmp_path / "trained")
     opened = bert_probe.load(folder, dtype="float64")
     text = "the [MASK] boat"
     model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float64).eval()

@@ -142,7 +142,7 @@ def test_full_model_learns_a_rule(tmp_path: Path) -> None:
     trained = Train("all", epochs=12, rate=3e-3).of(checkpoint, texts(80))
     assert trained.best.measure == 1.0
     assert trained.history[0].measure < 1.0
-    folder = trained.save_model(tmp_path / "taught")
+    folder = trained.save_model(tmp_path / "trained")
     rows = texts(30, seed=9).rows
     message = raw_logits(folder, rows).argmax(dim=1).tolist()
     assert [trained.labels[item] for item in message] == [row.label for row in rows]
@@ -152,7 +152,7 @@ def test_full_model_learns_a_rule(tmp_path: Path) -> None:
 def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str, kind: str) -> None:
     """In transformers, the saved model has the loss of the kept evaluation; with `load`, its logits."""
     trained = Train(update, **QUICK).of(quiet, texts(20, kind, pairs=True))
-    folder = trained.save_model(tmp_path / "taught")
+    folder = trained.save_model(tmp_path / "trained")
     rows = trained.held_out.rows
     logits = raw_logits(folder, rows)
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
@@ -190,7 +190,7 @@ def test_linear_heads_of_other_families_equal_full_model(
 ) -> None:
     """The head may read the pooler, the first token or the mean; the loss equals the whole model's."""
     trained = Train("head", **QUICK).of(bert_probe.load(family_folder(name), dtype="float64"), texts(16))
-    logits = raw_logits(trained.save_model(tmp_path / "taught"), trained.held_out.rows)
+    logits = raw_logits(trained.save_model(tmp_path / "trained"), trained.held_out.rows)
     right = torch.tensor([trained.labels.index(row.label) for row in trained.held_out.rows])
     loss = torch.nn.functional.cross_entropy(logits, right).item()
     assert trained.best.held_out_loss == pytest.approx(loss, abs=1e-5)
@@ -217,7 +217,7 @@ def test_lora_adapter_opens_on_the_base_model(quiet: Checkpoint, tmp_path: Path)
     from peft import PeftModel
 
     trained = Train("lora", **QUICK).of(quiet, texts(16))
-    folder = trained.save_model(tmp_path / "taught")
+    folder = trained.save_model(tmp_path / "trained")
     base = AutoModelForSequenceClassification.from_pretrained(quiet.folder, num_labels=2, dtype=torch.float64)
     full_model = PeftModel.from_pretrained(base, folder / "adapter").eval()
     rows = trained.held_out.rows
@@ -320,7 +320,7 @@ def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.Monke
             Train(update, **QUICK).of(quiet, texts(12))
 
 
-# ---------------------------------------------------------------- what cannot be taught
+# ---------------------------------------------------------------- what cannot be trained
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_unusual_data_are_noted(quiet: Checkpoint) -> None:
     assert "The same text has different labels: lines 2, " in notes
     assert "7 of 7 held-out texts are also in the training data" in notes
     assert "lines 2, 3, 4, 5, 6 and 2 more of the held-out file" in notes
-    assert max(map(len, plan.material.taught)) == 160
+    assert max(map(len, plan.material.training)) == 160
     assert "34" not in str(plan)
     assert "33 texts for training, 7 held out" in str(plan)
-    assert max(map(len, Train(max_tokens=9).plan(quiet, data).material.taught)) <= 9
+    assert max(map(len, Train(max_tokens=9).plan(quiet, data).material.training)) <= 9

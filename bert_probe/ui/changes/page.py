@@ -141,9 +141,9 @@ def change_curves(result: VectorChangeResult, baseline: SimilarityBaselineResult
     """
     figure = go.Figure()
     distances = _unrelated_distances(baseline)
-    if distances.min() <= _MAX_RATIO * result.most.max():
+    if distances.min() <= _MAX_RATIO * result.largest.max():
         _add_curve(figure, "unrelated tokens of A: mean", distances, {"color": GRAY, "dash": "dot"}, "circle")
-    _add_curve(figure, "largest change", result.most, {"color": SECOND, "width": 2}, "square")
+    _add_curve(figure, "largest change", result.largest, {"color": SECOND, "width": 2}, "square")
     _add_curve(figure, "mean", result.mean, {"color": ACCENT, "width": 3}, "circle")
     figures.apply_layout(
         figure,
@@ -159,7 +159,7 @@ def compare_with_unrelated(result: VectorChangeResult, baseline: SimilarityBasel
     """Return a sentence on the largest mean change and the distance of unrelated tokens at that layer."""
     distances = _unrelated_distances(baseline)
     layer = int(np.nan_to_num(result.mean).argmax())
-    if not result.most.any():
+    if not result.largest.any():
         return (
             "No vector changed. The mean distance of two unrelated tokens of A is "
             f"**{distances[-1]:.2f}** at the last layer."
@@ -328,11 +328,14 @@ def _parameters(result: ParameterChangeResult) -> None:
 
 def _answers(a: Trace, b: Checkpoint) -> None:
     """Draw the predictions of both models side by side."""
-    corner = second_model.part_title("Do the answers differ?")
     tasks = _or_error(lambda: common_tasks(a.checkpoint, b))
     if isinstance(tasks, UnavailableError):
-        _reason(tasks)
+        blocks.caveat(
+            "The answers are not compared, because the models have no task in common: A has "
+            f"{_head_names(a.checkpoint)}, B has {_head_names(b)}."
+        )
         return
+    corner = second_model.part_title("Do the answers differ?")
     labels = {task: TASK_LABELS[task] for task in tasks}
     task = state.segmented_control(
         "task", "Task", labels, tasks[0], "Tasks for which both models have an output head."
@@ -367,6 +370,12 @@ def _answers(a: Trace, b: Checkpoint) -> None:
         if result.kind == "probability"
         else "Each model outputs one number."
     )
+
+
+def _head_names(checkpoint: Checkpoint) -> str:
+    """Return which output heads a model has, as the end of a sentence."""
+    names = " and ".join(TASK_LABELS[task].lower() for task in checkpoint.tasks)
+    return f"an output head for {names}" if names else "no trained output head"
 
 
 def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
@@ -411,7 +420,7 @@ def _layers(a: Checkpoint, b: Checkpoint) -> None:
             sentences,
             truncate,
             label="Compare all layers",
-            unit="steps",
+            activity="Comparing the layers",
             note="Both models read every sentence. You can cancel at any time.",
         )
     except ProbeError as error:

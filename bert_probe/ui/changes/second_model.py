@@ -74,7 +74,7 @@ def choose(can_swap: bool = True) -> SecondModel | None:
     if _NEXT in st.session_state:
         st.session_state[_MODEL], st.session_state[_REVISION] = st.session_state.pop(_NEXT), ""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        with st.container(width=420):
+        with st.container(width=460):
             state.text_input(_MODEL, "Second model, B", "Folder or Hub ID", on_change=_on_change)
         with st.container(width=200):
             state.text_input(_REVISION, "Revision of B", "Newest", on_change=_on_change)
@@ -128,7 +128,7 @@ def explain(a: Checkpoint) -> None:
             "Compare A with itself",
             type="tertiary",
             on_click=_compare_with_itself,
-            args=(a.description.name,),
+            args=(workbench.request().model or BUILT_IN,),
         )
         st.caption("Comparing a model with itself gives 0 everywhere.")
 
@@ -145,10 +145,11 @@ def _fine_tune_example(a: Checkpoint) -> None:
         f"Trains the last layers and a new classification head on {len(everyday_topics().rows):,} sample "
         "sentences on six topics, included in the package. This takes seconds for the built-in model and "
         "minutes for a large model. Model A is not changed.",
+        activity="Fine-tuning the copy",
     )
     if training is None:
         return
-    name = shared_cache.register_in_memory(training.checkpoint)
+    name = shared_cache.register_in_memory(training.checkpoint, original=a.description.name)
     examples[name] = FineTunedExample(a.description.name, training)
     st.session_state[_NEXT] = name
     st.rerun()

@@ -84,7 +84,7 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
         {
             "mean": statistics.means,
             "spread": np.nan_to_num(statistics.deviations),
-            "highest": statistics.most,
+            "highest": statistics.maxima,
         },
         key="corpus_heads",
         caption=f"{measure.title}, over {statistics.count:,} rows",
@@ -119,8 +119,8 @@ def _table(result: HeadHistogramsResult) -> pd.DataFrame:
         "mean": statistics.means,
         "low": statistics.lows,
         "high": statistics.highs,
-        "minimum": statistics.least,
-        "maximum": statistics.most,
+        "minimum": statistics.minima,
+        "maximum": statistics.maxima,
     }
     frame = pd.DataFrame({name: values.ravel() for name, values in columns.items()})
     return frame.sort_values("mean", ascending=False, kind="stable")
@@ -136,7 +136,8 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
         HeadStatistics(measure, (head,)).of,
         corpus,
         label="Compute the quantiles",
-        unit="parts",
+        unit="shards",
+        activity="Reading the store",
         start=True,
     )
     quantiles = [] if summary is None else summary.quantiles[0, 0].tolist()
@@ -171,7 +172,8 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
         HeadExamples(head, measure, order, _MAX_ROWS, number).of,
         corpus,
         label="Find the rows",
-        unit="parts",
+        unit="shards",
+        activity="Reading the store",
         start=True,
     )
     if examples is not None:

@@ -158,6 +158,7 @@ def _each(trace: Trace, replacement: str) -> None:
         trace,
         label="Ablate each head in turn",
         unit="heads",
+        activity="Ablating heads",
         note=f"{runs} You can cancel at any time.",
     )
     if result is not None:

@@ -37,7 +37,7 @@ def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
         files.held_out,
         truncate,
         label="Probe the layers",
-        unit="steps",
+        activity="Probing the layers",
         start=files.is_example,
         note="The model encodes all sentences; then a probe, a control task and an online code are fitted "
         "for each layer. This takes minutes for thousands of sentences. You can cancel at any time.",
@@ -163,8 +163,8 @@ def compression_curve(result: ProbeResult) -> Any:
     line = {"color": ACCENT, "width": 3}
     add_curve(figure, "compression", layers, result.compressions, line, "%{y:.2f} ×")
     set_layout(figure, layers, "compression")
-    figure.update_yaxes(rangemode="tozero")
-    return figure.update_layout(showlegend=False)
+    # The legend of its one curve makes the plot as high as that of the accuracy next to it.
+    return figure.update_yaxes(rangemode="tozero")
 
 
 def add_curve(

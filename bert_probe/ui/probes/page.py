@@ -73,6 +73,7 @@ def _relations(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> Non
         truncate,
         label="Evaluate the heads",
         unit="sentences",
+        activity="Evaluating the heads",
         start=files.is_example,
         note="One forward pass per sentence, batched. You can cancel at any time.",
     )

@@ -50,7 +50,7 @@ def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
         held_out,
         truncate,
         label="Probe for trees",
-        unit="steps",
+        activity="Training the structural probes",
         start=files.is_example,
         note="The model encodes all sentences, then a linear map is trained for each layer. This takes "
         "minutes for thousands of sentences. You can cancel at any time.",

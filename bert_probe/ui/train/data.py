@@ -186,7 +186,9 @@ def _preview(rows: TrainingRows) -> None:
     """Draw the first rows and the frequency of each label."""
     texts, labels = st.columns([3, 2], gap="large")
     with texts:
-        blocks.table(_first_rows(rows), "The first rows", max_height=250)
+        first = _first_rows(rows)
+        st.markdown(f"**First {len(first):,} rows**")
+        blocks.table(first, "The first rows", max_height=250)
     with labels:
         if is_plain(rows):
             st.markdown(f"**{len(rows):,} texts for masked-language modeling**")
@@ -244,13 +246,12 @@ def _first_rows(rows: TrainingRows) -> pd.DataFrame:
     first = rows.rows[:_PREVIEW_ROWS]
     columns: dict[str, Sequence[Any]] = {
         "line": [row.line for row in first],
+        # Before the text, so that a long text does not push it out of a narrow table.
+        "label": [SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label for row in first],
         "text": [row.text for row in first],
     }
     if any(row.pair is not None for row in first):
         columns["pair"] = [row.pair for row in first]
-    columns["label"] = [
-        SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label for row in first
-    ]
     return pd.DataFrame(columns)
 
 

@@ -323,7 +323,7 @@ def _save(outcome: TrainingOutcome) -> None:
                 folder = st.text_input(
                     "Folder",
                     key=_FOLDER,
-                    placeholder="/home/me/models/topics",
+                    placeholder="models/topics",
                     help="A folder on the machine that runs the app. The model is saved in the Hugging Face "
                     "format.",
                     persist_state="session",
@@ -376,7 +376,10 @@ def _use(outcome: TrainingOutcome) -> None:
 
 def _open(outcome: TrainingOutcome, request: workbench.Request) -> None:
     if not outcome.folder:
-        outcome.lent = shared_cache.register_in_memory(outcome.training.checkpoint, outcome.lent)
+        training = outcome.training
+        outcome.lent = shared_cache.register_in_memory(
+            training.checkpoint, outcome.lent, str(training.provenance["model"])
+        )
     model = outcome.folder or outcome.lent
     consent.agree([(model, "")])
     workbench.submit(replace(request, model=model, revision=""))
