@@ -19,7 +19,7 @@ import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.trace_cost import text_of
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.model.checkpoint import Checkpoint
 
 LENGTHS = (4, 5, 6, 7, 9, 11, 13, 15, 17, 19, 21, 24, 27, 31, 38, 57)

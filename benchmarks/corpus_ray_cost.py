@@ -15,7 +15,7 @@ from benchmarks.pairs import Line
 from benchmarks.sentence_cost import LENGTHS
 from benchmarks.trace_cost import text_of
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.corpus.ray_workers import RayRunner
 from bert_probe.corpus.workers import ShardRunner, ThreadRunner
 

@@ -23,7 +23,7 @@ from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
 from benchmarks.trace_cost import text_of
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.corpus.manifest import MANIFEST
 from bert_probe.corpus.store import open_corpus, write_json, write_shard
 from bert_probe.corpus.summary import write_summary

@@ -21,7 +21,7 @@ from bert_probe.cli.options import (
     question_options,
 )
 from bert_probe.corpus.build import ShardLog, build_corpus, reserved_store
-from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.corpus.ray_workers import RayRunner
 from bert_probe.corpus.store import Store, open_corpus
 from bert_probe.corpus.workers import SHARD_ROWS, ShardRunner, ThreadRunner

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bert_probe.analyses.weights.model_sizes import ModelSizes
-from bert_probe.analyses.weights.parameters import Parameters
+from bert_probe.analyses.weights.parameters import ModelSizes, Parameters
 from bert_probe.cli.options import model_options, open_checkpoint
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError

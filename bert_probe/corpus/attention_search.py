@@ -14,7 +14,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.columns import SentenceRow, links, rank_columns, sentences
 from bert_probe.corpus.heads import MAX_ROWS, resolved
-from bert_probe.corpus.ingest import NEIGHBORS
+from bert_probe.corpus.inputs import NEIGHBORS
 from bert_probe.corpus.sql import StoreTables, open_tables
 from bert_probe.corpus.sql_child import literal
 from bert_probe.corpus.store import Store

@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from bert_probe.core.writing import is_lock_file, locked
-from bert_probe.corpus.ingest import IngestConfig
-from bert_probe.corpus.inputs import InputFile, check_unchanged, count_records, describe_files, find_inputs
+from bert_probe.corpus.inputs import (
+    IngestConfig,
+    InputFile,
+    check_unchanged,
+    count_records,
+    describe_files,
+    find_inputs,
+)
 from bert_probe.corpus.manifest import FORMAT, MANIFEST, VERSION
 from bert_probe.corpus.store import (
     Shard,

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import url_parameters
-from bert_probe.corpus.ingest import PROFILES
+from bert_probe.corpus.inputs import PROFILES
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.table_files import store_errors
 from bert_probe.corpus.tables import ROWS

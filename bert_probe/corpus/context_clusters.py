@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from bert_probe.analyses.vectors.cosine import cosine_of_rows, unit_rows
 from bert_probe.analyses.vectors.layouts import SEED, pca
-from bert_probe.corpus.ingest import VECTORS
-from bert_probe.corpus.search.neighbors import LayerVectors
+from bert_probe.corpus.inputs import VECTORS
+from bert_probe.corpus.search.vector_index import LayerVectors
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.table_files import store_errors
 from bert_probe.corpus.tables import TOKENS

@@ -12,14 +12,21 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from bert_probe.analyses.attention.head_measures import MEASURES
+from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_type
 from bert_probe.analyses.outputs.prediction import softmax
 from bert_probe.corpus.head_batch import HeadBatch, Units, measure_batch
-from bert_probe.corpus.ingest import ANSWERS, NEIGHBORS, PROFILES, VECTORS, IngestConfig
-from bert_probe.corpus.inputs import Record
-from bert_probe.corpus.statistics import statistics_columns
-from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Tables, TableSchema, layouts
+from bert_probe.corpus.inputs import ANSWERS, NEIGHBORS, PROFILES, VECTORS, IngestConfig, Record
+from bert_probe.corpus.tables import (
+    REFUSALS,
+    ROWS,
+    STATISTICS,
+    TOKENS,
+    Tables,
+    TableSchema,
+    layouts,
+    statistics_columns,
+)
 from bert_probe.errors import TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.encoding import Encoding

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from bert_probe.analyses.attention.head_measures import MASKED_SCORE, MEASURES, SHARES, is_punctuation
+from bert_probe.analyses.attention.heads import MASKED_SCORE, MEASURES, SHARES, is_punctuation
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.capture import AttentionCall
 from bert_probe.model.encoding import Encoding

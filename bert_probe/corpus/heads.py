@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.attention.head_measures import MEASURES
+from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.field_types_of_lists import HeadSet, OneHead
 from bert_probe.core.inputs import OneStore
@@ -23,9 +23,9 @@ from bert_probe.corpus.columns import (
     row_numbers,
     sentences,
 )
-from bert_probe.corpus.statistics import BINS, bin_edges, bin_indices
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.summary import CONFIDENCE, MeasureStatistics, check_profiles, head_statistics
+from bert_probe.corpus.tables import BINS, bin_edges, bin_indices
 from bert_probe.errors import ShapeError
 from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Array, read_only, resolve_index

@@ -24,7 +24,7 @@ import psutil
 import torch
 
 from bert_probe.core import extras
-from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.corpus.manifest import MANIFEST
 from bert_probe.corpus.store import Shard
 from bert_probe.corpus.workers import Chunk, PendingChunks, ShardJob, threads_per_worker

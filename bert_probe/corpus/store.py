@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from bert_probe.analyses.attention.head_measures import MEASURES
+from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.core.provenance import InputRecord
-from bert_probe.corpus.ingest import NEIGHBORS, PROFILES, VECTORS, IngestConfig
+from bert_probe.corpus.inputs import NEIGHBORS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.manifest import SHARDS, read_manifest, read_shard
 from bert_probe.corpus.table_files import TableFile
 from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Tables, TableSchema, layouts

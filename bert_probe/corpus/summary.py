@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.special import stdtrit
 
-from bert_probe.analyses.attention.head_measures import MEASURES
-from bert_probe.corpus.ingest import PROFILES
-from bert_probe.corpus.statistics import BINS
+from bert_probe.analyses.attention.heads import MEASURES
+from bert_probe.corpus.inputs import PROFILES
 from bert_probe.corpus.store import Store, atomic_path
 from bert_probe.corpus.table_files import store_errors
-from bert_probe.corpus.tables import STATISTICS
+from bert_probe.corpus.tables import BINS, STATISTICS
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, read_only
 

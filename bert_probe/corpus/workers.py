@@ -15,8 +15,15 @@ import numpy as np
 import torch
 
 from bert_probe.corpus.extract import extract_tables
-from bert_probe.corpus.ingest import NEIGHBORS, VECTORS, IngestConfig
-from bert_probe.corpus.inputs import InputFile, Record, check_unchanged, records
+from bert_probe.corpus.inputs import (
+    NEIGHBORS,
+    VECTORS,
+    IngestConfig,
+    InputFile,
+    Record,
+    check_unchanged,
+    records,
+)
 from bert_probe.corpus.store import Shard, write_shard
 from bert_probe.corpus.tables import TableSchema, layouts
 from bert_probe.model.checkpoint import Checkpoint

@@ -1,7 +1,7 @@
 """Views in a notebook, which work offline and, in a saved notebook, without a kernel."""
 
 from bert_probe.notebook.frame import Frame as Frame
-from bert_probe.notebook.live import HeadView as HeadView
+from bert_probe.notebook.views import HeadView as HeadView
 from bert_probe.notebook.views import head_view as head_view
 from bert_probe.notebook.views import model_view as model_view
 from bert_probe.notebook.views import show as show

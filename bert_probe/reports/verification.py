@@ -23,7 +23,10 @@ from bert_probe.errors import ProbeError, ReportError
 from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
 from bert_probe.reports import notes, page
-from bert_probe.reports.differences import (
+from bert_probe.reports.numbers import NamedModels
+from bert_probe.reports.reading import ReportFile, StatedView
+from bert_probe.reports.report import PAGE, statement
+from bert_probe.reports.tolerances import (
     DISPLAY_DIFFERS,
     MAX_DIFFERENCES,
     NOT_RENDERED,
@@ -32,9 +35,6 @@ from bert_probe.reports.differences import (
     exact_text,
     note_difference,
 )
-from bert_probe.reports.numbers import NamedModels
-from bert_probe.reports.reading import ReportFile, StatedView
-from bert_probe.reports.report import PAGE, statement
 from bert_probe.reports.view_checks import ViewCheck
 from bert_probe.reports.zip_checks import file_differences, manifest_differences
 

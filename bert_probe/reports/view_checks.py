@@ -15,7 +15,12 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array
 from bert_probe.reports import notes
-from bert_probe.reports.differences import (
+from bert_probe.reports.drafts import DraftEntry
+from bert_probe.reports.numbers import PicturePayload, ViewNumbers, ViewTolerances, portable_leaves
+from bert_probe.reports.reading import StatedView, are_versions
+from bert_probe.reports.report import Item
+from bert_probe.reports.tables import Column, ReportTable, changed, digest, finite, match_rows
+from bert_probe.reports.tolerances import (
     CHANGED,
     DIFFERS,
     DISPLAY_DIFFERS,
@@ -23,16 +28,15 @@ from bert_probe.reports.differences import (
     NOT_RENDERED,
     OTHER_MODEL,
     Difference,
+    Tolerance,
     clip,
+    combine,
     exact_text,
+    is_close,
+    leaves,
     note_difference,
+    outline,
 )
-from bert_probe.reports.drafts import DraftEntry
-from bert_probe.reports.numbers import PicturePayload, ViewNumbers, ViewTolerances, portable_leaves
-from bert_probe.reports.reading import StatedView, are_versions
-from bert_probe.reports.report import Item
-from bert_probe.reports.tables import Column, ReportTable, changed, digest, finite, match_rows
-from bert_probe.reports.tolerances import Tolerance, combine, is_close, leaves, outline
 from bert_probe.views.payload import decode_text
 
 _PAYLOAD_EXTRA: Final = 65_536

@@ -15,8 +15,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from bert_probe.errors import StalledError
 from bert_probe.model.progress import Cancelled, Progress
-from bert_probe.runtime.semaphore import Semaphore
-from bert_probe.runtime.thread_pool import ThreadPool
+from bert_probe.runtime.thread_pool import Semaphore, ThreadPool
 
 T = TypeVar("T")
 

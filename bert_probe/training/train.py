@@ -29,7 +29,6 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.training_history import TrainingHistory, overlap_warning
 from bert_probe.model.weights import QUIET
 from bert_probe.training.datasets import Dataset, SplitConfig, build_dataset
-from bert_probe.training.linear_heads import LinearHead
 from bert_probe.training.models import has_head, to_checkpoint, with_head, without_weights
 from bert_probe.training.objectives import Objective, TrainingExample
 from bert_probe.training.schedule import Schedule, default_settings, seeded
@@ -49,6 +48,7 @@ from bert_probe.training.training_loop import (
     DIVERGED,
     EARLY,
     STOPPED,
+    LinearHead,
     OnEvaluation,
     TrainingLoop,
     ignore_evaluation,

@@ -9,7 +9,11 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.attribution.attribution import AttributionResult
+from bert_probe.analyses.attribution.attribution import (
+    AttributionResult,
+    SimilarityAttribution,
+    SimilarityAttributionResult,
+)
 from bert_probe.analyses.attribution.faithfulness import (
     INTERVAL,
     AttributionFaithfulness,
@@ -17,10 +21,6 @@ from bert_probe.analyses.attribution.faithfulness import (
 )
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution, HeadAttributionResult
 from bert_probe.analyses.attribution.methods import methods
-from bert_probe.analyses.attribution.similarity_attribution import (
-    SimilarityAttribution,
-    SimilarityAttributionResult,
-)
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import (

@@ -24,8 +24,8 @@ from bert_probe.text.alignment import Alignment
 from bert_probe.ui import blocks, jobs, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
-from bert_probe.ui.examples import EXAMPLES
 from bert_probe.ui.export import ExtraDownload, export, table_zip
+from bert_probe.ui.sentence_input import EXAMPLES
 from bert_probe.views.answers import patched_name, patching_heatmap
 from bert_probe.views.heatmaps import (
     minimal_pair_heads_heatmap,

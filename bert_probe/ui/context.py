@@ -13,7 +13,7 @@ from typing import cast
 
 import streamlit as st
 
-from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.analyses.vectors.similarity import SimilarityBaseline, SimilarityBaselineResult
 from bert_probe.analyses.vectors.word_in_context import WordInContext, WordInContextResult
 from bert_probe.errors import ProbeError, SelectionError, TextError
 from bert_probe.model.checkpoint import Checkpoint
@@ -24,8 +24,8 @@ from bert_probe.text.words import Unit, find_word, word_lens, word_name
 from bert_probe.ui import blocks, curves, state, url_texts, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
-from bert_probe.ui.examples import CONTEXT
 from bert_probe.ui.export import export, table_bytes
+from bert_probe.ui.sentence_input import CONTEXT
 from bert_probe.views.heatmaps import word_in_context_heatmap
 from bert_probe.views.strip import StripToken
 from bert_probe.views.text import shorten

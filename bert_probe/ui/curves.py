@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.vectors.similarity_baseline import CosineDistribution, SimilarityBaselineResult
+from bert_probe.analyses.vectors.similarity import CosineDistribution, SimilarityBaselineResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
 from bert_probe.model.trace import Array
 from bert_probe.ui import figures

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.analyses.vectors.embedding import Embedding
+from bert_probe.analyses.vectors.embedding import Embedding, Pooler
 from bert_probe.analyses.vectors.hidden_states import HiddenStates
-from bert_probe.analyses.vectors.pooler import Pooler
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.vectors.sentence_map import SentenceMapResult
+from bert_probe.analyses.vectors.sentences import SentenceMapResult
 from bert_probe.model.trace import Array
 from bert_probe.text.words import truncate_text
 from bert_probe.views.scale import Scale

@@ -10,10 +10,12 @@ import streamlit as st
 from bert_probe.analyses.highlights.highlights import (
     Highlight,
     HighlightsResult,
+    ReferenceForm,
+    ReferenceNumbers,
     find_highlights,
+    measure_references,
     reference_forms,
 )
-from bert_probe.analyses.highlights.reference import ReferenceForm, ReferenceNumbers, measure_references
 from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths

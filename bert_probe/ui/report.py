@@ -19,7 +19,7 @@ from bert_probe.reports.view_files import ModelReference, describe_inputs, descr
 from bert_probe.runtime import shared_cache
 from bert_probe.server.report_preview import Preview
 from bert_probe.ui import blocks, consent, drafts, jobs, state
-from bert_probe.ui.examples import report_draft
+from bert_probe.ui.sentence_input import report_draft
 
 MAX_PAGE_BYTES: Final = 20_000_000
 """Maximum size of a report in bytes that the session stores; the command line can write larger reports."""

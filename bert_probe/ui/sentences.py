@@ -9,8 +9,7 @@ import streamlit as st
 
 from bert_probe.analyses.vectors import layouts
 from bert_probe.analyses.vectors.pooling import POOLINGS, available_poolings, resolve_pooling
-from bert_probe.analyses.vectors.sentence_map import SentenceMap, SentenceMapResult
-from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
+from bert_probe.analyses.vectors.sentences import SentenceMap, SentenceMapResult, Sentences, SentencesResult
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError

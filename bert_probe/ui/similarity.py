@@ -5,8 +5,12 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.vectors.similarity import Similarity, SimilarityResult
-from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.analyses.vectors.similarity import (
+    Similarity,
+    SimilarityBaseline,
+    SimilarityBaselineResult,
+    SimilarityResult,
+)
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, curves, state, workbench
 from bert_probe.ui.components.matrix import heatmap

@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.weights.model_sizes import MEMORY, ModelSizes, ModelSizesResult
+from bert_probe.analyses.weights.parameters import MEMORY, ModelSizes, ModelSizesResult
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config import PUBLISHED, ModelConfig, open_config

@@ -11,8 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.comparison.fertility_change import FertilityChange
-from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityResult
+from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityChange, FertilityResult
 from bert_probe.analyses.vocabulary.neighbors import Neighbors, NeighborsResult, token_reference
 from bert_probe.analyses.vocabulary.vocabulary import ALL, Vocabulary, VocabularyResult
 from bert_probe.errors import ProbeError, SelectionError, TextError

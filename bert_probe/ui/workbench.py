@@ -15,7 +15,7 @@ from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, consent, jobs, state, url_texts
-from bert_probe.ui.examples import EXAMPLES, Relation
+from bert_probe.ui.sentence_input import EXAMPLES, Relation
 
 SUGGESTED = (
     BUILT_IN,

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_probe.analyses.attribution.activation_patching import ActivationPatchingResult
-from bert_probe.analyses.attribution.attribution import AttributionResult
+from bert_probe.analyses.attribution.attribution import AttributionResult, SimilarityAttributionResult
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulnessResult
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
 from bert_probe.analyses.attribution.methods import methods
-from bert_probe.analyses.attribution.similarity_attribution import SimilarityAttributionResult
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.text.labeled_texts import CLASSES

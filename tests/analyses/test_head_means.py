@@ -17,8 +17,7 @@ from transformers import AutoModel, AutoTokenizer
 import bert_probe
 from bert_probe.analyses.attention import head_means
 from bert_probe.analyses.attention.head_means import HeadMeans, HeadMeansResult
-from bert_probe.analyses.attention.head_measures import MEASURES
-from bert_probe.analyses.attention.heads import Heads, head_labels
+from bert_probe.analyses.attention.heads import MEASURES, Heads, head_labels
 from bert_probe.cli.main import main
 from bert_probe.errors import (
     EmptyTextError,

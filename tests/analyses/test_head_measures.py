@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import bert_probe
-from bert_probe.analyses.attention import head_measures
-from bert_probe.analyses.attention.head_measures import BLOCK, MEASURES, measure_heads
+from bert_probe.analyses.attention import heads
+from bert_probe.analyses.attention.heads import BLOCK, MEASURES, measure_heads
 from bert_probe.text.words import word_lens
 from tests.helpers.exactness import assert_exact, assert_rounded
 from tests.helpers.traces import hand_trace
@@ -81,7 +81,7 @@ def reference(trace: bert_probe.Trace, layer: int, head: int) -> dict[str, float
 def test_measures_equal_definitions(
     double_minilm: bert_probe.Checkpoint, pair: str | None, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(head_measures, "BLOCK", block)
+    monkeypatch.setattr(heads, "BLOCK", block)
     trace = double_minilm.trace(TEXT, pair)
     measured = measure_heads(trace, None)
     for layer, head in ((0, 2), (2, 5), (5, 11)):
@@ -97,8 +97,8 @@ def test_measures_with_partial_last_block_equal_definitions(
 ) -> None:
     trace = double_minilm.trace(f"{TEXT} " * 7, f"{PAIR} " * 8)
     length = len(trace.tokens)
-    assert min(length % 40, length % 70, length % (head_measures.LANES + 1)) > 1
-    monkeypatch.setattr(head_measures, "BLOCK", -(-rows * 12 * length // torch.get_num_threads()))
+    assert min(length % 40, length % 70, length % (heads.LANES + 1)) > 1
+    monkeypatch.setattr(heads, "BLOCK", -(-rows * 12 * length // torch.get_num_threads()))
     measured = measure_heads(trace, None)
     expected = reference(trace, 3, 7)
     assert expected["other_segment"] > 0.01
@@ -114,7 +114,7 @@ def test_measures_of_local_or_hidden_attention_equal_definitions(
     double_family: Callable[[str], bert_probe.Checkpoint],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(head_measures, "BLOCK", block)
+    monkeypatch.setattr(heads, "BLOCK", block)
     trace = double_family(name).trace("we left the ground, and the river left us")
     measured = measure_heads(trace, None)
     place = np.arange(len(trace.tokens))

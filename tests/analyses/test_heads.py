@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 import bert_probe
-from bert_probe.analyses.attention.head_measures import MEASURES, SHARES, measure_heads
-from bert_probe.analyses.attention.heads import Heads, HeadsResult, head_labels
+from bert_probe.analyses.attention.heads import (
+    MEASURES,
+    SHARES,
+    Heads,
+    HeadsResult,
+    head_labels,
+    measure_heads,
+)
 from bert_probe.cli.main import main
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import SelectionError, ShapeError

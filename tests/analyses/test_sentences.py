@@ -30,7 +30,7 @@ from bert_probe.errors import (
 )
 from bert_probe.model import forward as passes
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.ui.examples import SENTENCES
+from bert_probe.ui.sentence_input import SENTENCES
 from tests.helpers import families
 from tests.helpers.exactness import assert_exact
 from tests.helpers.gate import examples

@@ -15,8 +15,8 @@ from bert_probe.analyses.attention.thumbnails import make_thumbnails
 from bert_probe.analyses.vectors.token_map import TokenMap, TokenMapResult
 from bert_probe.model.trace import Trace
 from bert_probe.ui import state, token_map
-from bert_probe.ui.attention import selection_state, view_model
-from bert_probe.ui.attention.view_model import ViewModel
+from bert_probe.ui.attention import page, selection_state
+from bert_probe.ui.attention.page import ViewModel
 from bert_probe.ui.components import head_view
 from bert_probe.ui.components.matrix import matrix
 from bert_probe.ui.components.model_view import model_view
@@ -102,7 +102,7 @@ def main() -> None:
         marks, looks = token_map.draw_map(demo_map())
     with slowly("bar", place):
         view = ViewModel.current(trace)
-        view_model.draw_toolbar(view, ToolbarOptions.of(trace, view.selection, (), several=True))
+        page.draw_toolbar(view, ToolbarOptions.of(trace, view.selection, (), several=True))
     with slowly("grid", place):
         model_view(demo_thumbnails(numbers), (trace.layers, trace.heads), key="grid", on_open=open_head)
     pinned = marks["pinned"]
@@ -125,7 +125,7 @@ def heads(trace: Trace) -> ViewModel:
         trace,
         view.versioned,
         offer=ToolbarOptions.of(trace, view.selection, (), several=True),
-        source=view_model.layer_link(view).address,
+        source=page.layer_link(view).address,
         reason=None,
     )
     data = head_view.payload(view.data, view.selection.layer - 1, key=selection_state.KEY, announced=label)

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 
 import bert_probe
 from bert_probe.analyses.comparison.minimal_pair import MinimalPairResult
-from bert_probe.ui.examples import EXAMPLES
+from bert_probe.ui.sentence_input import EXAMPLES
 from tests.helpers.browser import (
     App,
     download,

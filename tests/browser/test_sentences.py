@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 import bert_probe
 from bert_probe import SentenceMap, Sentences
-from bert_probe.ui.examples import SENTENCES
+from bert_probe.ui.sentence_input import SENTENCES
 from tests.helpers.browser import (
     JOINER,
     App,

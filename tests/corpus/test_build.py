@@ -21,7 +21,7 @@ import bert_probe
 from bert_probe.core.writing import is_lock_file
 from bert_probe.corpus import extract, workers
 from bert_probe.corpus.build import build_corpus, reserved_store
-from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.corpus.store import open_corpus, write_shard
 from bert_probe.errors import (
     CheckpointError,

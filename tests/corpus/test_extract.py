@@ -12,11 +12,10 @@ import pandas as pd
 import pytest
 
 import bert_probe
-from bert_probe.analyses.attention.head_measures import MEASURES, measure_heads
+from bert_probe.analyses.attention.heads import MEASURES, measure_heads
 from bert_probe.corpus.extract import extract_tables
-from bert_probe.corpus.ingest import OPTIONAL_TABLES, IngestConfig
-from bert_probe.corpus.inputs import Record
-from bert_probe.corpus.statistics import bin_edges
+from bert_probe.corpus.inputs import OPTIONAL_TABLES, IngestConfig, Record
+from bert_probe.corpus.tables import bin_edges
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
 from bert_probe.text.words import word_lens

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bert_probe
-from bert_probe.analyses.attention.head_measures import MEASURES, measure_heads
+from bert_probe.analyses.attention.heads import MEASURES, measure_heads
 from bert_probe.corpus import head_batch
 from bert_probe.corpus.head_batch import HeadBatch, LayerAttention, Units, measure_batch
 from bert_probe.errors import ArchitectureError

@@ -19,7 +19,7 @@ import bert_probe
 from bert_probe.core import extras
 from bert_probe.corpus import ray_workers
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.corpus.ray_workers import RayActor, RayRunner
 from bert_probe.corpus.store import open_corpus
 from bert_probe.corpus.workers import PendingChunks, ShardJob

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import bert_probe
-from bert_probe.corpus.ingest import OPTIONAL_TABLES
+from bert_probe.corpus.inputs import OPTIONAL_TABLES
 from bert_probe.corpus.tables import layouts
 from tests.helpers.exactness import assert_exact
 

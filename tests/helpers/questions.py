@@ -14,45 +14,37 @@ from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.steps import AttentionSteps
 from bert_probe.analyses.attention.token_rollout import TokenRollout
 from bert_probe.analyses.attribution.activation_patching import ActivationPatching
-from bert_probe.analyses.attribution.attribution import Attribution
+from bert_probe.analyses.attribution.attribution import Attribution, SimilarityAttribution
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness, FaithfulnessSummary
 from bert_probe.analyses.attribution.head_ablation import HeadAblation, HeadAblationSweep
-from bert_probe.analyses.attribution.head_attribution import HeadAttribution
-from bert_probe.analyses.attribution.head_pruning import HeadPruning
-from bert_probe.analyses.attribution.similarity_attribution import SimilarityAttribution
+from bert_probe.analyses.attribution.head_attribution import HeadAttribution, HeadPruning
 from bert_probe.analyses.comparison.answer_change import AnswerChange
-from bert_probe.analyses.comparison.fertility_change import FertilityChange
-from bert_probe.analyses.comparison.head_change import HeadChange
 from bert_probe.analyses.comparison.head_matches import HeadMatches
 from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPairRow
+from bert_probe.analyses.comparison.model_change import HeadChange, VectorChange
 from bert_probe.analyses.comparison.parameter_change import ParameterChange
-from bert_probe.analyses.comparison.vector_change import VectorChange
 from bert_probe.analyses.highlights.highlights import Highlights
-from bert_probe.analyses.outputs.classify_text import ClassifyText
+from bert_probe.analyses.outputs.classify_text import ClassifyText, NextSentence
 from bert_probe.analyses.outputs.evaluate import Evaluate
 from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks
 from bert_probe.analyses.outputs.fill_mask import FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.label_tokens import LabelTokens
 from bert_probe.analyses.outputs.lens import Lens
-from bert_probe.analyses.outputs.next_sentence import NextSentence
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.outputs.tuned_lens import TuneLens
 from bert_probe.analyses.probing.probe import Probe
 from bert_probe.analyses.probing.relations import Relations
 from bert_probe.analyses.probing.structural_probe import StructuralProbe
-from bert_probe.analyses.vectors.embedding import Embedding
+from bert_probe.analyses.vectors.embedding import Embedding, Pooler
 from bert_probe.analyses.vectors.hidden_states import HiddenStates
 from bert_probe.analyses.vectors.padding import PaddingEffect
-from bert_probe.analyses.vectors.pooler import Pooler
-from bert_probe.analyses.vectors.sentence_map import SentenceMap
-from bert_probe.analyses.vectors.sentences import Sentences
-from bert_probe.analyses.vectors.similarity import Similarity
-from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline
+from bert_probe.analyses.vectors.sentences import SentenceMap, Sentences
+from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaseline
 from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap
 from bert_probe.analyses.vectors.word_in_context import WordInContext
-from bert_probe.analyses.vocabulary.fertility import Fertility
+from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityChange
 from bert_probe.analyses.vocabulary.neighbors import Neighbors
 from bert_probe.analyses.vocabulary.tokens import Tokens
 from bert_probe.analyses.vocabulary.vocabulary import Vocabulary

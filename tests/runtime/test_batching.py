@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from bert_probe.runtime import batching
-from bert_probe.runtime.batching import DynamicBatcher
-from bert_probe.runtime.semaphore import Semaphore
+from bert_probe.runtime import shared_cache
+from bert_probe.runtime.shared_cache import DynamicBatcher
+from bert_probe.runtime.thread_pool import Semaphore
 
 
 def is_wanted() -> None:
@@ -136,7 +136,7 @@ def test_cancelled_request_does_not_affect_others(crowd: Crowd, who: int) -> Non
 
 
 def test_single_caller_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "LINGER", 1e9)
+    monkeypatch.setattr(shared_cache, "LINGER", 1e9)
     work, alone = Work(), DynamicBatcher[int, int](Semaphore(2))
     work.let_go.set()
     assert [alone.make(item, work, "a", 8, is_wanted) for item in (2, 4, 6)] == [4, 8, 12]
@@ -144,8 +144,8 @@ def test_single_caller_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_batch_waits_for_recent_callers(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     # Both limits are relative to the duration of the first batch, which may be a millisecond.
-    monkeypatch.setattr(batching, "LINGER", 1e6)
-    monkeypatch.setattr(batching, "GAP", 1e6)
+    monkeypatch.setattr(shared_cache, "LINGER", 1e6)
+    monkeypatch.setattr(shared_cache, "GAP", 1e6)
     crowd = Crowd(pool)
     futures = [crowd.ask(2)]
     crowd.await_waiting(1)

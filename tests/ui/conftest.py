@@ -7,8 +7,8 @@ from unittest.mock import patch
 import pytest
 from streamlit.components.v2 import manifest_scanner
 
-from bert_probe.analyses.highlights import reference
-from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
+from bert_probe.analyses.highlights import highlights
+from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.ui import jobs, workbench
 
 
@@ -27,6 +27,6 @@ def patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     sentences.
     """
     few = baseline_sentences()[:6]
-    monkeypatch.setattr(reference, "baseline_sentences", lambda: few)
+    monkeypatch.setattr(highlights, "baseline_sentences", lambda: few)
     monkeypatch.setattr(jobs, "PATIENCE", 100.0)
     monkeypatch.setattr(workbench, "PATIENCE", 100.0)

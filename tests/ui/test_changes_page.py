@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe import AnswerChange, HeadChange, HeadMatches, LayerSimilarity, ParameterChange, VectorChange
-from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
+from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import shared_cache

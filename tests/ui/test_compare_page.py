@@ -9,7 +9,7 @@ from bert_probe.analyses.attribution.activation_patching import ActivationPatchi
 from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPairResult, MinimalPairRow
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.ui.examples import EXAMPLES
+from bert_probe.ui.sentence_input import EXAMPLES
 from tests.helpers.exactness import assert_repeatable
 from tests.helpers.pages import HOSTILE, open_page, page_text, question_in_url, table_of_snippets
 

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.errors import NotFoundError
 from bert_probe.model import config, loading, sources
 from bert_probe.model.checkpoint import Checkpoint

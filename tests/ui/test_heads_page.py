@@ -12,8 +12,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import bert_probe
-from bert_probe.analyses.attention.head_measures import MEASURES
-from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
+from bert_probe.analyses.attention.heads import MEASURES
+from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.core.question import Question
 from bert_probe.ui import figures
 from bert_probe.views import measures

@@ -9,8 +9,13 @@ from urllib.parse import parse_qsl
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.analyses.highlights.highlights import HighlightsResult, find_highlights, reference_forms
-from bert_probe.analyses.highlights.reference import ReferenceNumbers, measure_references
+from bert_probe.analyses.highlights.highlights import (
+    HighlightsResult,
+    ReferenceNumbers,
+    find_highlights,
+    measure_references,
+    reference_forms,
+)
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import url_parameters
 from bert_probe.model.progress import no_progress

@@ -17,15 +17,14 @@ import pytest
 
 from bert_probe import AttentionSteps, Embedding, HiddenStates, Parameters, Pooler, Tokens
 from bert_probe.analyses.attention.attention import Attention
-from bert_probe.analyses.vectors.similarity import Similarity
-from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline
+from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaseline
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import export, state, workbench
-from bert_probe.ui.examples import EXAMPLES
+from bert_probe.ui.sentence_input import EXAMPLES
 from bert_probe.views.head_view import HeadViewData, payload
 from bert_probe.views.selection import Options, Selection
 from tests.helpers import payloads

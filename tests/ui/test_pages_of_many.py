@@ -12,12 +12,12 @@ import pytest
 import bert_probe
 from bert_probe import SentenceMap, Sentences
 from bert_probe.analyses.vectors import sentences
-from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline
+from bert_probe.analyses.vectors.similarity import SimilarityBaseline
 from bert_probe.analyses.vectors.word_in_context import WordInContext, WordInContextResult
 from bert_probe.core import extras, files
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import context
-from bert_probe.ui.examples import CONTEXT, SENTENCES
+from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
 from tests.helpers.exactness import assert_repeatable
 from tests.helpers.gate import prove_unless
 from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, question_in_url, table_of_snippets

@@ -19,7 +19,7 @@ from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import shared_cache
 from bert_probe.server import text_store
 from bert_probe.ui import drafts, url_texts
-from bert_probe.ui.examples import EXAMPLES
+from bert_probe.ui.sentence_input import EXAMPLES
 from tests.helpers.pages import HOSTILE, consent_buttons, error_text, open_page, page_text, url_params
 from tests.helpers.server import answer
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.attention.attention import WORDS_HELP
-from bert_probe.analyses.attention.head_measures import MEASURES
-from bert_probe.analyses.attention.heads import Heads, Labels, check_grid, head_labels
+from bert_probe.analyses.attention.heads import MEASURES, Heads, Labels, check_grid, head_labels
 from bert_probe.analyses.vectors.encoded import encode_texts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag, Number

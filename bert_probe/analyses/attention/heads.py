@@ -1,14 +1,19 @@
-"""Profiles of attention heads: measures of where each head's attention goes, and a label for each head."""
+"""Measures of attention heads, and labels derived from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
+import numpy as np
 import pandas as pd
+import torch
+from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.attention import WORDS_HELP
-from bert_probe.analyses.attention.head_measures import SHARES, measure_heads
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
 from bert_probe.core.inputs import OneTrace
@@ -16,8 +21,9 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
-from bert_probe.model.trace import Array, Trace
-from bert_probe.text.words import word_lens
+from bert_probe.model.encoding import Token
+from bert_probe.model.trace import Array, Trace, read_only
+from bert_probe.text.words import Unit, WordLens, word_lens
 
 LABELS = {
     "self": "same token",
@@ -120,3 +126,266 @@ def check_grid(labels: Labels, *measured: Mapping[str, Array]) -> None:
                 raise ShapeError(
                     f"{name} has shape {value.shape}, but must be [{shape[0]} layers, {shape[1]} heads]."
                 )
+
+
+SHARE_TARGETS = {
+    "self": "the token itself",
+    "previous": "the previous token",
+    "next": "the next token",
+    "first": "the first token",
+    "separator": "separators",
+    "punctuation": "punctuation",
+    "other_segment": "the other segment",
+    "same_word": "the rest of the same word",
+    "same_token": "other occurrences of the same token",
+}
+"""Name of a share → the keys whose attention it sums. Shares overlap: the next token may be a separator."""
+
+SHARES = tuple(SHARE_TARGETS)
+
+MEASURES = ("entropy_bits", "mean_distance", *SHARES, "relative_entropy", "difference_from_mean")
+
+BLOCK = 2**19
+"""Attention weights per thread and block: small enough for the cache, large enough to amortize threading."""
+LANES = 64
+"""Row widths are rounded up to multiples of this, because reductions are vectorized."""
+MASKED_SCORE = -1e30
+"""Score of the keys in the margin: its softmax weight is 0 in float32 and float64."""
+
+
+@torch.inference_mode()
+def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None = None) -> dict[str, Array]:
+    """Return the measures of every head, averaged over the queries.
+
+    Most measures are those of Clark et al. 2019, sections 3 and 4.
+
+    Args:
+        trace: the model's forward pass over the text.
+        lens: merges subword tokens into words first, see `WordLens.merge`; None to measure tokens.
+        max_queries: average over this many queries from the beginning of the text; None for all.
+
+    Returns:
+        Name → float64 [layer, head], for each name in `MEASURES`:
+            entropy_bits: −Σ p log₂ p of a row; relative_entropy: divided by log₂ of the row's length.
+            mean_distance: Σ p · |query − key|, in tokens or words.
+            each of `SHARES`: total attention on these keys, 0 to 1; a query without such a key counts as 0.
+            difference_from_mean: total variation, ½ Σ |p − p̄|, from the mean over the layer's heads.
+    """
+    features = _features(trace, lens)
+    count = features.length if max_queries is None else min(max_queries, features.length)
+    blocks = _split_queries(trace, features, count)
+    layers = [
+        _layer_measures(trace.heads, _compute_blocks(trace, layer, lens, blocks), features)
+        for layer in range(trace.layers)
+    ]
+    stacked = np.stack(layers, axis=1)
+    return dict(zip(MEASURES, (read_only(measure) for measure in stacked), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """For one text, the keys that each of the `SHARES` counts.
+
+    Attributes:
+        length: number of tokens or words.
+        keys: for shares that count the same keys for every query: name → 1 or 0 for each key, float64 [key].
+        groups: for shares that count the other members of the query's group: name → index of the
+            group of each token or word.
+        segments: for each run of queries in one segment, its slice, and 1 for each key of another segment and
+            0 otherwise, float64 [key].
+    """
+
+    length: int
+    keys: dict[str, torch.Tensor]
+    groups: dict[str, Array]
+    segments: list[tuple[slice, torch.Tensor]]
+
+
+class _AttentionBuffer:
+    """Reusable memory for the attention of a block of queries, [head, row, key].
+
+    Each row begins with a margin of zeros. With a stride of one more than the row width, the weights at the
+    same distance from their query form a column, and reading past the end of a row gives zeros of the next
+    row's margin. Sums of columns are then the attention at each distance.
+
+    Attributes:
+        width, margin: widths of a row and of its margin.
+        scores, weights: scores and weights including the margin, [head, row, width].
+        within: view of the weights without the margin, [head, row, key].
+        slanted: for each group of at most margin + 1 rows, the index after its last row, and a view of its
+            weights with the stride above, [head, row, key − query], beginning with the smallest distance.
+        mean: mean of the weights over the heads, [row, width].
+    """
+
+    def __init__(self, heads: int, rows: int, length: int, margin: int, dtype: torch.dtype) -> None:
+        group = margin + 1
+        self.width = width = margin + length
+        self.margin = margin
+        # Zeros after the last row serve as the margin of a next row.
+        memory = torch.zeros(heads * rows * width + group - 1, dtype=dtype)
+        self.weights = memory[: heads * rows * width].view(heads, rows, width)
+        self.within = self.weights[:, :, margin:]
+        self.slanted = []
+        for first in range(0, rows, group):
+            after = min(first + group, rows)
+            beyond = after - first - 1
+            shape, strides = (heads, after - first, length + beyond), (rows * width, width + 1, 1)
+            self.slanted.append((after, memory.as_strided(shape, strides, first * width + margin - beyond)))
+        self.scores = torch.empty_like(self.weights)
+        self.mean = memory.new_empty(rows, width)
+
+
+@dataclass(frozen=True, eq=False)
+class _QueryBlock:
+    """A block of queries that are computed together.
+
+    Attributes:
+        queries: positions of the queries.
+        buffer: memory for the attention of these queries, shared by blocks of the same size.
+        pairs: name of a share → flat indices, within one head of the buffer, of the weights that it counts.
+    """
+
+    queries: slice
+    buffer: _AttentionBuffer
+    pairs: dict[str, torch.Tensor]
+
+
+_ComputedBlock = tuple[_QueryBlock, torch.Tensor]
+
+
+def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Features) -> Array:
+    """Return all measures of a layer's heads, float64 [measure, head]."""
+    length, segments = features.length, features.segments
+    zeros = partial(torch.zeros, dtype=torch.float64)
+    sums = {name: zeros(heads) for name in MEASURES}
+    # Many measures depend only on the sums by key and query segment, or on the sums by distance.
+    by_key = zeros(len(segments), heads, length)
+    by_distance = zeros(heads, 2 * length + 1)
+    count = 0
+    for block, entropy in blocks:
+        buffer, first = block.buffer, block.queries.start
+        count += block.queries.stop - first
+        for received, (run, _) in zip(by_key, segments, strict=True):
+            received += buffer.within[:, max(run.start - first, 0) : max(run.stop - first, 0)].sum(dim=1)
+        for after, slanted in buffer.slanted:
+            lowest = length + 1 - first - after
+            by_distance[:, lowest : lowest + slanted.shape[2]] += slanted.sum(dim=1)
+        for name, indices in block.pairs.items():
+            sums[name] += buffer.weights.flatten(1).index_select(1, indices).sum(dim=1)
+        sums["entropy_bits"] += entropy.sum(dim=1)
+        # This comes last, because it overwrites the weights.
+        torch.mean(buffer.weights, dim=0, out=buffer.mean)
+        sums["difference_from_mean"] += buffer.weights.sub_(buffer.mean).abs_().sum(dim=(1, 2))
+    for name, is_counted in features.keys.items():
+        sums[name] = by_key.sum(dim=0) @ is_counted
+    for received, (_, is_other) in zip(by_key, segments, strict=True):
+        sums["other_segment"] += received @ is_other
+    sums["mean_distance"] = (by_distance * torch.arange(-length, length + 1).abs()).sum(dim=1)
+    for name, distance in (("self", 0), ("previous", -1), ("next", 1)):
+        sums[name] = by_distance[:, length + distance]
+    means = {name: total / count for name, total in sums.items()}
+    means["entropy_bits"] /= np.log(2)
+    means["relative_entropy"] = means["entropy_bits"] / (np.log2(length) if length > 1 else 1.0)
+    means["difference_from_mean"] /= 2
+    return np.stack([means[name].numpy() for name in MEASURES])
+
+
+def _compute_blocks(
+    trace: Trace, layer: int, lens: WordLens | None, blocks: list[_QueryBlock]
+) -> Iterator[_ComputedBlock]:
+    """Yield each block with a layer's weights in its buffer, and their entropy in nats, [head, row]."""
+    if lens is not None or trace.masks is None or trace.masks[layer] is not None:
+        attention = trace.attention(layer)
+        merged: torch.Tensor = from_dlpack(attention if lens is None else lens.merge(attention))
+        for block in blocks:
+            weights = block.buffer.within.copy_(merged[:, block.queries])
+            yield block, torch.special.entr(weights).sum(dim=-1)
+        return
+    queries, keys = _operands(trace, layer, blocks[0].buffer.margin)
+    for block in blocks:
+        buffer = block.buffer
+        torch.bmm(queries[:, block.queries], keys, out=buffer.scores)
+        torch.softmax(buffer.scores, dim=-1, out=buffer.weights)
+        # −Σ p log p = log Z − Σ p s with log Z = max s − log max p avoids the logarithm of every weight.
+        log_sum = buffer.scores.amax(dim=-1) - buffer.weights.amax(dim=-1).log_()
+        yield block, log_sum - buffer.scores.mul_(buffer.weights).sum(dim=-1)
+
+
+def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the two factors of a layer's scores, [head, query, size + 1] and [head, size + 1, margin + key].
+
+    The additional dimension gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product
+    computes a block including its margin.
+    """
+    assert trace.queries is not None  # present if masks are present
+    assert trace.keys is not None
+    assert trace.scaling is not None
+    original = from_dlpack(trace.queries[layer])
+    heads, length, size = original.shape
+    queries = original.new_ones(heads, length, size + 1)
+    torch.mul(original, trace.scaling[layer], out=queries[:, :, :size])
+    keys = original.new_zeros(heads, margin + length, size + 1)
+    keys[:, margin:, :size] = from_dlpack(trace.keys[layer])
+    keys[:, :margin, size] = MASKED_SCORE
+    return queries, keys.transpose(1, 2)
+
+
+def _split_queries(trace: Trace, features: _Features, count: int) -> list[_QueryBlock]:
+    """Split the first ``count`` queries into blocks of about equal size."""
+    heads, length = trace.heads, features.length
+    dtype = torch.from_numpy(np.empty(0, trace.dtype)).dtype
+    max_size = max(1, BLOCK * torch.get_num_threads() // (heads * length))
+    size = -(-count // -(-count // max_size))
+    margin = min(size - 1, LANES)
+    margin += -(margin + length) % LANES
+    buffers = {
+        rows: _AttentionBuffer(heads, rows, length, margin, dtype) for rows in {size, count % size} - {0}
+    }
+    blocks = []
+    for first in range(0, count, size):
+        queries = slice(first, min(first + size, count))
+        buffer = buffers[queries.stop - first]
+        pairs = {}
+        for name, group in features.groups.items():
+            is_counted = group[queries, None] == group
+            np.fill_diagonal(is_counted[:, first:], False)
+            row, key = is_counted.nonzero()
+            if len(row):
+                pairs[name] = torch.from_numpy(row * buffer.width + buffer.margin + key)
+        blocks.append(_QueryBlock(queries, buffer, pairs))
+    return blocks
+
+
+def _features(trace: Trace, lens: WordLens | None) -> _Features:
+    words = word_lens(trace).units
+    units: Sequence[Token | Unit] = trace.tokens if lens is None else words
+    pieces = [len(word.positions) for word in words] if lens is None else 1
+    segment = np.array([unit.segment for unit in units])
+    keys = {
+        "first": np.arange(len(units)) == 0,
+        "separator": np.array([unit.special and unit.position > 0 for unit in units]),
+        "punctuation": np.array([is_punctuation(unit) for unit in units]),
+    }
+    groups = {
+        "same_word": np.repeat(np.arange(len(words)), pieces),
+        "same_token": np.unique([str(unit) for unit in units], return_inverse=True)[1],
+    }
+    ends = [0, *(np.flatnonzero(np.diff(segment)) + 1).tolist(), len(units)]
+    segments = [
+        (slice(first, after), torch.from_numpy(segment != segment[first]).double())
+        for first, after in pairwise(ends)
+    ]
+    key_masks = {name: torch.from_numpy(is_counted).double() for name, is_counted in keys.items()}
+    return _Features(len(units), key_masks, groups, segments)
+
+
+def is_punctuation(unit: Token | Unit) -> bool:
+    """Return whether a unit is punctuation as in BERT's tokenizer: ASCII symbols and Unicode category P."""
+    text = str(unit).removeprefix("##").strip("▁Ġ ")
+    return bool(text) and not unit.special and all(map(_is_sign, text))
+
+
+def _is_sign(character: str) -> bool:
+    if character.isascii():
+        return character.isprintable() and not character.isalnum() and character != " "
+    return unicodedata.category(character).startswith("P")

@@ -1,13 +1,15 @@
-"""Attribution: how much one output value of the model depends on each token or word."""
+"""Attribution of a prediction or of a similarity to words or tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+import torch
+from torch.autograd import forward_ad as _forward_ad
 
 from bert_probe.analyses.attribution.methods import (
     BASELINES,
@@ -17,15 +19,18 @@ from bert_probe.analyses.attribution.methods import (
     methods,
 )
 from bert_probe.analyses.outputs.target import REMOVALS, TargetOutput, select_output
+from bert_probe.analyses.vectors.pooling import pool_unpadded, resolve_pooling
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, FieldType, Flag, Optional, WordSelector
-from bert_probe.core.inputs import OneOrTwoTraces
+from bert_probe.core.field_types import Choice, FieldType, Flag, Number, Optional, WordSelector
+from bert_probe.core.inputs import OneOrTwoTraces, TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import ShapeError
-from bert_probe.model.checkpoint import TASKS
+from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, TASKS
 from bert_probe.model.encoding import Token
+from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
+from bert_probe.model.gradients import InputEmbeddings, UnfusedAttention, run_on_vectors
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit
@@ -197,3 +202,186 @@ class AttributionResult(Result):
                 "score": self.scores,
             }
         )
+
+
+forward_ad: Any = _forward_ad  # untyped
+
+METHOD = "integrated-jacobians"
+
+
+@question("similarity attribution", command="similarity-attribution")
+class SimilarityAttribution(Question):
+    """Contribution of each pair of tokens, one from each text, to the cosine of the two texts.
+
+    Integrated Jacobians, Moeller et al. 2023: both texts are interpolated linearly from an uninformative
+    baseline. The score of a pair is the dot product of the two tokens' contributions to their sentence
+    vectors, divided by the norms of both sentence vectors.
+
+    Attributes:
+        baseline: the baseline token; None for the first of `BASELINES` that the tokenizer has.
+        steps: number of interpolation steps.
+    """
+
+    inputs = TwoTraces()
+
+    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
+    steps: int = param(Number(1, 1000), default=32, about="Number of interpolation steps.  [default: 32]")
+
+    def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> SimilarityAttributionResult:
+        """Compute the contributions.
+
+        Args:
+            progress: called with the number of steps done and the total.
+
+        Raises:
+            UnavailableError: the checkpoint does not declare its pooling, or its architecture accepts no
+                input embeddings.
+            TextError: a trace contains a text pair.
+            OutOfMemoryError: there is not enough memory.
+        """
+        if any(trace.encoding.pair is not None for trace in (a, b)):
+            raise TextError(
+                "Similarity compares two separate texts. Trace each text on its own, not as a pair."
+            )
+        sides = [
+            attribution_target(select_output(trace, other, SENTENCE_SIMILARITY), baseline=self.baseline)
+            for trace, other in ((a, b), (b, a))
+        ]
+        done = 0
+
+        def on_step(steps: int) -> None:
+            nonlocal done
+            done += steps
+            progress(done, 2 * self.steps)
+
+        message = "Attribution of these texts does not fit in memory. Shorten the texts."
+        with memory_errors(message), a.checkpoint.running() as model:
+            paths = [_integrate(side, model, self.steps, on_step) for side in sides]
+        norm = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
+        if not norm:
+            raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
+        first, second = paths
+        contributions = first.tokens @ second.tokens.T / norm
+        return SimilarityAttributionResult(
+            self.resolved(a),
+            InputRecord.of(a, b),
+            sides[0].trace.tokens,
+            sides[1].trace.tokens,
+            read_only(contributions),
+            float(first.vector @ second.vector / norm),
+            float(
+                (first.start @ second.vector + first.vector @ second.start - first.start @ second.start)
+                / norm
+            ),
+            sides[0].baseline,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _InterpolationPath:
+    """Result of integrating along the linear path from the baseline to a text.
+
+    Attributes:
+        tokens: contribution of each token to the sentence vector, float64 [token, size].
+        start, vector: the sentence vector of the baseline and of the text, [size].
+    """
+
+    tokens: Array
+    start: Array
+    vector: Array
+
+
+def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) -> _InterpolationPath:
+    trace = side.trace
+    pooling, embeddings = resolve_pooling(trace.checkpoint, "model"), InputEmbeddings(model)
+    # Sentence vectors are not normalized here: `of` divides the contributions by both norms.
+    unnormalized = type(pooling)(pooling.modes)
+    inputs = batch(trace.checkpoint, [trace.encoding])
+
+    def vector(vectors: torch.Tensor) -> torch.Tensor:
+        states, pooled = run_on_vectors(trace, model, vectors, inputs)
+        return pool_unpadded(states, unnormalized, pooled)
+
+    with torch.no_grad(), UnfusedAttention():
+        end, start = embeddings(inputs["input_ids"]), embeddings(side.ids_without())
+        ends = [as_array(vector(point)[0]).astype(np.float64) for point in (start, end)]
+        count = end.shape[1]
+        # One row per token, in which only the vector of this token changes.
+        directions = torch.eye(count, dtype=end.dtype, device=end.device)[..., None] * (end - start)
+        moving = (end - start)[0].abs().sum(dim=-1).nonzero()[:, 0]
+        tokens = np.zeros((count, len(ends[0])))
+        size = max(1, BATCH_TOKENS // count)
+        for fraction, weight in _quadrature(steps):
+            point = start + fraction * (end - start)
+            for rows in moving.split(size):
+                tokens[rows.cpu().numpy()] += weight * _directional_derivative(
+                    vector, point, directions[rows]
+                )
+            on_step(1)
+    return _InterpolationPath(tokens, *ends)
+
+
+def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.Tensor) -> Array:
+    """Return the directional derivatives of the sentence vector at a point, [direction, size]."""
+    with forward_ad.dual_level():
+        dual = vector(forward_ad.make_dual(point.expand_as(directions).contiguous(), directions))
+        tangent = forward_ad.unpack_dual(dual).tangent
+        return as_array(tangent).astype(np.float64)
+
+
+def _quadrature(steps: int) -> Iterator[tuple[float, float]]:
+    """Yield the points, 0 to 1, and weights of Gauss-Legendre quadrature."""
+    points, weights = np.polynomial.legendre.leggauss(steps)
+    yield from zip((points + 1) / 2, weights / 2, strict=True)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SimilarityAttributionResult(Result):
+    """Contributions of pairs of input tokens to a cosine.
+
+    Attributes:
+        tokens_a, tokens_b: tokens of the texts as the model reads them.
+        contributions: contribution of each token pair to the cosine, float64 [token of A, token of B].
+        cosine: cosine of the two sentence vectors.
+        reference: share of the cosine that is due to the baselines and not attributed to any token pair.
+        baseline: the baseline token.
+    """
+
+    question: SimilarityAttribution
+    tokens_a: tuple[Token, ...]
+    tokens_b: tuple[Token, ...]
+    contributions: Array
+    cosine: float
+    reference: float
+    baseline: str
+
+    def __post_init__(self) -> None:
+        if self.contributions.shape != (len(self.tokens_a), len(self.tokens_b)):
+            raise ShapeError(
+                f"contributions has shape {self.contributions.shape}; [{len(self.tokens_a)}, "
+                f"{len(self.tokens_b)}] is needed."
+            )
+
+    @property
+    def off(self) -> float:
+        """The absolute integration error: |sum of contributions + reference − cosine|."""
+        return abs(float(self.contributions.sum()) + self.reference - self.cosine)
+
+    @property
+    def percent(self) -> Array:
+        """The contributions times 100, so that they fit into a heatmap cell with two decimals."""
+        return read_only(100 * self.contributions)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The cosine, its share due to the baselines, the integration error, and the baseline token."""
+        return {
+            "cosine": self.cosine,
+            "reference": self.reference,
+            "error": self.off,
+            "baseline_token": self.baseline,
+        }
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per token of A and one column per token of B."""
+        return frames.matrix(self.contributions, self.tokens_a, self.tokens_b)

@@ -1,8 +1,8 @@
-"""Head attribution: how much one output value depends on each head, by ablation and by gradients."""
+"""Attribution of a prediction to attention heads, and pruning of heads in the order of their attributions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,18 +12,22 @@ import torch
 
 from bert_probe.analyses.attribution.attribution import TargetQuestion, input_record
 from bert_probe.analyses.attribution.head_ablation import REPLACEMENT_HELP, REPLACEMENTS, model_with_heads
-from bert_probe.analyses.outputs.target import TargetOutput
+from bert_probe.analyses.outputs.target import TargetOutput, format_labels
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice
-from bert_probe.core.inputs import OneOrTwoTraces
-from bert_probe.core.question import param, question
+from bert_probe.core.field_types import Choice, Number
+from bert_probe.core.inputs import OneOrTwoTraces, SentenceList
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import ShapeError
+from bert_probe.errors import ShapeError, TextError
 from bert_probe.model.capture import heads_switched_off, recording
-from bert_probe.model.forward import BATCH_TOKENS, as_array
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
+from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, forward, group_by_length
 from bert_probe.model.gradients import forward_from_embeddings
+from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
+from bert_probe.text.sentence_files import with_line_numbers
 
 TABLES = ("heads", "layers", "importance")
 
@@ -153,3 +157,150 @@ class HeadAttributionResult(Result):
         if self.question.show == "importance":
             return frames.by_head({"importance": self.importance})
         return frames.by_head({"change": self.changes})
+
+
+ORDERS = ("effect", "importance", "random")
+SEPARATOR = "\t"
+"""Separates label, text and optional second text in a line."""
+
+
+@question("head pruning", command="head-pruning")
+class HeadPruning(Question):
+    """Accuracy on labeled texts as heads are switched off step by step; Michel et al. 2019.
+
+    The least important heads are removed first, in three orders: by the mean "effect" of each head on the
+    logit of the true class, by its mean gradient-based "importance" for that logit, and in "random" order for
+    comparison.
+
+    Attributes:
+        parts: number of steps from no head to all heads switched off, of about equal size.
+        seed: random seed of the random order.
+    """
+
+    inputs = SentenceList()
+
+    parts: int = param(Number(1, 100), default=10, about="Number of steps.  [default: 10]")
+    seed: int = param(Number(0), default=0, about="Seed of the random order.  [default: 0]")
+
+    def of(
+        self,
+        checkpoint: Checkpoint,
+        sentences: Sequence[str],
+        truncate: bool = False,
+        progress: Progress = no_progress,
+    ) -> HeadPruningResult:
+        """Compute the accuracy curve of each order.
+
+        Args:
+            sentences: labeled texts, each written as label, tab, text, and optionally tab and second text.
+            truncate: truncate texts that are too long instead of raising an error.
+            progress: called with the number of texts done and the total.
+
+        Raises:
+            EmptyTextError, TooLongError, TextError: there is no text, or a line has no text or does not start
+                with one of the checkpoint's labels.
+            UnavailableError: the checkpoint has no classification head, or its architecture does not expose
+                its heads.
+        """
+        checkpoint = checkpoint.snapshot()
+        output = output_head(checkpoint, TEXT_CLASSIFICATION)
+        texts = [*_trace_labeled(checkpoint, output, sentences, truncate)]
+        effects, importances = [], []
+        for done, (trace, label) in enumerate(texts):
+            progress(done, 2 * len(texts))
+            attribution = HeadAttribution(TEXT_CLASSIFICATION, output.labels[label]).of(trace)
+            effects.append(-attribution.changes)
+            importances.append(attribution.importance)
+        ranked = {
+            "effect": np.argsort(np.mean(effects, axis=0), axis=None, kind="stable"),
+            "importance": np.argsort(np.mean(importances, axis=0), axis=None, kind="stable"),
+            "random": np.random.default_rng(self.seed).permutation(effects[0].size),
+        }
+        counts = np.unique(np.linspace(0, effects[0].size, self.parts + 1).round().astype(int))
+        curves = np.array(
+            [
+                [_accuracy(texts, output, order[:count], effects[0].shape) for count in counts]
+                for order in (ranked[name] for name in ORDERS)
+            ]
+        )
+        progress(2 * len(texts), 2 * len(texts))
+        dropped = sum(trace.encoding.dropped for trace, _ in texts)
+        lines = [line for _, line in with_line_numbers(sentences, "labeled text")]
+        inputs = InputRecord.of_sentences(checkpoint, lines, dropped)
+        return HeadPruningResult(self, inputs, read_only(counts), read_only(curves))
+
+
+def _trace_labeled(
+    checkpoint: Checkpoint, output: OutputHead, sentences: Sequence[str], truncate: bool
+) -> Iterator[tuple[Trace, int]]:
+    for number, line in with_line_numbers(sentences, "labeled text"):
+        label, tab, remainder = line.partition(SEPARATOR)
+        text, pair_tab, pair = remainder.partition(SEPARATOR)
+        if not tab or label not in output.labels:
+            labels = format_labels(output.labels)
+            raise TextError(f"Line {number} must start with a label and a tab. The labels are {labels}.")
+        try:
+            yield checkpoint.trace(text, pair if pair_tab else None, truncate), output.labels.index(label)
+        except TextError as error:
+            raise type(error)(f"Line {number}: {error}") from None
+
+
+def _accuracy(
+    texts: Sequence[tuple[Trace, int]], output: OutputHead, removed: Array, shape: tuple[int, ...]
+) -> float:
+    """Return the accuracy over the texts with some heads switched off.
+
+    Args:
+        removed: flat indices of the heads that are switched off.
+        shape: numbers of layers and heads of the model.
+    """
+    layers, heads = shape
+    off = np.zeros((layers, 1, heads), dtype=bool)
+    off[removed // heads, 0, removed % heads] = True
+    checkpoint, correct = texts[0][0].checkpoint, 0
+    for group in group_by_length([len(trace.encoding) for trace, _ in texts], BATCH_TOKENS, checkpoint.pads):
+        encodings = [texts[index][0].encoding for index in group]
+        switched = torch.from_numpy(off.repeat(len(group), axis=1)).to(checkpoint.device)
+        with heads_switched_off(switched, "zero"):
+            outputs, _ = forward(checkpoint, encodings)
+        with torch.inference_mode(), checkpoint.running():
+            pooled = getattr(outputs, "pooler_output", None)
+            logits = as_array(output.answer(batch(checkpoint, encodings), outputs.last_hidden_state, pooled))
+        correct += int((logits.argmax(axis=-1) == [texts[index][1] for index in group]).sum())
+    return correct / len(texts)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadPruningResult(Result):
+    """Accuracies as heads are switched off.
+
+    Attributes:
+        removed: number of heads that are switched off, from none to all, [step].
+        accuracies: accuracy after each step, float64 [order, step], 0 to 1; orders as in `ORDERS`.
+    """
+
+    question: HeadPruning
+    removed: Array
+    accuracies: Array
+
+    def __post_init__(self) -> None:
+        if self.accuracies.shape != (len(ORDERS), len(self.removed)):
+            raise ShapeError(
+                f"accuracies has shape {self.accuracies.shape}; [{len(ORDERS)}, {len(self.removed)}] is "
+                "needed."
+            )
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The accuracy of the unchanged model."""
+        return {"accuracy": float(self.accuracies[0, 0])}
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per order and step: order, removed, accuracy."""
+        return pd.DataFrame(
+            {
+                "order": np.repeat(ORDERS, len(self.removed)),
+                "removed": np.tile(self.removed, len(ORDERS)),
+                "accuracy": self.accuracies.ravel(),
+            }
+        )

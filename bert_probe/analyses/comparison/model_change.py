@@ -1,17 +1,30 @@
-"""Checks for comparisons between two models."""
+"""Changes between two models: answers, heads and vectors on the same text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from bert_probe.analyses.attention.attention import WORDS_HELP
+from bert_probe.analyses.vectors.cosine import cosine_of_rows
+from bert_probe.core import frames
+from bert_probe.core.field_types import Flag
+from bert_probe.core.inputs import TwoModelTraces
 from bert_probe.core.provenance import InputRecord
-from bert_probe.errors import SelectionError
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.encoding import Encoding
-from bert_probe.model.trace import Trace
+from bert_probe.model.encoding import Encoding, Token
+from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.alignment import CommonSpans, common_spans
-from bert_probe.text.words import truncate_text
+from bert_probe.text.words import Unit, truncate_text, word_lens
 
 # Provenance fields that may differ although the model is the same.
 _NAME_FIELDS = frozenset({"model", "origin", "revision"})
@@ -143,3 +156,194 @@ def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
 
 def _quote(piece: str | None) -> str:
     return "nothing" if piece is None else f"‘{truncate_text(piece)}’"
+
+
+@question("vector change", command="diff vectors")
+class VectorChange(Question):
+    """1 − cosine of each token's vectors in two models, after each layer.
+
+    This is meaningful if one model was derived from the other, so that their dimensions correspond;
+    `LayerSimilarity` compares any two models.
+
+    Attributes:
+        words: compare words instead of tokens; a word's vector is the mean of its tokens' vectors.
+    """
+
+    inputs = TwoModelTraces()
+
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
+
+    def of(self, a: Trace, b: Trace) -> VectorChangeResult:
+        """Compare the vectors of two models.
+
+        Raises:
+            SelectionError: the traces come from different texts, or the models have different tokenizers.
+            UnavailableError: the models have different hidden sizes or numbers of layers.
+        """
+        inputs, trace_a, trace_b = check_same_tokens(a, b)
+        if _sizes(trace_a) != _sizes(trace_b):
+            raise UnavailableError(
+                f"A has {trace_a.layers} layers of size {_width(trace_a)}, B has {trace_b.layers} of size "
+                f"{_width(trace_b)}, so vectors cannot be compared one to one. Compare the layer similarity "
+                "instead."
+            )
+        lens = word_lens(trace_a) if self.words else None
+
+        def vectors(trace: Trace, layer: int) -> Array:
+            states = trace.vectors(layer)
+            return states if lens is None else lens.average(states)
+
+        moved = [
+            1 - cosine_of_rows(vectors(trace_a, n), vectors(trace_b, n)) for n in range(trace_a.layers + 1)
+        ]
+        units = trace_a.tokens if lens is None else lens.units
+        return VectorChangeResult(self, inputs, units, read_only(np.array(moved)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VectorChangeResult(Result):
+    """How much vectors changed direction from A to B.
+
+    Attributes:
+        units: the tokens or words of the text.
+        moved: 1 − cosine of each unit's vectors, float64 [layer + 1, unit], 0 to 2; row 0 is the embeddings.
+            NaN if a vector is zero.
+    """
+
+    question: VectorChange
+    units: tuple[Token | Unit, ...]
+    moved: Array
+
+    def __post_init__(self) -> None:
+        if self.moved.ndim != 2 or self.moved.shape[1] != len(self.units):
+            raise ShapeError(f"moved has shape {self.moved.shape}; [layer + 1, {len(self.units)}] is needed.")
+
+    @property
+    def mean(self) -> Array:
+        """Mean over the units, ignoring NaN, [layer + 1]; NaN if all values of a layer are NaN."""
+        is_defined = ~np.isnan(self.moved)
+        sums, counts = np.where(is_defined, self.moved, 0.0).sum(axis=1), is_defined.sum(axis=1)
+        mean: Array = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+        return mean
+
+    @property
+    def largest(self) -> Array:
+        """Maximum over the units, ignoring NaN, [layer + 1]."""
+        maxima: Array = np.nan_to_num(self.moved).max(axis=1)
+        return maxima
+
+    @property
+    def finding(self) -> str:
+        """The vector that changed most, as a sentence."""
+        peaks = np.nan_to_num(self.moved)
+        if not peaks.any():
+            return "No vector changed direction."
+        layer, index = np.unravel_index(int(peaks.argmax()), peaks.shape)
+        layer_name = "in the embeddings" if layer == 0 else f"after layer {layer}"
+        unit = self.units[int(index)]
+        return (
+            f"The vector of ‘{truncate_text(unit.display)}’ ({unit.position}) changed direction most, "
+            f"{layer_name}: cosine distance {peaks.max():.3g} (mean of that layer: {self.mean[layer]:.3g})."
+        )
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per token or word and one column per layer from 0."""
+        return frames.vectors(self.moved.T, self.units)
+
+
+def _width(trace: Trace) -> int:
+    return int(trace.vectors(0).shape[1])
+
+
+def _sizes(trace: Trace) -> tuple[int, ...]:
+    return tuple(int(trace.vectors(layer).shape[1]) for layer in range(trace.layers + 1))
+
+
+@question("head change", command="diff heads")
+class HeadChange(Question):
+    """Total variation between the attention of each head in two models, averaged over the queries.
+
+    Attributes:
+        words: merge tokens into words first, as in `WordLens.merge`.
+    """
+
+    inputs = TwoModelTraces()
+
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
+
+    def of(self, a: Trace, b: Trace) -> HeadChangeResult:
+        """Compare the heads of two models. Only one attention matrix per model is in memory at a time.
+
+        Raises:
+            SelectionError: the traces come from different texts, or the models have different tokenizers.
+            UnavailableError: the models have different numbers of layers or heads.
+        """
+        inputs, trace_a, trace_b = check_same_tokens(a, b)
+        if (trace_a.layers, trace_a.heads) != (trace_b.layers, trace_b.heads):
+            raise UnavailableError(
+                f"A has {_grid(trace_a)}, B has {_grid(trace_b)}, so heads cannot be compared one to one. "
+                "Compare head matches, layer similarity or predictions instead."
+            )
+        lens = word_lens(trace_a) if self.words else None
+
+        def weights(trace: Trace, layer: int, head: int) -> torch.Tensor:
+            attention = trace.attention(layer, head)
+            return from_dlpack(attention if lens is None else lens.merge(attention))
+
+        variation = np.zeros((trace_a.layers, trace_a.heads))
+        for index in np.ndindex(variation.shape):
+            layer, head = int(index[0]), int(index[1])
+            queries = total_variation(weights(trace_a, layer, head), weights(trace_b, layer, head))
+            variation[index] = queries.mean()
+        return HeadChangeResult(self, inputs, read_only(variation))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadChangeResult(Result):
+    """How much each head changed from A to B.
+
+    Attributes:
+        total_variation: change of each head, float64 [layer, head], 0 to 1: ½ Σ |p − q| between a query's
+            attention in A and in B, averaged over all queries, including special tokens.
+    """
+
+    question: HeadChange
+    total_variation: Array
+
+    def __post_init__(self) -> None:
+        if self.total_variation.ndim != 2:
+            raise ShapeError(
+                f"total_variation has shape {self.total_variation.shape}; [layer, head] is needed."
+            )
+
+    @property
+    def strongest(self) -> tuple[int, int]:
+        """Layer and head index, from 0, of the head that changed most; in a tie, the first."""
+        layer, head = np.unravel_index(int(self.total_variation.argmax()), self.total_variation.shape)
+        return int(layer), int(head)
+
+    @property
+    def finding(self) -> str:
+        """The largest change, as a sentence in which layers and heads count from 1."""
+        if not self.total_variation.any():
+            return "No head changed."
+        layer, head = self.strongest
+        largest, median = float(self.total_variation.max()), float(np.median(self.total_variation))
+        return (
+            f"Head {layer + 1}.{head + 1} changed most: total variation {largest:.3g} (median of all "
+            f"{self.total_variation.size:,} heads: {median:.3g})."
+        )
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per head, largest change first: layer, head, total_variation."""
+        heads = frames.by_head({"total_variation": self.total_variation})
+        return heads.sort_values("total_variation", ascending=False, kind="stable", ignore_index=True)
+
+
+def total_variation(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """Return ½ Σ |p − q| over the keys for each query, float64 [query], 0 to 1; p and q are [query, key]."""
+    return (q - p).abs().sum(dim=1, dtype=torch.float64) / 2
+
+
+def _grid(trace: Trace) -> str:
+    return f"{trace.layers} layers of {trace.heads} heads"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bert_probe.analyses.attention.attention import Head
-from bert_probe.analyses.attention.head_measures import SHARE_TARGETS, SHARES, measure_heads
-from bert_probe.analyses.attention.heads import LABEL_SHARE
+from bert_probe.analyses.attention.heads import LABEL_SHARE, SHARE_TARGETS, SHARES, measure_heads
 from bert_probe.model.trace import Trace
 
 SPECIALIZED_SHARES = tuple(share for share in SHARES if share not in ("first", "separator"))

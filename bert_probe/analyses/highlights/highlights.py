@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.highlights.reference import ReferenceForm, ReferenceNumbers, measure_references
 from bert_probe.analyses.highlights.thumbnails import Grid, Picture
 from bert_probe.analyses.highlights.types import (
     HighlightCandidate,
@@ -18,14 +17,16 @@ from bert_probe.analyses.highlights.types import (
     HighlightType,
     highlight_types,
 )
+from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.core.snippets import url_parameters
 from bert_probe.errors import TextError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress, step_progress
-from bert_probe.model.trace import Trace
+from bert_probe.model.trace import Array, Trace, read_only
 
 # Pairs of a minimum percentile and a maximum number of highlights. If fewer than FEW_HIGHLIGHTS reach
 # HIGH_PERCENTILE, the pair that selects most highlights applies.
@@ -318,3 +319,82 @@ def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
 
 def _sort_value(highlight: Highlight) -> float:
     return highlight.percentile if highlight.of else -1.0
+
+
+_BATCH_SIZE = 8  # number of traces in memory at a time
+
+ReferenceForm = Literal["text", "pair", "two texts"]
+"""How the reference sentences are read: alone, paired with the next sentence, or compared with it."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceNumbers:
+    """Values of the highlight types on the reference sentences.
+
+    Attributes:
+        sentences: number of reference sentences.
+        numbers: ``measure`` of a highlight type → its values, float64 [sentence], ascending; sentences
+            without a value are left out.
+        tokens: lengths of the shortest and the longest reference sentence.
+    """
+
+    sentences: int
+    numbers: Mapping[str, Array]
+    tokens: tuple[int, int]
+
+    def __or__(self, other: ReferenceNumbers) -> ReferenceNumbers:
+        """Return the union of two sets of values."""
+        return ReferenceNumbers(self.sentences, {**self.numbers, **other.numbers}, self.tokens)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the values in bytes."""
+        return sum(values.nbytes for values in self.numbers.values())
+
+
+def measure_references(
+    checkpoint: Checkpoint, form: ReferenceForm, progress: Progress = no_progress
+) -> ReferenceNumbers:
+    """Measure all highlight types on the reference sentences, read in one form.
+
+    Args:
+        checkpoint: the model.
+        form: how the sentences are read; see `ReferenceForm`.
+        progress: called with the number of sentences done and the total.
+
+    Raises:
+        OutOfMemoryError: a forward pass needs more memory than is free.
+        UnavailableError: the model in memory changes during the computation.
+    """
+    checkpoint = checkpoint.snapshot()
+    sentences = baseline_sentences()
+    types = highlight_types(2 if form == "two texts" else 1)
+    numbers: dict[str, list[float]] = {highlight_type.measure: [] for highlight_type in types}
+    lengths: list[int] = []
+    for number, traces in enumerate(_traces(checkpoint, form)):
+        progress(number, len(sentences))
+        contexts = [HighlightContext(trace) for trace in traces]
+        lengths.append(len(traces[0].tokens))
+        for highlight_type in types:
+            if highlight_type.sentences is None or number < highlight_type.sentences:
+                candidate = highlight_type.find(*contexts)
+                if candidate is not None:
+                    numbers[highlight_type.measure].append(candidate.value)
+    progress(len(sentences), len(sentences))
+    ordered = {measure: read_only(np.sort(np.array(values))) for measure, values in numbers.items()}
+    return ReferenceNumbers(len(sentences), ordered, (min(lengths), max(lengths)))
+
+
+def _traces(checkpoint: Checkpoint, form: ReferenceForm) -> Iterator[tuple[Trace, ...]]:
+    """Yield the trace of each sentence or, for two texts, of each sentence and the next one (cyclically)."""
+    sentences = baseline_sentences()
+    following = (*sentences[1:], sentences[0])
+    for start in range(0, len(sentences), _BATCH_SIZE):
+        batch = slice(start, start + _BATCH_SIZE)
+        pairs: Sequence[str | None] = following[batch] if form == "pair" else [None] * len(sentences[batch])
+        # A sentence may have more tokens than the model accepts.
+        traces = checkpoint.traces([*zip(sentences[batch], pairs, strict=True)], truncate=True)
+        if form != "two texts":
+            yield from ((trace,) for trace in traces)
+        else:
+            yield from zip(traces, checkpoint.traces(following[batch], truncate=True), strict=True)

@@ -1,8 +1,12 @@
-"""Cosine similarity of token vectors: within a text, between two texts, or between the segments of a pair."""
+"""Cosine similarity between tokens, and its baseline between unrelated tokens."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, fields
+from functools import lru_cache
+from importlib import resources
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,11 +14,12 @@ import pandas as pd
 from bert_probe.analyses.vectors.cosine import cosine, cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag, Index
-from bert_probe.core.inputs import OneOrTwoTraces
+from bert_probe.core.inputs import OneCheckpoint, OneOrTwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import ShapeError
+from bert_probe.errors import ShapeError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
@@ -118,3 +123,168 @@ class SimilarityResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return a row for each token of A and a column for each token of B."""
         return frames.matrix(self.cosines, self.rows, self.columns)
+
+
+@question("similarity baseline", command="baseline")
+class SimilarityBaseline(Question):
+    """Cosine similarities of unrelated tokens, and of the same word in two sentences.
+
+    Unrelated tokens are all pairs of tokens with different ids from different reference sentences, without
+    special tokens. The same word is any pair of tokens with the same id from different sentences, if the
+    token is an unsplit alphanumeric word.
+
+    Contextual vectors have similar directions regardless of their meaning, especially in upper layers
+    (Ethayarajh 2019), so a cosine is only meaningful in comparison with this baseline.
+    """
+
+    inputs = OneCheckpoint()
+
+    def of(self, checkpoint: Checkpoint) -> SimilarityBaselineResult:
+        """Return the distributions of the cosines of unrelated tokens and of the same word.
+
+        Raises:
+            UnavailableError: the tokenizer maps all words of the reference sentences to the same token.
+            TextError: a reference sentence is too long for this model.
+        """
+        traces = checkpoint.traces(list(baseline_sentences()))
+        tokens_by_sentence = [[token for token in trace.tokens if not token.special] for trace in traces]
+        groups = _pairs(tokens_by_sentence)
+        if not groups[0][0].size:
+            raise UnavailableError(
+                "The vocabulary of this tokenizer contains none of the words in the English reference "
+                "sentences, so there is no baseline."
+            )
+        rows: tuple[list[list[float]], ...] = ([], [])
+        for layer in range(checkpoint.description.layers + 1):
+            vectors = np.concatenate(
+                [
+                    trace.vectors(layer)[[token.position for token in tokens]]
+                    for trace, tokens in zip(traces, tokens_by_sentence, strict=True)
+                ]
+            )
+            cosines = cosine(vectors, vectors)
+            for group, summaries in zip(groups, rows, strict=True):
+                if group[0].size:
+                    summaries.append(_summary(cosines[group]))
+        unrelated, same_word = (
+            _distribution(row, group[0].size) if row else None
+            for row, group in zip(rows, groups, strict=True)
+        )
+        assert unrelated is not None  # checked above
+        # Taken from the traces, because a model in memory may have been trained in the meantime.
+        inputs = InputRecord(InputRecord.of(*traces).model)
+        return SimilarityBaselineResult(self, inputs, unrelated, same_word, len(traces))
+
+
+@dataclass(frozen=True)
+class CosineDistribution:
+    """Mean and percentiles of the cosines of many pairs, after each layer from 0 on.
+
+    Attributes:
+        mean, p5, p50, p95: mean and percentiles over the pairs, each of length layers + 1.
+        pairs: number of pairs.
+    """
+
+    mean: tuple[float, ...]
+    p5: tuple[float, ...]
+    p50: tuple[float, ...]
+    p95: tuple[float, ...]
+    pairs: int
+
+    def __post_init__(self) -> None:
+        lengths = {len(values) for values in self.columns().values()}
+        if len(lengths) > 1:
+            raise ShapeError(f"The columns have {sorted(lengths)} layers, but must all have the same number.")
+
+    def columns(self, prefix: str = "") -> dict[str, tuple[float, ...]]:
+        """Return mean and percentiles as columns of a table."""
+        *names, _ = (field.name for field in fields(self))
+        *values, _ = astuple(self)
+        return {f"{prefix}{name}": column for name, column in zip(names, values, strict=True)}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SimilarityBaselineResult(Result):
+    """Cosine similarities of unrelated tokens and of the same word, after each layer.
+
+    Attributes:
+        unrelated: distribution over pairs of unrelated tokens.
+        same_word: distribution over pairs of the same word; None if no word occurs in two sentences.
+        sentences: number of reference sentences.
+    """
+
+    question: SimilarityBaseline
+    unrelated: CosineDistribution
+    same_word: CosineDistribution | None
+    sentences: int
+
+    def __post_init__(self) -> None:
+        if self.same_word is not None and len(self.same_word.mean) != len(self.unrelated.mean):
+            raise ShapeError(
+                f"same_word has {len(self.same_word.mean)} layers, "
+                f"but unrelated has {len(self.unrelated.mean)}."
+            )
+
+    @property
+    def layers(self) -> int:
+        """Number of layers, without the embeddings."""
+        return len(self.unrelated.mean) - 1
+
+    def corrected(self, cosines: Array) -> Array:
+        """Subtract the mean cosine of unrelated tokens at each layer (Ethayarajh 2019, section 4.1).
+
+        Args:
+            cosines: cosines after each layer, [layer + 1, …].
+
+        Returns:
+            float64 of the same shape; 0 means as similar as unrelated tokens.
+
+        Raises:
+            ShapeError: cosines does not have a row for each layer.
+        """
+        mean = np.array(self.unrelated.mean)
+        if len(cosines) != len(mean):
+            raise ShapeError(f"cosines has {len(cosines)} layers, but the baseline has {len(mean)}.")
+        corrected: Array = cosines.astype(np.float64) - mean.reshape(-1, *[1] * (cosines.ndim - 1))
+        return corrected
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Numbers of sentences and pairs."""
+        same = {} if self.same_word is None else {"same_word_pairs": self.same_word.pairs}
+        return {"sentences": self.sentences, "token_pairs": self.unrelated.pairs, **same}
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each layer from 0: layer, mean, p5, p50, p95; same_word_mean, … if available."""
+        same = {} if self.same_word is None else self.same_word.columns("same_word_")
+        return pd.DataFrame({"layer": range(self.layers + 1), **self.unrelated.columns(), **same})
+
+
+@lru_cache(maxsize=1)
+def baseline_sentences() -> tuple[str, ...]:
+    """Return the reference sentences: short English sentences on unrelated subjects."""
+    text = resources.files("bert_probe").joinpath("data/baseline_sentences.txt").read_text("utf-8")
+    return tuple(line for line in text.splitlines() if line.strip())
+
+
+def _pairs(tokens_by_sentence: list[list[Token]]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return the indices of all unrelated pairs and of all pairs of the same word, among all tokens."""
+    tokens = [token for sentence in tokens_by_sentence for token in sentence]
+    ids = np.array([token.id for token in tokens])
+    words = np.array([not token.split_word and token.display.isalnum() for token in tokens])
+    lengths = [len(sentence) for sentence in tokens_by_sentence]
+    sentences = np.repeat(np.arange(len(lengths)), lengths)
+    first, second = np.triu_indices(len(tokens), k=1)
+    apart, same = sentences[first] != sentences[second], ids[first] == ids[second]
+    unrelated, same_word = apart & ~same, apart & same & words[first]
+    return (first[unrelated], second[unrelated]), (first[same_word], second[same_word])
+
+
+def _summary(cosines: Array) -> list[float]:
+    percentiles: list[float] = np.percentile(cosines, [5, 50, 95]).tolist()
+    return [float(cosines.mean(dtype=np.float64)), *percentiles]
+
+
+def _distribution(rows: list[list[float]], pairs: int) -> CosineDistribution:
+    mean, p5, p50, p95 = (tuple(column) for column in zip(*rows, strict=True))
+    return CosineDistribution(mean, p5, p50, p95, pairs)

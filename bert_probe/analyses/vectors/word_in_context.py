@@ -11,8 +11,12 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.vectors.cosine import cosine
-from bert_probe.analyses.vectors.similarity import VECTOR_LAYER, VECTOR_LAYER_HELP
-from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.analyses.vectors.similarity import (
+    VECTOR_LAYER,
+    VECTOR_LAYER_HELP,
+    SimilarityBaseline,
+    SimilarityBaselineResult,
+)
 from bert_probe.core import frames
 from bert_probe.core.field_types import FieldType, Optional
 from bert_probe.core.field_types_of_lists import ListOf

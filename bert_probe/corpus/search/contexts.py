@@ -20,9 +20,8 @@ from bert_probe.core.inputs import StoreAndTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.corpus.ingest import VECTORS
-from bert_probe.corpus.search.neighbors import ExactSearch, Hits, LayerVectors
-from bert_probe.corpus.search.vector_index import RECALL_COUNT, VectorIndex
+from bert_probe.corpus.inputs import VECTORS
+from bert_probe.corpus.search.vector_index import RECALL_COUNT, ExactSearch, Hits, LayerVectors, VectorIndex
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.table_files import store_errors
 from bert_probe.corpus.tables import ROWS, TOKENS

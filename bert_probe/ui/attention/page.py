@@ -1,36 +1,208 @@
-"""The Attention page: head view, model view, heatmap, table, rollout, and BertViz's views."""
+"""The Attention page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final, Literal
+from weakref import ref
 
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.attention.attention import AttentionResult, Head
+from bert_probe.analyses.attention.attention import Attention, AttentionLong, AttentionResult, Head
 from bert_probe.analyses.attention.heads import Heads
+from bert_probe.analyses.attention.measures import AttentionMeasure, measures
+from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.analyses.attention.measures.rollout import MEASURE as ROLLOUT
 from bert_probe.analyses.attention.token_rollout import TokenRollout
 from bert_probe.core import files
 from bert_probe.errors import ProbeError, TooLongError
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.server import bertviz_frames
-from bert_probe.ui import blocks, state, workbench
-from bert_probe.ui.attention import selection_state, view_model
-from bert_probe.ui.attention.view_model import ALL, OF_HEADS, ViewModel
+from bert_probe.server.layers import LayerLink, labels
+from bert_probe.ui import blocks, jobs, state, workbench
+from bert_probe.ui.attention import selection_state
 from bert_probe.ui.components import head_view as components
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.model_view import model_view as model_view_component
+from bert_probe.ui.components.toolbar import toolbar
 from bert_probe.ui.export import export
 from bert_probe.views import head_view as head_views
+from bert_probe.views import head_view as views
 from bert_probe.views import heatmaps
 from bert_probe.views import model_view as model_views
-from bert_probe.views.head_view import ToolbarOptions
-from bert_probe.views.page import CAVEAT
-from bert_probe.views.selection import RESIDUALS, Selection
+from bert_probe.views.head_view import HeadViewData, ToolbarOptions
+from bert_probe.views.page import CAVEAT, caption_of
+from bert_probe.views.selection import RESIDUALS, Selection, VersionedSelection, to_address
+
+ALL: Final = tuple(measures().values())
+"""All measures."""
+OF_HEADS: Final = tuple(measure for measure in ALL if measure.of_heads is not None)
+"""Measures that are defined for each head."""
+
+_LINK: Final = "layers"
+"""Session key of the link from which the browser fetches layers."""
+
+
+@dataclass(frozen=True, eq=False)
+class ViewModel:
+    """A text and its current selection.
+
+    Attributes:
+        trace: trace of the text.
+        versioned: the selection with its revision.
+    """
+
+    trace: Trace
+    versioned: VersionedSelection
+
+    @classmethod
+    def current(cls, trace: Trace, supported: Sequence[AttentionMeasure] = ALL) -> ViewModel:
+        """Return the view of a trace; an unsupported measure is replaced with the first supported one."""
+        versioned = selection_state.current(trace)
+        if measure_named(versioned.value.measure) not in supported:
+            versioned = replace(versioned, value=replace(versioned.value, measure=supported[0].name))
+        return cls(trace, versioned)
+
+    @property
+    def selection(self) -> Selection:
+        """The selection without its revision."""
+        return self.versioned.value
+
+    @property
+    def data(self) -> HeadViewData:
+        """The data that the view displays."""
+        return HeadViewData.of(self.trace, self.selection, caption_of(self.trace))
+
+    @property
+    def measure(self) -> AttentionMeasure:
+        """The selected attention measure."""
+        return measure_named(self.selection.measure)
+
+    def attention(self, head: Head, *, full_rows: bool = False) -> Attention:
+        """Return the question for a head, from 0.
+
+        Args:
+            full_rows: whether to ignore the view's options: include special tokens, do not renormalize.
+        """
+        selection = self.selection
+        specials, renormalize = (True, False) if full_rows else self.row_options
+        return Attention(
+            selection.layer - 1,
+            head,
+            selection.measure,
+            selection.words,
+            specials,
+            renormalize,
+            selection.residual,
+        )
+
+    def attention_long(
+        self,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[Head] | None = None,
+        *,
+        full_rows: bool = False,
+    ) -> AttentionLong:
+        """Return the question for several layers and heads, counted from 0; None selects all."""
+        selection = self.selection
+        specials, renormalize = (True, False) if full_rows else self.row_options
+        return AttentionLong(
+            layers, heads, selection.measure, selection.words, specials, renormalize, selection.residual
+        )
+
+    @property
+    def row_options(self) -> tuple[bool, bool]:
+        """Whether rows include special tokens, and whether to renormalize rows that do not sum to 1."""
+        options = self.selection.options
+        renormalize = options.renormalize and not (options.specials and self.measure.sums_to_one(self.trace))
+        return options.specials, renormalize
+
+
+def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = True) -> bool:
+    """Return whether layers, from 0, are available; if not, compute them in a job.
+
+    Args:
+        start: whether to start without a click; otherwise a button is drawn first.
+
+    Raises:
+        ProbeError: the job failed.
+    """
+    trace, measure = model.trace, model.measure
+    if not any(measure.takes_long(trace, layer) for layer in layers):
+        return True
+
+    def work(progress: Progress) -> bool:
+        model.attention_long(list(layers)).of(trace, progress)
+        return True  # not the result, which would keep the trace in memory as long as the job
+
+    done = jobs.run(
+        "measure" if start else "measure of all layers",
+        (ref(trace), measure.name, tuple(layers)),  # the results are cached with this trace
+        f"Compute {measure.label.lower()}" if start else "Compute all layers first",
+        work,
+        "layer passes",
+        f"{len(layers) * len(trace.tokens):,} forward passes of one layer each. You can cancel at any time.",
+        start=start,
+    )
+    return done is True
+
+
+def layer_link(model: ViewModel) -> LayerLink:
+    """Return the link from which the browser fetches layers and labels; it changes with the data."""
+    link: LayerLink | None = st.session_state.get(_LINK)
+    if link is None or not link.serves(model.data):
+        link = st.session_state[_LINK] = LayerLink(model.data)
+    return link
+
+
+def labeled_data(model: ViewModel) -> HeadViewData:
+    """Return the data with the labels of the heads, for a static page that cannot fetch them."""
+    return replace(model.data, labels=labels(model.trace))
+
+
+def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[str, str]:
+    """Return the display options of a selection for a view file."""
+    options = {name: value for name, value in to_address(selection).items() if value is not None}
+    return {"as": kind, **options}
+
+
+def draw_toolbar(model: ViewModel, options: ToolbarOptions, key: str = "toolbar") -> None:
+    """Draw the toolbar for a view without its own toolbar."""
+    data = views.toolbar_data(
+        model.versioned, options, key=selection_state.KEY, source=layer_link(model).address
+    )
+    toolbar(data, key=key, on_change=lambda: selection_state.receive_report(key, model.trace))
+
+
+@contextmanager
+def footer(model: ViewModel, caveat: str = CAVEAT, *, why: bool = True) -> Iterator[None]:
+    """Draw the row below a view: the `with` body draws the exports, then the caveats are added.
+
+    Args:
+        why: whether to explain why the initial head was selected; the head view has its own explanation.
+    """
+    with st.container(horizontal=True, gap="medium"):
+        yield
+        with st.container():
+            _caveats(model, caveat, why)
+
+
+def _caveats(model: ViewModel, caveat: str, why: bool) -> None:
+    reason = selection_state.reason(model.trace, model.selection) if why else None
+    if reason is not None and reason.place == (model.selection.layer, model.selection.series):
+        caveat = f"Layer {reason.layer}, head {reason.head + 1} stands out: it {reason.text}. {caveat}"
+    if model.measure.name != Selection.measure:
+        caveat = f"{model.measure.meaning} {model.measure.caveat(model.trace)} {caveat}"
+    blocks.caveat(caveat)
+    if model.trace.caveat:
+        blocks.caveat(model.trace.caveat)
+
 
 VIEWS = {
     "heads": "Head view",
@@ -89,7 +261,7 @@ def bertviz_head_view(trace: Trace) -> None:
     """Draw BertViz's head view in a frame."""
     model = ViewModel.current(trace, _WEIGHTS_ONLY)
     selection = model.selection
-    view_model.draw_toolbar(model, ToolbarOptions.of(trace, selection, (), several=True, specials=False))
+    draw_toolbar(model, ToolbarOptions.of(trace, selection, (), several=True, specials=False))
     heads = None if selection.series == "mean" else [*selection.series]
     try:
         frame = bertviz_frames.head_view(trace, selection.layer - 1, heads, blocks.is_dark())
@@ -129,8 +301,8 @@ def grid(trace: Trace, as_table: bool) -> None:
     """Draw the attention matrix of a head, or of the mean, as a heatmap or as a table."""
     model = ViewModel.current(trace)
     more = ("renormalize",) if as_table else ("renormalize", "root")
-    view_model.draw_toolbar(model, ToolbarOptions.of(trace, model.selection, more, ALL, words=True))
-    if not view_model.ensure_computed(model, [model.selection.layer - 1]):
+    draw_toolbar(model, ToolbarOptions.of(trace, model.selection, more, ALL, words=True))
+    if not ensure_computed(model, [model.selection.layer - 1]):
         return
     result = shared_cache.answers.of(model.attention(model.selection.head).of, trace)
     if as_table:
@@ -139,7 +311,7 @@ def grid(trace: Trace, as_table: bool) -> None:
     else:
         heatmap(heatmaps.attention_heatmap(result, model.selection.options.root), key="attention_matrix")
         title = ""  # the heatmap shows its own title
-    with view_model.footer(model, f"{title}{_row_sums(model, result)} {CAVEAT}"):
+    with footer(model, f"{title}{_row_sums(model, result)} {CAVEAT}"):
         _grid_exports(model, result)
 
 
@@ -154,7 +326,7 @@ def _grid_exports(model: ViewModel, result: AttentionResult) -> None:
         result,
         f"attention-layer{layer}-head{number}",
         [("All layers and heads, long CSV", "attention-all.zip", long_table)],
-        ready=lambda: view_model.ensure_computed(model, range(model.trace.layers), start=False),
+        ready=lambda: ensure_computed(model, range(model.trace.layers), start=False),
     )
 
 
@@ -208,14 +380,14 @@ def head_view(trace: Trace) -> None:
     options = ToolbarOptions.of(trace, selection, head_views.OVERFLOW_OPTIONS, ALL, several=True, words=True)
     if model.measure.takes_long(trace, layer):
         # The component and its toolbar are not drawn until the measure is computed.
-        view_model.draw_toolbar(model, options, "waiting")
-        if not view_model.ensure_computed(model, [layer]):
+        draw_toolbar(model, options, "waiting")
+        if not ensure_computed(model, [layer]):
             return
     announcement = head_views.announced(
         trace,
         model.versioned,
         offer=options,
-        source=view_model.layer_link(model).address,
+        source=layer_link(model).address,
         reason=selection_state.reason(trace, selection),
     )
     data = (
@@ -226,7 +398,7 @@ def head_view(trace: Trace) -> None:
     components.head_view(
         data, key=HEAD_VIEW, on_change=lambda: selection_state.receive_report(HEAD_VIEW, trace)
     )
-    with view_model.footer(model, why=False):
+    with footer(model, why=False):
         _head_view_exports(model)
 
 
@@ -255,12 +427,12 @@ def _head_view_exports(model: ViewModel) -> None:
             (
                 "Interactive page, HTML",
                 "head-view.html",
-                lambda _: components.page(view_model.labeled_data(model), selection),
+                lambda _: components.page(labeled_data(model), selection),
             )
         ],
         "All weights of the selected heads at full precision, including those that the view hides.",
-        ready=lambda: view_model.ensure_computed(model, range(model.trace.layers), start=False),
-        display=view_model.url_options(selection, "lines"),
+        ready=lambda: ensure_computed(model, range(model.trace.layers), start=False),
+        display=url_options(selection, "lines"),
     )
 
 
@@ -269,7 +441,7 @@ def model_view(trace: Trace) -> None:
     """Draw thumbnails of all heads of all layers; a click opens a head in the head view."""
     model = ViewModel.current(trace, OF_HEADS)
     selection = model.selection
-    view_model.draw_toolbar(
+    draw_toolbar(
         model, ToolbarOptions.of(trace, selection, (), OF_HEADS, several=True, specials=False, words=True)
     )
     profiles = shared_cache.answers.of(Heads(selection.words).of, trace)
@@ -291,7 +463,7 @@ def model_view(trace: Trace) -> None:
             .encode()
         )
 
-    with view_model.footer(
+    with footer(
         model,
         "Each thumbnail is one head: rows are queries, columns are keys. In long texts, each pixel covers "
         "several tokens and shows the largest of their weights. A label describes where a head attends on "
@@ -302,7 +474,7 @@ def model_view(trace: Trace) -> None:
             profiles,
             "heads",
             [("Interactive page, HTML", "model-view.html", as_page)],
-            display=view_model.url_options(selection, "model"),
+            display=url_options(selection, "model"),
         )
 
 

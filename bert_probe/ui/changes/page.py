@@ -13,13 +13,17 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.comparison.answer_change import AnswerChange, AnswerChangeResult, common_tasks
-from bert_probe.analyses.comparison.head_change import HeadChange, HeadChangeResult
 from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
+from bert_probe.analyses.comparison.model_change import (
+    HeadChange,
+    HeadChangeResult,
+    VectorChange,
+    VectorChangeResult,
+)
 from bert_probe.analyses.comparison.parameter_change import ParameterChange, ParameterChangeResult
-from bert_probe.analyses.comparison.vector_change import VectorChange, VectorChangeResult
 from bert_probe.analyses.outputs.fill_mask import default_position, mask_position
 from bert_probe.analyses.outputs.prediction import CERTAINTY
-from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.analyses.vectors.similarity import SimilarityBaseline, SimilarityBaselineResult
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ProbeError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import (

@@ -1,4 +1,4 @@
-"""The Corpus page: the selector for a store, the builder of stores, and the sections about a store."""
+"""The Corpus page: sections on attention, nearest contexts and SQL."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Any, Final
 import pandas as pd
 import streamlit as st
 
-from bert_probe.corpus.ingest import PROFILES
+from bert_probe.corpus.attention_search import AttentionSearch, AttentionSearchResult
+from bert_probe.corpus.inputs import NEIGHBORS, PROFILES
+from bert_probe.corpus.sql import SqlQuery, SqlQueryResult
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.tables import REFUSALS
-from bert_probe.errors import ProbeError
-from bert_probe.ui import blocks, state, workbench
-from bert_probe.ui.corpus import distribution, find, query, search, stores
+from bert_probe.corpus.tables import REFUSALS, ROWS
+from bert_probe.errors import ProbeError, SelectionError
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, jobs, state, url_texts, workbench
+from bert_probe.ui.corpus import distribution, rows, search, stores
+from bert_probe.ui.export import export
 
 NEW: Final = "new"
 """URL value for building a new store."""
@@ -95,8 +99,8 @@ def _store(store: Store) -> None:
     draw = {
         "heads": distribution.part,
         "near": search.part,
-        "find": find.part,
-        "sql": query.part,
+        "find": render_find,
+        "sql": render_query,
         "about": _about,
     }[part]
     draw(store)
@@ -162,3 +166,188 @@ def _table(frame: pd.DataFrame, alt: str) -> None:
     }
     height = min(38 + 35 * len(frame), 560)
     blocks.table(frame, alt, max_height=height, column_config=config)
+
+
+_TIMEOUT: Final = 20.0
+"""Maximum duration of a query in seconds."""
+_MAX_ROWS: Final = 5_000
+"""Maximum number of rows of a result that are sent to the browser."""
+
+EXAMPLES: Final = {
+    "Longest rows": f"SELECT row, tokens, text FROM {ROWS} ORDER BY tokens DESC LIMIT 20",
+    "Most frequent words": "SELECT lower(text) AS word, count(*) AS times FROM tokens\n"
+    "WHERE NOT special GROUP BY word ORDER BY times DESC LIMIT 50",
+    "Heads that attend to the previous token": "SELECT layer, head, avg(previous) AS mean FROM profiles\n"
+    "GROUP BY layer, head ORDER BY mean DESC LIMIT 10",
+    "Columns of all tables": "SELECT table_name, column_name, data_type FROM duckdb_columns()\n"
+    "WHERE NOT internal ORDER BY table_name, column_index",
+}
+
+_DRAFT, _SQL = "corpus_sql_written", "sql"
+_FILLED: Final = "corpus_sql_filled"
+"""Session key of the last query that was copied from the URL into the text field."""
+_RUN: Final = "corpus queries run"
+"""Session key of the queries that the user ran. A query from a link runs only after a click."""
+
+
+def render_query(corpus: Store) -> None:
+    """Draw the text field for a query, its buttons, and the result."""
+    examples = {
+        name: sql for name, sql in EXAMPLES.items() if "profiles" not in sql or corpus.has("profiles")
+    }
+    sql = url_texts.recall(_SQL)
+    if sql and sql != st.session_state.get(_FILLED):
+        st.session_state[_DRAFT] = st.session_state[_FILLED] = sql
+    elif _DRAFT not in st.session_state:
+        st.session_state[_DRAFT] = next(iter(examples.values()))
+    st.text_area(
+        "SELECT statement (DuckDB SQL)",
+        key=_DRAFT,
+        height=110,
+        help="Tables: " + ", ".join(corpus.layouts) + ". The query can read these tables only.",
+        persist_state="session",
+    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button("Run", type="primary", on_click=_run)
+        st.menu_button("Examples", list(examples), key="corpus_sql_example", on_click=_run_example)
+        corner = st.container(width="content")
+    if not sql:
+        return
+    if sql not in _queries_run():
+        st.caption("This query comes from the URL of this page and has not run. Read it, then press Run.")
+        return
+    try:
+        result = jobs.answer(
+            "sql query",
+            SqlQuery(sql).of,
+            corpus,
+            label="Run again",
+            unit="seconds",
+            start=True,
+            limits=(_TIMEOUT,),
+        )
+    except SelectionError as error:
+        with st.container(border=True, key="corpus_sql_refused"):
+            st.text(str(error))
+        return
+    if result is not None:
+        with corner:
+            export(result, "corpus-query")
+        _show_result(result)
+
+
+def _run() -> None:
+    sql = st.session_state[_DRAFT].strip()
+    url_texts.remember(_SQL, sql or None)
+    _queries_run().add(sql)
+
+
+def _queries_run() -> set[str]:
+    state.preserve(_RUN)
+    queries: set[str] = st.session_state.setdefault(_RUN, set())
+    return queries
+
+
+def _run_example() -> None:
+    sql = EXAMPLES.get(st.session_state["corpus_sql_example"])
+    if sql is not None:
+        st.session_state[_DRAFT] = sql
+        _run()
+
+
+def _show_result(result: SqlQueryResult) -> None:
+    frame = result.frame()
+    blocks.table(frame.head(_MAX_ROWS), "Result of the query", max_height=560)
+    rows = f"{len(frame):,} rows."
+    if len(frame) > _MAX_ROWS:
+        rows = f"The first {_MAX_ROWS:,} of {len(frame):,} rows."
+    st.caption(f"{rows} The export contains all rows.")
+
+
+_MAX_PAIRS: Final = 100
+"""Maximum number of word pairs in the list."""
+_MAX_NAMES: Final = 200
+"""Maximum number of tags and of relations in a select box."""
+
+
+def render_find(corpus: Store) -> None:
+    """Draw the Find section."""
+    if not corpus.has(NEIGHBORS):
+        st.info(
+            "This store does not record which words the heads attend to. Build it with --keep "
+            "profiles,vectors,neighbors."
+        )
+        return
+    tags, relations = _names(corpus, "tag"), _names(corpus, "relation")
+    if not tags:
+        st.info("The words of this store have no tags. Build a store from CoNLL-U files, which contain tags.")
+        return
+    default = "VERB" if "VERB" in tags else tags[0]
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        head = rows.choose_head(corpus)
+        query = _choose("find_query", "From a word tagged", tags, default)
+        key = _choose("find_key", "To a word tagged", tags, "NOUN" if "NOUN" in tags else "")
+        relation = _choose("find_relation", "Relation", relations, "")
+        corner = st.container(width="content")
+    if not (query or key or relation):
+        st.info("Choose a tag for either word, or a relation.")
+        return
+    result = jobs.answer(
+        "attention search",
+        AttentionSearch(head, query or None, key or None, relation or None, _MAX_PAIRS).of,
+        corpus,
+        label="Find the rows",
+        unit="seconds",
+        start=True,
+    )
+    if result is not None:
+        with corner:
+            export(result, "corpus-find")
+        _pairs(corpus, result, head)
+
+
+def _names(corpus: Store, column: str) -> list[str]:
+    """Return the tags or relations of the words, sorted by descending frequency."""
+    sql = (
+        f"SELECT {column}, count(*) AS words FROM tokens WHERE {column} IS NOT NULL "
+        f"GROUP BY {column} ORDER BY words DESC, {column} LIMIT {_MAX_NAMES}"
+    )
+    names: list[str] = shared_cache.answers.of(SqlQuery(sql).of, corpus).answer.column(0).to_pylist()
+    return names
+
+
+def _choose(key: str, label: str, names: list[str], default: str) -> str:
+    with st.container(width=170):
+        options = {"": "Any", **{name: name for name in names}}
+        return state.selectbox(key, label, options, default, show_label=True)
+
+
+def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) -> None:
+    name = f"layer {head[0] + 1}, head {head[1] + 1}"
+    if not result.sentences:
+        st.info(f"No row matches for {name}. Choose other tags, or another head.")
+        return
+    frame = result.frame()[["row", "weight", "query_word", "key_word", "text"]]
+    st.caption(
+        f"{len(frame):,} word pairs, sorted by weight"
+        + (f"; at most {_MAX_PAIRS} are listed" if len(frame) == _MAX_PAIRS else "")
+        + f". From the first word, {name} attends most to the second."
+    )
+    index = rows.choose_row(frame, f"corpus_found {result.question!r}", "Word pairs", ["weight"])
+    if index is not None:
+        parameters = rows.attention_parameters(corpus, head)
+        if (
+            not corpus.question.words
+        ):  # otherwise the words of the store may differ from those of the head view
+            parameters |= {"pins": f"query.{result.queries[index] - 1}"}
+        query, key = (state.escape(words[index]) for words in (result.query_words, result.key_words))
+        rows.detail(
+            corpus,
+            result.sentences[index],
+            {"attention": parameters},
+            f"**{query}** → **{key}** {result.weights[index]:.4f}",
+        )
+    blocks.caveat(
+        "The tags come from the input files. Attention shows where a head reads from, not what its function "
+        "is."
+    )

@@ -17,7 +17,7 @@ from bert_probe.core import files
 from bert_probe.core.inputs import model_name
 from bert_probe.corpus.columns import sentences
 from bert_probe.corpus.context_clusters import ContextClusters, around, unrelated_cosines
-from bert_probe.corpus.ingest import VECTORS
+from bert_probe.corpus.inputs import VECTORS
 from bert_probe.corpus.search.contexts import NearestContexts, NearestContextsResult
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import ROWS

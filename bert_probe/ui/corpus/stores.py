@@ -22,10 +22,9 @@ from typing import Any, Final
 
 import streamlit as st
 
-from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
+from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.ingest import NEIGHBORS, PROFILES, VECTORS, IngestConfig
-from bert_probe.corpus.inputs import find_inputs, records
+from bert_probe.corpus.inputs import NEIGHBORS, PROFILES, VECTORS, IngestConfig, find_inputs, records
 from bert_probe.corpus.store import Store, open_corpus
 from bert_probe.errors import StoreError, TextError
 from bert_probe.model.checkpoint import Checkpoint
@@ -34,7 +33,7 @@ from bert_probe.runtime.cache import Cache
 from bert_probe.server import sessions, store_paths
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import jobs, sentence_input, state
-from bert_probe.ui.examples import CONTEXT, SENTENCES
+from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
 
 PREFIX: Final = "made-"
 """Prefix of the names of stores built on a page; a random string follows."""

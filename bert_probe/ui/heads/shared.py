@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.attention.head_means import HeadMeans, HeadMeansResult
-from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
+from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint

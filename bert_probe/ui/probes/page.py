@@ -1,12 +1,18 @@
-"""The Probes page: its sections, and the Heads and relations section."""
+"""The Probes page: probes of layers, structural probes and relations."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
+from typing import Any
 
+import numpy as np
+import plotly.graph_objects as go
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from bert_probe.analyses.probing.probe import Probe, ProbeResult
 from bert_probe.analyses.probing.relations import (
     DIRECTIONS,
     RelationExample,
@@ -14,20 +20,25 @@ from bert_probe.analyses.probing.relations import (
     RelationsResult,
     find_examples,
 )
+from bert_probe.analyses.probing.structural_probe import PredictedTree, StructuralProbe, StructuralProbeResult
+from bert_probe.analyses.vectors.pooling import available_poolings
+from bert_probe.core import files as file_formats
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence, align_words
-from bert_probe.text.words import word_lens
-from bert_probe.ui import blocks, jobs, state, workbench
+from bert_probe.text.words import truncate_text, word_lens
+from bert_probe.ui import blocks, figures, jobs, state, workbench
 from bert_probe.ui.attention import selection_state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export, table_bytes
-from bert_probe.ui.probes import inputs, layers, trees
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND
+from bert_probe.ui.probes import inputs
 from bert_probe.ui.probes.inputs import ProbeFiles
 from bert_probe.views.heatmaps import relations_heatmap
+from bert_probe.views.text import shorten
 
 _PARTS = {"layers": "Layers", "structural_probe": "Syntax trees", "relations": "Heads and relations"}
 _DIRECTIONS = {"0": "From dependent to head", "1": "From head to dependent"}
@@ -50,7 +61,7 @@ def render() -> None:
         if files is None:
             inputs.explain_formats()
         else:
-            draw = {"layers": layers.part, "structural_probe": trees.part, "relations": _relations}[part]
+            draw = {"layers": render_layers, "structural_probe": render_trees, "relations": _relations}[part]
             draw(files, checkpoint, request.truncate)
     except ProbeError as error:
         blocks.error_box(error, "Fix the file and upload it again. The other file is kept.")
@@ -155,3 +166,364 @@ def _show_attention(
     first = words.lens.units[words.units[word]].position
     query = [first in unit.positions for unit in word_lens(trace).units].index(True)
     selection_state.show_head(head[0] + 1, (head[1],), query)
+
+
+_TAGS = "tags"
+_POOLINGS = {"mean": "Mean of all tokens", "cls": "First token"}
+_MAX_LABELS = 50
+"""Maximum number of distinct values of a comment that can be used as a label."""
+
+
+def render_layers(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
+    """Draw the Layers section."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+        label = None if isinstance(files.data, LabeledTexts) else _choose_label(files.data)
+        is_of_texts = label is not None or isinstance(files.data, LabeledTexts)
+        question = Probe(label, _choose_pooling(checkpoint) if is_of_texts else None)
+    result = jobs.answer(
+        "probe layers",
+        question.of,
+        checkpoint,
+        files.data,
+        files.held_out,
+        truncate,
+        label="Probe the layers",
+        activity="Probing the layers",
+        start=files.is_example,
+        note="The model encodes all sentences; then a probe, a control task and an online code are fitted "
+        "for each layer. This takes minutes for thousands of sentences. You can cancel at any time.",
+    )
+    if result is not None:
+        _result(result, files)
+
+
+def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
+    """Draw a selector for the labels: the tags of words, or a comment of the sentences."""
+    comments = [
+        name
+        for name in data[0].metadata
+        if all(name in sentence.metadata for sentence in data)
+        and 1 < len({sentence.metadata[name] for sentence in data}) <= min(_MAX_LABELS, len(data) - 1)
+    ]
+    if not comments:
+        return None
+    options = {_TAGS: "Tags of words", **{name: f"{name} of sentences" for name in comments}}
+    label = state.segmented_control("probe_label", "Labels", options, _TAGS)
+    return None if label == _TAGS else label
+
+
+def _choose_pooling(checkpoint: Checkpoint) -> str | None:
+    """Draw a selector for the pooling; return None for the default."""
+    options = {name: label for name, label in _POOLINGS.items() if name in available_poolings(checkpoint)}
+    pooling = state.segmented_control(
+        "probe_pooling", "Pooling", options, "mean", "How token vectors are combined into one text vector."
+    )
+    return None if pooling == "mean" else pooling
+
+
+def _result(result: ProbeResult, files: ProbeFiles) -> None:
+    unit = "words" if not result.of_sentences else "texts" if result.question.label is None else "sentences"
+    best = int(result.accuracies.argmax())
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.markdown(
+            f"The probe of layer **{result.layers[best]}** has the highest accuracy, "
+            f"**{result.accuracies[best]:.1%}** of {result.counts[1]:,} held-out {unit}; the baseline, which "
+            f"does not use the model, reaches {result.baseline:.1%}."
+        )
+        st.space("stretch")
+        export(result, "probe", data={"data": files.data, "held_out": files.held_out})
+    with st.container(key="judged"):
+        left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.markdown("**Accuracy by layer**")
+        blocks.chart(
+            accuracy_curves(result),
+            "Accuracy of the probe by layer with its confidence interval, the baseline and the control task",
+        )
+    with right:
+        st.markdown("**MDL (online code): compression**")
+        blocks.chart(
+            compression_curve(result),
+            "Compression of the labels by the online code, relative to a uniform code, by layer",
+        )
+    frame = result.table()
+    blocks.table(
+        frame,
+        "Accuracy, confidence interval, baseline, control task and code length of each layer",
+        column_config={
+            **{
+                name: st.column_config.NumberColumn(format="%.4f")
+                for name in frame.columns
+                if name not in ("layer", "codelength")
+            },
+            "codelength": st.column_config.NumberColumn("code length, bits", format="%.0f"),
+        },
+    )
+    blocks.caveat(_caveat(result))
+
+
+def _caveat(result: ProbeResult) -> str:
+    controls = (
+        "The baseline is the most frequent label. In the control task each text has a random label (Hewitt "
+        "and Liang 2019), which cannot be predicted for held-out texts, so selectivity is the accuracy above "
+        "chance here. "
+        if result.of_sentences
+        else "The baseline is the most frequent tag of each word form. In the control task each word form "
+        "has a random tag (Hewitt and Liang 2019); selectivity is the accuracy minus that of the control "
+        "task. "
+    )
+    return (
+        "A probe shows what a linear map can read from a layer, not what the model uses. Layer 0 is the "
+        f"output of the embeddings. {controls}The band is the {result.question.confidence:.0%} confidence "
+        "interval over held-out sentences (percentile bootstrap). The online code (Voita and Titov 2020) "
+        f"transmits {result.counts[0]:,} labels, {len(result.labels)} of them distinct, block by block, each "
+        "encoded by a probe trained on the blocks before it. Compression is relative to a uniform code; "
+        "higher values mean that the labels are easier to learn."
+    )
+
+
+def accuracy_curves(result: ProbeResult) -> Any:
+    """Return curves of the accuracy by layer with its confidence interval, baseline and control task."""
+    figure, layers = go.Figure(), list(result.layers)
+    figure.add_scatter(
+        x=layers + layers[::-1],
+        y=[*result.high, *result.low[::-1]],
+        fill="toself",
+        fillcolor="rgba(99,91,228,0.18)",
+        mode="lines",
+        line={"width": 0},
+        hoverinfo="skip",
+        name=f"{result.question.confidence:.0%} interval",
+    )
+    curves: list[tuple[str, Any, dict[str, Any]]] = [
+        ("probe", result.accuracies, {"color": ACCENT, "width": 3}),
+        ("baseline", [result.baseline] * len(layers), {"color": GRAY, "dash": "dot"}),
+        ("control task", result.controls, {"color": SECOND, "dash": "dash"}),
+    ]
+    for name, values, line in curves:
+        add_curve(figure, name, layers, values, line, "%{y:.2%}")
+    lowest = min(result.baseline, *result.low, *result.controls)
+    set_layout(figure, layers, "accuracy")
+    figure.update_yaxes(tickformat=".0%", range=[max(0.0, lowest - 0.05), 1.01])
+    return figure
+
+
+def compression_curve(result: ProbeResult) -> Any:
+    """Return a curve of the compression of the online code by layer."""
+    figure, layers = go.Figure(), list(result.layers)
+    line = {"color": ACCENT, "width": 3}
+    add_curve(figure, "compression", layers, result.compressions, line, "%{y:.2f} ×")
+    set_layout(figure, layers, "compression")
+    # The legend of its one curve makes the plot as high as that of the accuracy next to it.
+    return figure.update_yaxes(rangemode="tozero")
+
+
+def add_curve(
+    figure: Any, name: str, layers: list[int], values: Any, line: dict[str, Any], form: str
+) -> None:
+    """Add a curve with one point per layer."""
+    figure.add_scatter(
+        x=layers,
+        y=values,
+        mode="lines+markers",
+        line=line,
+        name=name,
+        hovertemplate=f"layer %{{x}}: {form}<extra>{name}</extra>",
+    )
+
+
+def set_layout(figure: Any, layers: list[int], title: str) -> None:
+    """Set the axes of curves by layer."""
+    figures.apply_layout(
+        figure,
+        340,
+        legend="below",
+        xaxis={
+            "title": "layer",
+            "dtick": max(1, len(layers) // 12),
+            "range": [layers[0] - 0.3, layers[-1] + 0.3],
+            "zeroline": False,
+        },
+        yaxis={"title": title},
+    )
+
+
+_MAX_WORDS = 60
+"""Maximum number of words of a tree in the figure; longer sentences have only the table of edges."""
+_MAX_CHARACTERS = 24
+"""Maximum number of characters of a word in the figure."""
+_LETTER_WIDTH, _GAP, _ARC_STEP = 8.5, 18, 26
+"""Pixels: width of a letter, gap between words, and height of an arc between adjacent words."""
+
+
+def render_trees(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
+    """Draw the Syntax trees section."""
+    data, held_out = files.data, files.held_out
+    if (
+        isinstance(data, LabeledTexts)
+        or isinstance(held_out, LabeledTexts)
+        or not any(sentence.heads for sentence in data)
+    ):
+        st.info("Trees need a treebank: upload CoNLL-U files, whose words have syntactic heads.")
+        return
+    result = jobs.answer(
+        "probe trees",
+        StructuralProbe().of,
+        checkpoint,
+        data,
+        held_out,
+        truncate,
+        label="Probe for trees",
+        activity="Training the structural probes",
+        start=files.is_example,
+        note="The model encodes all sentences, then a linear map is trained for each layer. This takes "
+        "minutes for thousands of sentences. You can cancel at any time.",
+    )
+    if result is None:
+        return
+    bar = st.container(horizontal=True, vertical_alignment="center", gap="medium")
+    _tree_result(result, bar)
+    tree = _tree_of_request(result, checkpoint, truncate)
+    more = []
+    if tree is not None:
+        make = partial(file_formats.to_bytes, tree.table(), "csv")
+        more.append(("The tree of your sentence, CSV", "tree.csv", make))
+    with bar:
+        st.space("stretch")
+        export(result, "structural-probe", more, data={"data": data, "held_out": held_out})
+
+
+def _tree_result(result: StructuralProbeResult, bar: DeltaGenerator) -> None:
+    best = result.layers.index(result.best)
+    with bar:
+        st.markdown(
+            f"The probe of layer **{result.best}** finds **{result.uuas[best]:.1%}** of {result.edges:,} "
+            f"held-out edges; the baseline, which connects adjacent words, finds {result.baseline:.1%}."
+        )
+    with st.container(key="judged trees"):
+        left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.markdown("**UUAS by layer**")
+        blocks.chart(
+            edge_curves(result),
+            "UUAS (share of edges that are found) by layer, with the baseline of adjacent words",
+        )
+    with right:
+        blocks.table(
+            result.table(),
+            "UUAS, baseline and rank correlation of distances of each layer",
+            column_config={
+                "uuas": st.column_config.NumberColumn("UUAS", format="%.4f"),
+                "baseline": st.column_config.NumberColumn(format="%.4f"),
+                "spearman": st.column_config.NumberColumn("Spearman", format="%.4f"),
+            },
+        )
+    blocks.caveat(
+        "For each layer, a linear map is trained so that the squared distances of the mapped word vectors "
+        "approximate the distances of the words in the tree (Hewitt and Manning 2019). UUAS is the share of "
+        "the treebank's edges in the minimum spanning tree of the predicted distances, without punctuation. "
+        "Spearman is the rank correlation of predicted and true distances, for sentences of 5 to 50 words. A "
+        "linear map shows what can be read from a layer, not what the model uses."
+    )
+
+
+def edge_curves(result: StructuralProbeResult) -> Any:
+    """Return curves of the UUAS by layer and its baseline."""
+    figure, layers = go.Figure(), list(result.layers)
+    add_curve(figure, "probe", layers, result.uuas, {"color": ACCENT, "width": 3}, "%{y:.2%}")
+    baseline = [result.baseline] * len(layers)
+    add_curve(figure, "adjacent words", layers, baseline, {"color": GRAY, "dash": "dot"}, "%{y:.2%}")
+    set_layout(figure, layers, "UUAS")
+    lowest = min(result.baseline, *result.uuas)
+    return figure.update_yaxes(tickformat=".0%", range=[max(0.0, lowest - 0.05), 1.01])
+
+
+def _tree_of_request(
+    result: StructuralProbeResult, checkpoint: Checkpoint, truncate: bool
+) -> PredictedTree | None:
+    """Draw the predicted tree of sentence A and return it, or None if there is none."""
+    st.subheader("The tree of your sentence", anchor=False)
+    try:
+        trace = workbench.trace_texts(checkpoint, [(workbench.request().a, None)], truncate)[0]
+        layer = state.segmented_control(
+            "tree_layer",
+            "Layer",
+            {str(layer): str(layer) for layer in result.layers},
+            str(result.best),
+            "The layer of the probe; 0 is the output of the embeddings.",
+        )
+        tree = result.tree(trace, int(layer))
+    except ProbeError as error:
+        blocks.error_box(error)
+        return None
+    blocks.truncation_notice(trace)
+    if not tree.edges:
+        st.info("A tree needs at least two words. Write another sentence in the workbench.")
+        return None
+    if len(tree.words) <= _MAX_WORDS:
+        with st.container(key="tree"):
+            figure = arcs(tree)
+            edges = (" – ".join(shorten(tree.words[word]) for word in edge) for edge in tree.edges)
+            with st.container(width=int(figure.layout.width)):
+                blocks.chart(figure, "Tree: " + ", ".join(edges))
+    else:
+        blocks.caveat(
+            f"The sentence has {len(tree.words):,} words; a tree is drawn for at most {_MAX_WORDS}."
+        )
+    table = tree.table()
+    blocks.table(
+        table,
+        "Edges of the tree: two words, their positions, and their squared distance",
+        max_height=320,
+        column_config={
+            "other_place": "other position",
+            "other_word": "other word",
+            "distance": st.column_config.NumberColumn(format="%.4f"),
+        },
+    )
+    blocks.caveat(
+        "The tree is the minimum spanning tree of the squared distances under this layer's linear map; its "
+        "edges have no direction. There is no reference tree for this sentence, and the model need not use "
+        "any tree."
+    )
+    return tree
+
+
+def arcs(tree: PredictedTree) -> Any:
+    """Return a figure of the words in a row, with an arc for each edge."""
+    names = [truncate_text(word, _MAX_CHARACTERS) for word in tree.words]
+    widths = [_LETTER_WIDTH * len(name) + _GAP for name in names]
+    centers = [end - width / 2 for end, width in zip(accumulate(widths), widths, strict=True)]
+    angles = np.linspace(0, np.pi, 33)
+    figure, top = go.Figure(), 0.0
+    for left, right in tree.edges:
+        middle, half = (centers[left] + centers[right]) / 2, (centers[right] - centers[left]) / 2
+        height = _ARC_STEP * (right - left) ** 0.8
+        top = max(top, height)
+        edge = f"{figures.as_text(names[left])} – {figures.as_text(names[right])}"
+        figure.add_scatter(
+            x=middle - half * np.cos(angles),
+            y=height * np.sin(angles),
+            mode="lines",
+            line={"color": ACCENT, "width": 2},
+            hovertemplate=f"{edge}: {tree.distances[left, right]:.4f}<extra></extra>",
+        )
+    figure.add_scatter(
+        x=centers,
+        y=[0] * len(names),
+        mode="text",
+        text=[figures.as_text(name) for name in names],
+        textposition="bottom center",
+        hoverinfo="skip",
+    )
+    hidden = {"visible": False, "fixedrange": True}
+    figures.apply_layout(
+        figure,
+        round(top) + 72,
+        margin={"l": 8, "r": 8, "t": 32, "b": 8},
+        width=max(320, round(sum(widths)) + 16),
+        xaxis={**hidden, "range": [0, sum(widths)]},
+        yaxis={**hidden, "range": [-30, top + 2]},
+        dragmode=False,
+    )
+    return figure

@@ -13,8 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_probe.corpus.search import vector_index
-from bert_probe.corpus.search.neighbors import ExactSearch, Hits, LayerVectors, error_bound
-from bert_probe.corpus.search.vector_index import RECALL_COUNT, VectorIndex
+from bert_probe.corpus.search.vector_index import (
+    RECALL_COUNT,
+    ExactSearch,
+    Hits,
+    LayerVectors,
+    VectorIndex,
+    error_bound,
+)
 from bert_probe.errors import OutOfMemoryError, ShapeError, StoreError, UnavailableError
 from tests.helpers.gate import examples
 

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from pkgutil import iter_modules
 
-from bert_probe.analyses.attention.head_measures import is_punctuation, measure_heads
+from bert_probe.analyses.attention.heads import is_punctuation, measure_heads
 from bert_probe.analyses.highlights.thumbnails import Picture
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace

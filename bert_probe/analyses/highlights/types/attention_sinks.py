@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from bert_probe.analyses.attention.attention import Attention
-from bert_probe.analyses.attention.head_measures import SHARE_TARGETS
-from bert_probe.analyses.attention.heads import LABEL_SHARE
+from bert_probe.analyses.attention.heads import LABEL_SHARE, SHARE_TARGETS
 from bert_probe.analyses.highlights.thumbnails import Bars
 from bert_probe.analyses.highlights.types import (
     HighlightCandidate,

@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 
 from bert_probe.analyses.attention.attention import Attention
-from bert_probe.analyses.attention.head_measures import SHARE_TARGETS, is_punctuation
-from bert_probe.analyses.attention.heads import LABEL_SHARE
+from bert_probe.analyses.attention.heads import LABEL_SHARE, SHARE_TARGETS, is_punctuation
 from bert_probe.analyses.highlights.thumbnails import Grid
 from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, percent
 from bert_probe.model.trace import Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bert_probe.analyses.attention.attention import Attention
-from bert_probe.analyses.attention.head_measures import is_punctuation
+from bert_probe.analyses.attention.heads import is_punctuation
 from bert_probe.analyses.highlights.thumbnails import Grid
 from bert_probe.analyses.highlights.types import (
     HighlightCandidate,
