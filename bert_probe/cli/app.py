@@ -63,6 +63,7 @@ def app(
     The app works offline and listens on this machine only. With --host 0.0.0.0, other machines reach it under
     the names passed with --allow; their users can open models by folder or Hub ID, and save trained models.
     """
+    extras.require_extra("app")
     # Imported here because the web server takes a second to import and other commands do not need it.
     with long_lived_imports():
         from bert_probe.server.start import start

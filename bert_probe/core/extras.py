@@ -54,6 +54,16 @@ def require(module: str, alternative: str = "") -> None:
         raise UnavailableError(missing_message(module, alternative))
 
 
+def require_extra(extra: str) -> None:
+    """Check that all packages of an extra are installed, without importing them.
+
+    Raises:
+        UnavailableError: a package is not installed.
+    """
+    for module in (module for module, name in EXTRAS.items() if name == extra):
+        require(module)
+
+
 def is_installed(module: str) -> bool:
     """Return whether an optional package is installed, without importing it."""
     return find_spec(module) is not None

@@ -56,6 +56,7 @@ def png(component: str, payloads: Sequence[bytes], paints: ThemeColors) -> bytes
 def _render(
     component: str, payloads: Sequence[bytes], paints: ThemeColors, kind: Literal["svg", "png"]
 ) -> dict[str, Any]:
+    extras.require("matplotlib")  # an error within a callable of the engine would lose its message
     engine = quickjs.Context()
     engine.add_callable("width", _width)
     engine.add_callable("address", _data_url)
@@ -99,7 +100,6 @@ def _font(bold: bool) -> ImageFont.FreeTypeFont:
 
 
 def _font_file(bold: bool) -> Path:
-    extras.require("matplotlib")
     spec = find_spec("matplotlib")
     assert spec is not None
     assert spec.origin is not None  # a regular package

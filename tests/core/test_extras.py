@@ -25,6 +25,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.notebook.frame import create_bridge
 from bert_probe.training.train import Train
 from bert_probe.views import pictures
+from tests.helpers import command_line
 from tests.helpers.command_line import ROOT
 
 LINES = tuple(f"a boat crosses river {number}" for number in range(10))
@@ -57,6 +58,7 @@ def test_missing_built_in_model_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("quickjs", "pictures", lambda trace: pictures.page(bert_probe.Heads().of(trace)).png()),
         ("resvg_py", "pictures", lambda trace: trace.head_view().page.svg()),
+        ("matplotlib", "pictures", lambda trace: trace.head_view().page.svg()),
         ("IPython", "notebook", lambda _trace: bertviz._display((), "view")),
         ("accelerate", "train", lambda trace: Train("top:1").plan(trace.checkpoint, LINES)),
         ("peft", "train", lambda trace: Train("lora").plan(trace.checkpoint, LINES)),
@@ -77,6 +79,14 @@ def test_function_that_needs_a_missing_package_names_its_extra(
     assert (
         str(caught.value) == f'{module} is not installed. Install it with pip install "bert-probe[{extra}]".'
     )
+
+
+@pytest.mark.parametrize("module", ["streamlit", "plotly", "bertviz"])
+def test_app_without_one_of_its_packages_does_not_start(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_probe.server.start.start", lambda *_args, **_kwargs: pytest.fail("started"))
+    monkeypatch.setitem(sys.modules, module, None)
+    message = f'{module} is not installed. Install it with pip install "bert-probe[app]".'
+    assert command_line.bert_probe("app", "--no-browser").refusal == message
 
 
 def test_view_without_ipython_has_no_bridge(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
