@@ -29,7 +29,7 @@ await build({
   format: "esm",
 });
 
-await build({ ...options, entryPoints: [{ in: "notebook/frame.js", out: "bridge" }], format: "esm" });
+await build({ ...options, entryPoints: [{ in: "notebook/bridge.js", out: "bridge" }], format: "esm" });
 
 // The bundle for the JavaScript engine embedded in Python, which lacks browser APIs; see `shims.js`.
 await build({

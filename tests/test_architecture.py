@@ -242,6 +242,7 @@ MIXED = {
     "ui.report",
     "ui.sizes",
     "ui.tokens",
+    "ui.train.page",
     "ui.vocabulary",
 }
 """Modules that render a page and also contain its figures, its summary or its session state."""

@@ -9,7 +9,7 @@ from bert_probe.cli.lazy_commands import CommandGroup, LazyCommand
 COMMANDS = {
     "run": ("corpus_run", "Read the sentences of INPUTs into a store of tokens, head measures and vectors."),
     "near": (
-        "corpus_near",
+        "corpus_query",
         "The contexts in STORE whose vectors are nearest to that of a word in TEXT.",
     ),
     "query": ("corpus_query", "Run a SQL query over the tables of STORE with DuckDB."),

@@ -43,7 +43,7 @@ COMMANDS = {
         "What the trained head predicts from each layer's vectors, at masks or at all tokens of TEXT.",
     ),
     "mcp": (
-        "mcp",
+        "app",
         "Serve all questions as tools for agents (Model Context Protocol) over standard input and output.",
     ),
     "parameters": (

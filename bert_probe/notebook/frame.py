@@ -7,13 +7,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anywidget
-import traitlets
-
-from bert_probe.views import built
 from bert_probe.views.page import Page
+
+if TYPE_CHECKING:
+    from bert_probe.notebook.bridge import Bridge
 
 # Without allow-same-origin the frame has an opaque origin and cannot access the notebook server, which can
 # run code.
@@ -62,23 +61,9 @@ def create_bridge(on_view: Callable[[Any], None]) -> Bridge | None:
 
         if getattr(get_ipython(), "kernel", None) is None:
             return None
+        from bert_probe.notebook.bridge import Bridge
     except ImportError:
         return None
     bridge = Bridge(key=uuid.uuid4().hex)
     bridge.observe(lambda change: on_view(change["new"]), "view")
     return bridge
-
-
-class Bridge(anywidget.AnyWidget):
-    """A widget model without a visible view. Frames also work without it.
-
-    Attributes:
-        key: Key of the frames that the widget communicates with.
-        view: The last view that a frame reported.
-        wish: The view that the kernel requests.
-    """
-
-    _esm = built.script("bridge")
-    key = traitlets.Unicode().tag(sync=True)
-    view: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
-    wish: traitlets.Dict[str, Any] = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)

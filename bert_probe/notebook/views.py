@@ -22,7 +22,7 @@ from bert_probe.views.page import Page
 from bert_probe.views.selection import Pins, Selection, Series, selection_from_json
 
 if TYPE_CHECKING:
-    from bert_probe.notebook.frame import Bridge
+    from bert_probe.notebook.bridge import Bridge
 
 
 MAX_BYTES = 64_000_000

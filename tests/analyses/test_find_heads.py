@@ -111,8 +111,8 @@ def test_url_without_pairs_raises(minilm: Checkpoint, address_value: str) -> Non
     [
         ([], "No word pair"),
         ("ground", "must be a list"),
-        (["ab"], "not of 'ab'"),
-        ([("a",)], "not of"),
+        (["ab"], "but contains 'ab'"),
+        ([("a",)], "but contains"),
         ([("a", -1)], "-1 is not a word"),
         ([("a", True)], "True is not a word"),
         ([("a", 1.0)], "1.0 is not a word"),

@@ -41,7 +41,7 @@ def test_vectors_of_tokens_cls_and_pooler_equal_trace(pair: Trace) -> None:
 def test_unavailable_vectors_raise(pair: Trace, family: Callable[[str], Checkpoint]) -> None:
     with pytest.raises(SelectionError, match="which must be tokens, cls or pooler, not 'mean'"):
         HiddenStates(-1, "mean")  # type: ignore[arg-type]
-    with pytest.raises(SelectionError, match=r"reads the last layer, 6, not 2\. Leave the layer out"):
+    with pytest.raises(SelectionError, match=r"reads the last layer, 6, not 2\. Omit the layer"):
         HiddenStates(2, "pooler").of(pair)
     with pytest.raises(SelectionError, match="layer 7"):
         HiddenStates(7).of(pair)

@@ -435,7 +435,7 @@ def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) 
     )
     with pytest.raises(SelectionError, match="'nothing' is not one of the 5 labels"):
         Attribution(target="nothing").of(trace)
-    with pytest.raises(SelectionError, match="Leave the token out"):
+    with pytest.raises(SelectionError, match="Omit the token"):
         Attribution(at="river").of(classes.trace("The river"))
     with pytest.raises(SelectionError, match="must be the rank of an answer, from 1"):
         Attribution(target="first").of(trained_on("bert", "question-answering").trace("Who?", TEXT))

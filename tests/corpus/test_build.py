@@ -286,7 +286,7 @@ def test_input_that_changes_while_it_is_read_ends_the_run(family: Checkpoints, l
         if total and done >= 6 and lines.read_bytes() == content:
             lines.write_bytes(content.replace(b"0", b"9"))
 
-    with pytest.raises(TextError, match=r"lines\.txt changed while it was read"):
+    with pytest.raises(TextError, match=r"lines\.txt changed during the run"):
         build(family("bert"), lines, "store", progress=changed)
     store = open_corpus(lines.with_name("store"))
     assert store.records == 6
@@ -405,7 +405,7 @@ def test_input_that_changes_while_it_is_read_is_refused(
         if len(shards) == moment:
             change(lines)
 
-    with pytest.raises(TextError, match=r"changed while it was read|cannot be opened"):
+    with pytest.raises(TextError, match=r"changed during the run|cannot be opened"):
         build(family("bert"), lines, "store", watch=watch, on_shard=on_shard)
     assert len(shards) == moment
     if moment:

@@ -10,7 +10,7 @@ import pytest
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.notebook import HeadView, frame
-from bert_probe.notebook.frame import Bridge
+from bert_probe.notebook.bridge import Bridge
 from tests.helpers.framed import extract_page, extract_payloads
 from tests.helpers.payloads import read_payload
 
@@ -137,6 +137,6 @@ def test_view_works_without_anywidget(view: HeadView, monkeypatch: pytest.Monkey
         kernel = object()
 
     monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
-    monkeypatch.setitem(__import__("sys").modules, "bert_probe.notebook.frame", None)
+    monkeypatch.setitem(__import__("sys").modules, "bert_probe.notebook.bridge", None)
     assert frame.create_bridge(print) is None
     assert '"key": ""' in extract_page(view)

@@ -127,7 +127,7 @@ def test_other_input_files_are_refused(small: Checkpoint) -> None:
     with pytest.raises(UnavailableError, match="changes when it"):
         ViewFile.of(result, {"chosen": SLEEPING, "reported": SLEEPING})
     map_of_many = bert_probe.CorpusTokenMap().of(small, (TEXT, TEXT))
-    with pytest.raises(UnavailableError, match="not available"):
+    with pytest.raises(UnavailableError, match="no longer available"):
         ViewFile.of(map_of_many, {"rows": (TEXT, "another")})
 
 

@@ -100,7 +100,7 @@ def test_pair_opens_on_every_page(page: str) -> None:
 REFUSED = {
     "": "The text is empty.",
     "   ": "The text contains only spaces.",
-    "\u200b": "no character",
+    "\u200b": "has no tokens",
     "word " * 600: "602 tokens; this model accepts 512. Shorten the text or turn on truncation.",
 }
 

@@ -221,7 +221,7 @@ def test_invalid_searches_raise_readable_errors(
     for top in (0, 1001):
         with pytest.raises(SelectionError, match=f"top must be 1 to 1000, not {top}"):
             NearestContexts("map", top=top)
-    with pytest.raises(TextError, match="not as a pair"):
+    with pytest.raises(TextError, match="single texts, not pairs"):
         NearestContexts("map").of(corpus.store, corpus.checkpoint.trace(TEXT, TEXT))
     with pytest.raises(CheckpointError, match="was built with"):
         NearestContexts("map").of(corpus.store, family("electra").trace(TEXT))

@@ -245,7 +245,7 @@ def test_index_is_written_atomically(
         VectorIndex.of(tmp_path / "index", DIGEST, 6, vectors, ended)
     assert [*(tmp_path / "index").iterdir()] == []
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"cannot be written: .* with exact"):
+    with pytest.raises(StoreError, match=r"cannot be written: .* use the option exact"):
         VectorIndex.of(tmp_path / "file", DIGEST, 6, vectors)
     with monkeypatch.context() as patched:
         patched.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 50_000}))
