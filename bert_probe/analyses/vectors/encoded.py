@@ -20,7 +20,7 @@ def encode_texts(
     progress: Progress = no_progress,
     name: str = "",
 ) -> list[Encoding]:
-    """Return the encodings of all texts, so that errors are raised before the model runs.
+    """Encode all texts, so that errors are raised before the model runs.
 
     Args:
         checkpoint: the model.
