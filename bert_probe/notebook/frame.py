@@ -1,4 +1,4 @@
-"""A page of a view in a frame of a notebook, and its connection to the kernel."""
+"""Frames that display views in a notebook, and their connection to the kernel."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import traitlets
 from bert_probe.views import built
 from bert_probe.views.page import Page
 
-# Without allow-same-origin the frame has an opaque origin and cannot access the notebook server, which can
-# run code.
+# Omit allow-same-origin: it would let frames access the notebook server, which can run code.
 _SANDBOX = "allow-scripts allow-downloads"
 
 
@@ -36,7 +35,7 @@ class Frame:
 
     def _repr_html_(self) -> str:
         page = self.page
-        if not page.key:  # otherwise a bridge exists already
+        if not page.key:  # a page with a key already has a bridge
             bridge = create_bridge(lambda _view: None)
             page = page if bridge is None else replace(page, key=bridge.key)
         # Only & and " need escaping in a double-quoted attribute.
@@ -70,12 +69,12 @@ def create_bridge(on_view: Callable[[Any], None]) -> Bridge | None:
 
 
 class Bridge(anywidget.AnyWidget):
-    """A widget model without a visible view. Frames also work without it.
+    """An invisible widget that connects frames to the kernel. Frames also work without it.
 
     Attributes:
-        key: Key of the frames that the widget communicates with.
+        key: Key shared by the widget and the frames with which it communicates.
         view: The last view that a frame reported.
-        wish: The view that the kernel requests.
+        wish: The view that the kernel asks the frames to display.
     """
 
     _esm = built.script("bridge")
