@@ -55,7 +55,7 @@ class Frame:
 
 
 def create_bridge(on_view: Callable[[Any], None]) -> Bridge | None:
-    """Return a bridge that calls `on_view` with each reported view, or None without a kernel or anywidget."""
+    """Return a bridge that calls `on_view` with each reported view, or None if no kernel is running."""
     try:
         from IPython.core.getipython import get_ipython
 

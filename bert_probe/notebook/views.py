@@ -136,7 +136,7 @@ class HeadView:
 
     The view is HTML in a frame, which needs no kernel and is saved with the notebook. In JupyterLab and
     Notebook 7 with anywidget installed, an invisible widget passes messages between the frame and the kernel.
-    Elsewhere a new state takes effect when the view is displayed again.
+    In other notebooks, a new state takes effect when the view is displayed again.
 
     Attributes:
         trace: The text and its attention.

@@ -275,7 +275,7 @@ class EvaluateResult(Result):
 
     @property
     def is_correct(self) -> Array:
-        """Whether each prediction is correct, as bools of shape [unit]; meaningless if labels are numbers."""
+        """Whether each prediction is correct, bool [unit]; not meaningful if the labels are numbers."""
         equal = self.true == self.predicted
         return read_only(equal.all(axis=1) if self.kind == MULTI_LABEL else equal)
 

@@ -141,7 +141,7 @@ def predict_words(
 
 
 def _first_tokens(encoding: Encoding, sentence: TaggedSentence) -> list[int | None]:
-    """Return, for each word, the position of the first token that overlaps it, or None."""
+    """Return, for each word, the position of the first token that overlaps it, or None if no token does."""
     tokens = [token for token in encoding.tokens if token.start is not None and token.end is not None]
     positions: list[int | None] = []
     index = 0

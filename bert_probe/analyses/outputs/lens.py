@@ -44,7 +44,7 @@ class Lens(Question):
     norm after its last layer, that norm is applied to every layer.
 
     Attributes:
-        task: task of the output head; None for the first of `TASKS` that the checkpoint has.
+        task: task of the output head. If None, the first of `TASKS` that the checkpoint has.
         top: maximum number of words or labels.
         targets: restrict predictions at masks to these words; see `FillMask`.
         mask: position or name of a word to mask, in addition to the masks in the text.

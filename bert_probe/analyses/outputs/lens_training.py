@@ -151,7 +151,7 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
 
     Raises:
         OutOfMemoryError: there is not enough memory.
-        UnavailableError: a hidden state is not finite, or an in-memory model changed in the meantime.
+        UnavailableError: a hidden state is not finite, or an in-memory model changed during the run.
     """
     starts = np.cumsum([0, *map(len, lines.places)])
     description = checkpoint.description
@@ -211,7 +211,7 @@ class WordHead:
         return logits.to(self.dtype)
 
     def tensor(self, values: Array) -> torch.Tensor:
-        """Return an array as a tensor on the model's device."""
+        """Convert an array to a tensor on the model's device."""
         return torch.from_numpy(values).to(self.device)
 
 

@@ -65,7 +65,7 @@ class TargetOutput:
     def on(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the target value for each row of changed vectors of this text; differentiable.
+        """Return the target value for each row of modified vectors of this text, as a differentiable tensor.
 
         Args:
             inputs: model inputs, [1, token] or [row, token].

@@ -1,4 +1,4 @@
-"""The tuned lens: one trained affine map per layer, from its hidden states to the last layer's."""
+"""The tuned lens: one trained affine map per layer, from the layer's hidden states to the last layer's."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class ProbeSpace:
 
 
 def standardization(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean and standard deviation of each dimension; the latter is infinite if it is constant."""
+    """Return each dimension's mean and standard deviation, which is infinite for constant dimensions."""
     mean = vectors.mean(dim=0)
     spread = (vectors - mean).std(dim=0, correction=0)
     # Do not scale up the rounding errors of constant dimensions.

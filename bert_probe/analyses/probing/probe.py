@@ -46,8 +46,8 @@ class Probe(Question):
     form, so that no control label of a held-out text can be predicted; see docs/methods.md.
 
     Attributes:
-        label: name of the sentence comment with the labels, such as "genre"; None for the tags of words, or
-            for a table.
+        label: name of the sentence comment with the labels, such as "genre". If None, labels are the tags of
+            words or the labels of a table.
         pooling: how tokens are pooled into the vector of a sentence or text, one of `POOLINGS`; words use the
             mean.
         layers: layer indices, where 0 is the embeddings. If None, all layers are probed.
@@ -153,7 +153,7 @@ class Probe(Question):
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Vectors and their labels.
+    """The vectors of words, sentences or texts, and their labels.
 
     Attributes:
         pooled: the tokens that are pooled into each vector.
@@ -380,7 +380,7 @@ class ProbeResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per layer.
+        """Return one row per probed layer.
 
         Columns: layer, accuracy, low, high, baseline, control, selectivity, codelength.
         """

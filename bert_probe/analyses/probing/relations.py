@@ -238,7 +238,7 @@ class _HeadCounts:
 
 
 def _strongest(weights: Array, words: AlignedWords) -> Array:
-    """Return the index of the other word to which each unit attends most in each attention head, or -1."""
+    """Return, for each head and unit, the index of the other word with the most attention; -1 if none."""
     merged = words.lens.merge(weights)
     are_words = np.zeros(merged.shape[-1], dtype=bool)
     are_words[words.units[words.units != NO_UNIT]] = True
@@ -312,7 +312,7 @@ class RelationsResult(Result):
         return tuple(map(self._best, range(len(self.relations))))
 
     def in_direction(self, direction: int) -> Array:
-        """Return the accuracies for one direction in the file for reporting, [relation, layer × head]."""
+        """Return one direction's accuracies in the file for reporting, of shape [relation, layer × head]."""
         accuracies = self.accuracies[:, direction]
         return accuracies.reshape(len(accuracies), -1)
 

@@ -34,7 +34,7 @@ PUNCTUATION = "PUNCT"
 SENTENCE_LENGTHS = (5, 50)
 """Minimum and maximum sentence length for Spearman's correlation, in words, as in the paper."""
 MAX_WORDS = 255
-"""Maximum number of words in a sentence. Distances between more words would not fit in one byte."""
+"""Maximum number of words in a sentence. Distances in longer sentences might not fit in one byte."""
 
 
 @question("structural probe", command="trees")
@@ -262,7 +262,7 @@ class StructuralProbeResult(Result):
         out of the tree.
 
         Args:
-            layer: one of `layers`; None for the layer with the highest UUAS.
+            layer: one of `layers`. If None, the layer with the highest UUAS.
 
         Raises:
             SelectionError: the layer was not probed, or the trace is from another model.

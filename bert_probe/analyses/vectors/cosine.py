@@ -28,7 +28,7 @@ def cosine(a: Array, b: Array) -> Array:
 
 
 def cosine_of_rows(a: Array, b: Array) -> Array:
-    """Return the cosine similarity of each row of ``a`` and the same row of ``b``, both [n, hidden].
+    """Return the cosine similarity of each row of ``a`` and the corresponding row of ``b``, both [n, hidden].
 
     Returns:
         Cosines from -1 to 1 of shape [n], float64; exactly 1 for equal rows, NaN for rows of zeros.

@@ -1,4 +1,4 @@
-"""Parts of the model computed step by step: input embeddings and the pooler."""
+"""Step-by-step computation of the input embeddings and of the pooler's output."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Embedding(Question):
     Devlin et al. 2019, figure 2.
 
     Attributes:
-        token: position or word of the token whose steps the table shows; None for the first token that is not
-            special.
+        token: position or word of the token whose steps the table shows. If None, the first token that is
+            not special.
     """
 
     inputs = OneTrace()
@@ -186,7 +186,7 @@ def _first(module: Any, names: tuple[str, ...]) -> Any:
 
 
 def _unknown_part(module: Any) -> str | None:
-    """Return the name of a submodule with weights that is neither a known table nor LayerNorm, or None."""
+    """Return the name of an unknown submodule with weights, neither a table nor a LayerNorm, or None."""
     known_parts = {*_WORD_TABLES, *_NORMS, "position_embeddings", "token_type_embeddings"}
     names = (name.partition(".")[0] for name, _ in module.named_parameters())
     return next((name for name in names if name not in known_parts), None)

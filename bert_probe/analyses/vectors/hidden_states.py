@@ -1,4 +1,4 @@
-"""Hidden states of a text after a layer: all tokens, [CLS], or the pooler's output."""
+"""Hidden states of a text after a layer, for all tokens or for [CLS], or the pooler's output."""
 
 from __future__ import annotations
 

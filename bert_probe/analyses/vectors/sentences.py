@@ -418,7 +418,7 @@ class SentenceMapResult(Result):
         return {**self.pooled, **self.layout.settings, **shares}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each sentence: number (from 1), x, y, sentence."""
+        """Return one row per sentence: number (from 1), x, y, sentence."""
         return pd.DataFrame(
             {
                 "number": range(1, len(self.sentences) + 1),
@@ -430,5 +430,5 @@ class SentenceMapResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Size of the points in bytes."""
+        """Size of the map's points in bytes."""
         return self.layout.points.nbytes

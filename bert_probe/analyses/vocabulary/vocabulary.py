@@ -115,7 +115,7 @@ class VocabularyResult(Result):
 
     @cached_property
     def found(self) -> tuple[int, ...]:
-        """Ids of the tokens that match the question.
+        """Ids of the tokens that match the search.
 
         Raises:
             SelectionError: the regular expression takes too long, or no token is in the script.
@@ -212,7 +212,7 @@ def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
         )
     generator = np.random.default_rng(0)
     first = generator.integers(len(usable), size=PAIRS)
-    # The offset is at least 1, so that the second token differs from the first.
+    # Add an offset of at least 1, so that the second token differs from the first.
     second = (first + generator.integers(1, len(usable), size=PAIRS)) % len(usable)
     return np.stack([usable[first], usable[second]], axis=1)
 

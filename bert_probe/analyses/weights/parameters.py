@@ -219,8 +219,8 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
 
     Args:
         config: e.g. ``transformers.BertConfig()`` for bert-base-uncased.
-        architecture: a model class of transformers, e.g. "BertForSequenceClassification"; None for the
-            encoder alone.
+        architecture: a model class of transformers, e.g. "BertForSequenceClassification". If None, only the
+            encoder is created.
 
     Raises:
         ArchitectureError: transformers has no such class, the class does not accept this config, or the
@@ -324,7 +324,7 @@ MEMORY = {"float64": 8, "float32": 4, "float16": 2}
 class ModelSizes(Question):
     """Sizes of several models: layers, heads, dimensions, parameters by part, and memory of the weights.
 
-    Only the encoder and its pooler, if it has one, are counted, not an output head.
+    Only the encoder and, if its class has one, its pooler are counted, not an output head.
     """
 
     inputs = Configs()

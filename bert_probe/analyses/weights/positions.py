@@ -250,7 +250,7 @@ def spectrum(vectors: Array) -> Array:
 
 
 def count_directions(shares: Array, share: float = 0.9) -> int:
-    """Return the smallest number of principal directions that explain the given share of the variance."""
+    """Return how many principal directions explain at least the given share of the variance."""
     return int(np.searchsorted(np.cumsum(shares), share * (1 - 1e-12)) + 1)
 
 
@@ -294,7 +294,7 @@ class PositionTable:
 
     @property
     def sinusoid_difference(self) -> float:
-        """Largest absolute difference from sinusoids of the same shape; 0 if the model uses sinusoids."""
+        """Largest absolute difference from sinusoids of the same shape. Some models use sinusoids."""
         return float(np.abs(self.vectors - sinusoids(*self.vectors.shape)).max())
 
 
