@@ -5,7 +5,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command line; handle an interrupt during its import."""
+    """Run the command line, and exit cleanly if it is interrupted while it is imported."""
     try:
         from bert_probe.cli.main import main as run
     except KeyboardInterrupt:

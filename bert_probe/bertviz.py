@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from IPython.display import HTML
 
 _MARKS = (("Ġ", " "), ("▁", " "), ("</w>", ""))
-"""Word boundary markers of tokenizers, and their replacement in BertViz."""
+"""Pairs of a tokenizer's word boundary marker and the text with which BertViz replaces it."""
 
 
 def head_view(
@@ -135,11 +135,11 @@ class _Picture:
     """The attention of one figure.
 
     Attributes:
-        name: kinds of attention, such as "encoder and cross"; "" for a model with one kind.
+        name: names of the kinds of attention, such as "encoder and cross"; "" for a model with one kind.
         weights: attention weights, one array [head, query, key] per layer.
         tokens: one token per query.
         sentence_b_start: position of the first token of the second text; None for a single text.
-        caveat: text that replaces the caveat of `from_attention`; None keeps it.
+        caveat: text that replaces the caveat of `from_attention`. If None, that caveat is kept.
     """
 
     name: str
@@ -153,16 +153,16 @@ class _Picture:
         return len(self.weights)
 
     def included(self, layers: Sequence[int] | None) -> list[int]:
-        """Return the included layers, from 0. None and an empty list select all, as in BertViz."""
+        """Return the indices of the included layers. As in BertViz, None and an empty list select all."""
         return [resolve_index(layer, self.layers, "layer") for layer in layers or range(self.layers)]
 
     def trace(
         self, layers: Sequence[int], heads: Sequence[int] | None = None, numbered: bool = False
     ) -> Trace:
-        """Return a trace of these layers and heads.
+        """Return a trace of the selected layers and heads.
 
-        If they are a subset, the name of the trace lists them. Layers are not listed if `numbered`, because
-        the figure then shows their numbers.
+        The trace's name lists them unless all are selected. If `numbered`, layers are not listed, because
+        the figure shows their numbers.
         """
         count = len(self.weights[0])
         head_indices = [resolve_index(head, count, "head") for head in heads or range(count)]
@@ -181,7 +181,7 @@ class _Picture:
 
 
 def _describe_subset(noun: str, indices: Sequence[int], count: int) -> Iterator[str]:
-    """Describe a subset of layers or heads, counted from 1; yield nothing if all are included."""
+    """Yield a description of a subset of layers or heads, with numbers from 1; nothing if it has all."""
     if list(indices) != list(range(count)):
         yield f"{noun}s {', '.join(str(index + 1) for index in indices)} of {count} as 1 to {len(indices)}"
 
@@ -223,7 +223,7 @@ def _encoder_decoder_pictures(
     decoder_tokens: Sequence[str] | None,
     convert: Callable[[Sequence[str]], list[str]],
 ) -> list[_Picture]:
-    """Return one figure if all kinds of attention have the same layers and heads, else one per kind."""
+    """Return one figure if all kinds of attention have equally many layers and heads, else one per kind."""
     needed = {
         "encoder_tokens": (encoder_tokens, encoder is not None or cross is not None),
         "decoder_tokens": (decoder_tokens, decoder is not None or cross is not None),
@@ -294,7 +294,7 @@ def _display(frames: Sequence[Frame | HeadView], action: str) -> HTML | None:
 
     if action not in ("view", "return"):
         raise SelectionError(f"Unknown html_action {action!r}. Use view or return.")
-    # IPython warns about HTML that consists of a single iframe, so it is wrapped in a div.
+    # Wrap the frames in a div, because IPython warns about HTML that consists of a single iframe.
     frames_html = "\n".join(frame._repr_html_() for frame in frames)
     html = HTML(f"<div>{frames_html}</div>")  # type: ignore[no-untyped-call]
     if action == "return":

@@ -1,4 +1,4 @@
-"""Exceptions raised by BERT Probe, as one tree.
+"""The exceptions that BERT Probe raises, all derived from `ProbeError`.
 
     ProbeError
     ├── CheckpointError          a model could not be loaded
@@ -74,7 +74,7 @@ class InvalidFileError(TextError):
     """Raised for a file with invalid lines.
 
     Attributes:
-        faults: line number and error message of each of the first invalid lines.
+        faults: line numbers and error messages of the first invalid lines.
         count: number of invalid lines.
     """
 
@@ -92,7 +92,7 @@ class SubjectError(ProbeError, TypeError):
 
 
 class UnavailableError(ProbeError):
-    """Raised when an architecture or checkpoint does not provide a property or analysis."""
+    """Raised when a property or analysis is unavailable for an architecture or checkpoint."""
 
 
 class ShapeError(ProbeError, ValueError):
@@ -120,7 +120,7 @@ class StalledError(ProbeError):
 
 
 class OutOfMemoryError(ProbeError, MemoryError):
-    """Raised when there is not enough memory for a model and text."""
+    """Raised when there is not enough memory for a model and its inputs."""
 
 
 _OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate memory|failed to allocate", re.I)
@@ -128,7 +128,7 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate mem
 
 @contextmanager
 def memory_errors(message: str) -> Iterator[None]:
-    """Convert every out-of-memory error in the block to an OutOfMemoryError with this message.
+    """Convert out-of-memory errors in the ``with`` block to an OutOfMemoryError with the given message.
 
     Python and NumPy raise MemoryError. PyTorch raises RuntimeError, which is recognized by its message.
     """

@@ -1,4 +1,4 @@
-"""Views in a notebook, which work offline and, in a saved notebook, without a kernel."""
+"""Views for notebooks. They work offline and, once the notebook is saved, without a kernel."""
 
 from bert_probe.notebook.frame import Frame as Frame
 from bert_probe.notebook.views import HeadView as HeadView

@@ -1,4 +1,4 @@
-"""A page of a view in a frame of a notebook, and its connection to the kernel."""
+"""Frames that display views in a notebook, and their connection to the kernel."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from bert_probe.views.page import Page
 if TYPE_CHECKING:
     from bert_probe.notebook.bridge import Bridge
 
-# Without allow-same-origin the frame has an opaque origin and cannot access the notebook server, which can
-# run code.
+# Omit allow-same-origin: it would let frames access the notebook server, which can run code.
 _SANDBOX = "allow-scripts allow-downloads"
 
 
@@ -35,7 +34,7 @@ class Frame:
 
     def _repr_html_(self) -> str:
         page = self.page
-        if not page.key:  # otherwise a bridge exists already
+        if not page.key:  # a page with a key already has a bridge
             bridge = create_bridge(lambda _view: None)
             page = page if bridge is None else replace(page, key=bridge.key)
         # Only & and " need escaping in a double-quoted attribute.
@@ -55,7 +54,7 @@ class Frame:
 
 
 def create_bridge(on_view: Callable[[Any], None]) -> Bridge | None:
-    """Return a bridge that calls `on_view` with each reported view, or None without a kernel or anywidget."""
+    """Return a bridge that calls `on_view` with each reported view, or None if no kernel is running."""
     try:
         from IPython.core.getipython import get_ipython
 

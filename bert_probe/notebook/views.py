@@ -1,4 +1,4 @@
-"""Views for notebooks."""
+"""Functions that display attention and other results in notebooks."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 MAX_BYTES = 64_000_000
-"""Maximum size of a page in bytes. The notebook file contains the page, and editors load the whole file."""
+"""Size limit of a page, in bytes. Pages are stored in the notebook file, which editors load as a whole."""
 
 
 _MAP_HEIGHT = 760
 _MAX_HEIGHT = 900
-"""Maximum height of a frame in CSS pixels, about the height of a window. Larger content scrolls."""
+"""Maximum height of a frame in CSS pixels, about the height of a window. Taller content scrolls."""
 
 
 def head_view(
@@ -49,11 +49,11 @@ def head_view(
     exact: bool = False,
     height: int = 640,
 ) -> HeadView:
-    """Return an interactive view of attention as lines between tokens, for all layers and heads.
+    """Return an interactive view of all layers and heads that shows attention as lines between tokens.
 
-    Hover over a token to see its attention, click to pin it. Arrow keys move between tokens, square brackets
-    between layers, comma and period between heads. While a kernel runs, the state can be read and set:
-    `view.layer`, `view.heads`, `view.words`, `view.pins`.
+    Hover over a token to see its attention; click a token to pin it. Arrow keys move between tokens, square
+    brackets between layers, comma and period between heads. While a kernel runs, the state can be read and
+    set: `view.layer`, `view.heads`, `view.words`, `view.pins`.
 
     Args:
         trace: The text and its attention.
@@ -64,11 +64,10 @@ def head_view(
         residual: Weight of the residual connection for rollout, 0 to 1.
         layout: "columns" shows the tokens in two columns, "reading" shows them once, in reading direction.
         specials: Whether special tokens are initially visible.
-        pins: Indices of the initially pinned tokens or words, whose attention is summed.
+        pins: Indices of the initially pinned tokens or words. The view shows the sum of their attention.
         side: Whether the pinned tokens are queries ("query") or keys ("key").
-        exact: Whether to store queries and keys exactly. Otherwise they are rounded so that no weight is off
-            by more than 0.000025, a quarter of the last visible decimal, which makes the notebook a third
-            smaller.
+        exact: Whether to store queries and keys exactly. If False, they are rounded, which makes the notebook
+            a third smaller; the error of a weight is at most 0.000025, a quarter of the last visible decimal.
         height: Height of the frame in CSS pixels.
 
     Raises:
@@ -99,7 +98,7 @@ def head_view(
 
 
 def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, height: int = 640) -> Frame:
-    """Return thumbnails of all heads of all layers, which can be sorted by measures and enlarged by hovering.
+    """Return thumbnails of all heads, which readers can sort by measures and enlarge by hovering.
 
     Args:
         trace: The text and its attention.
@@ -115,7 +114,7 @@ def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, h
 
 
 def show(result: Result) -> Frame:
-    """Return the visualization of a result: its heatmaps or its token map.
+    """Return a frame with the heatmaps or the token map of a result.
 
     Raises:
         UnavailableError: The result has no visualization.
@@ -127,7 +126,7 @@ def show(result: Result) -> Frame:
 
 
 def _height(heatmap: Heatmap) -> int:
-    """Return the approximate height of a heatmap with its labels, readout and legend."""
+    """Return the approximate height of a heatmap with its labels, readout and legend, in CSS pixels."""
     cell = min(max(800 / len(heatmap.columns), 18), 30)
     return 240 + round(cell * len(heatmap.rows))
 
@@ -137,7 +136,7 @@ class HeadView:
 
     The view is HTML in a frame, which needs no kernel and is saved with the notebook. In JupyterLab and
     Notebook 7 with anywidget installed, an invisible widget passes messages between the frame and the kernel.
-    Elsewhere a new state takes effect when the view is displayed again.
+    In other notebooks, a new state takes effect when the view is displayed again.
 
     Attributes:
         trace: The text and its attention.
@@ -151,12 +150,12 @@ class HeadView:
         self._bridge: Bridge | None = None
 
     def numbered(self, layers: Sequence[int]) -> HeadView:
-        """Return a copy with these layer numbers, from 1, for a trace of a subset of layers."""
+        """Return a copy of the view that displays the given layer numbers (from 1) for the trace's layers."""
         return HeadView(replace(self._data, numbers=layers), self._selection, self._exact, self.height)
 
     @property
     def layer(self) -> int:
-        """The visible layer, from 0."""
+        """Index of the visible layer, from 0."""
         return self._selection.layer - 1
 
     @layer.setter
@@ -165,7 +164,7 @@ class HeadView:
 
     @property
     def heads(self) -> Series:
-        """The visible heads, from 0, or "mean". A single head can be set as an integer."""
+        """Indices of the visible heads, from 0, or "mean". A single head can be set as an integer."""
         return self._selection.series
 
     @heads.setter
@@ -177,7 +176,7 @@ class HeadView:
 
     @property
     def words(self) -> bool:
-        """Whether tokens are merged into words. Changing it removes all pins."""
+        """Whether tokens are merged into words. Changing this property removes all pins."""
         return self._selection.words
 
     @words.setter
@@ -233,7 +232,7 @@ class HeadView:
         self._bridge.wish = {"turn": self._turn, **wish}
 
     def _on_report(self, report: Any) -> None:
-        """Store a reported view if it is valid; any code in the notebook can send a report."""
+        """Store a reported view if it is valid, because any code in the notebook can send a report."""
         versioned = selection_from_json(report, self.trace)
         if versioned is not None:
             self._store(versioned.value)

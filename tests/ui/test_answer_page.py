@@ -353,8 +353,9 @@ def test_family_without_attention_lists_available_methods(
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     app = open_page("answer", a=TEXT, b="", model=str(trained_folder("deberta-v2", "text-classification")))
     assert not app.exception
-    assert "DecompX is unavailable: DebertaV2Model does not compute its layers in separate modules" in page_text(app).replace(
-        "\\", ""
+    assert (
+        "DecompX is unavailable: DebertaV2Model does not compute its layers in separate modules"
+        in page_text(app).replace("\\", "")
     )
     assert "**Attention as an explanation:**" not in page_text(app)
     table = next(element.value for element in app.dataframe if "Comprehensiveness" in element.value)

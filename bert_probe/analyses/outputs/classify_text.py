@@ -1,4 +1,4 @@
-"""Predictions for a whole text: classification and next sentence."""
+"""Predictions for a whole text or text pair: text classification and next-sentence prediction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ClassifyText(Prediction):
     """The predicted classes of a text or text pair, most probable first.
 
     Attributes:
-        top: maximum number of classes; None for all.
+        top: maximum number of classes. If None, all classes are returned.
     """
 
     inputs = OneTrace()
@@ -112,12 +112,12 @@ class ClassifyTextResult(PredictionResult):
 
 
 FOLLOWS = ("next", "not next")
-"""Names of the head's two logits, in order; Devlin et al. 2019, section 3.1."""
+"""Names of the two logits of the next-sentence head, in order; Devlin et al. 2019, section 3.1."""
 
 
 @question(NEXT_SENTENCE_PREDICTION, command="predict")
 class NextSentence(Prediction):
-    """Whether the second text of a pair continues the first."""
+    """Next-sentence prediction: whether the second text of a pair follows the first."""
 
     inputs = OneTrace()
 

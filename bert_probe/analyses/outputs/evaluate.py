@@ -35,7 +35,7 @@ from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledT
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 Rows = LabeledTexts | Sequence[TaggedSentence]
-"""Labeled texts, or sentences of tagged words."""
+"""The examples to evaluate: labeled texts, or sentences of tagged words."""
 
 MAIN_MEASURES: Mapping[str, str] = {
     CLASSES: "accuracy",
@@ -82,7 +82,7 @@ class Evaluate(Question):
         Args:
             rows: labeled texts from `read_labeled_texts` for a text-classification head, or sentences from
                 `read_tagged_sentences` for a token-classification head.
-            training: rows on which the baselines are fitted; None for no baselines.
+            training: rows on which the baselines are fitted. If None, no baselines are computed.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of texts done and the total.
 
@@ -155,7 +155,7 @@ def _labels_by_line(rows: Rows) -> list[tuple[int, tuple[str, ...]]]:
 
 
 def _true_values(rows: Rows, predictions: HeadPredictions, labels: Sequence[str]) -> Array:
-    """Return the true value of each unit, as in `EvaluateResult.true`."""
+    """Return the true label or number of each text or word, in the form of `EvaluateResult.true`."""
     if not isinstance(rows, LabeledTexts):
         units = zip(predictions.texts, predictions.words, strict=True)
         return np.array([labels.index(rows[text].tags[word]) for text, word in units])
@@ -191,7 +191,10 @@ _DECISIONS: Mapping[str, Any] = {
 def _unit_texts(
     rows: Rows, predictions: HeadPredictions
 ) -> tuple[tuple[str, ...], tuple[str | None, ...], Array]:
-    """Return text, pair and line of each unit. For a word, pair is None and line is that of its sentence."""
+    """Return the text, the second text and the line number of each unit, which is a text or a word.
+
+    For a word, the second text is None, and the line number is that of the sentence.
+    """
     if isinstance(rows, LabeledTexts):
         texts = tuple(row.text for row in rows.rows)
         return texts, tuple(row.pair for row in rows.rows), np.array([row.line for row in rows.rows])
@@ -203,7 +206,7 @@ def _unit_texts(
 def _score_baselines(
     rows: Rows, training: Rows, predictions: HeadPredictions, predicted: Array
 ) -> dict[str, float]:
-    """Return the main measure of each baseline, on the units that the head predicted."""
+    """Return the main measure of each baseline on the texts or words for which the head has predictions."""
     if not isinstance(rows, LabeledTexts):
         assert not isinstance(training, LabeledTexts)
         units = {
@@ -233,15 +236,17 @@ def _score_baselines(
 class EvaluateResult(Result):
     """The predictions of a head and the true labels. A unit is a text, or a word if the labels are tags.
 
+    Arrays have shape [unit] unless another shape is stated.
+
     Attributes:
         kind: the label type: "classes", "several", "number" or "tags".
         labels: labels of the head, in its order.
         texts, pairs: text and second text of each unit.
-        lines: line of the file where the text of each unit starts, [unit].
-        rows: index of the text or sentence of each unit, [unit].
-        words: index of each word in its sentence, from 0; 0 if units are texts, [unit].
-        true, predicted: label indices, [unit]; bool [unit, label] for "several"; float64 [unit] for "number".
-        certainty: probability of the prediction, float64 [unit]; for "several", the probability of the least
+        lines: line of the file where the text of each unit starts.
+        rows: index of the text or sentence of each unit.
+        words: index of each word in its sentence, from 0; 0 if units are texts.
+        true, predicted: label indices; bools of shape [unit, label] for "several"; float64 for "number".
+        certainty: probability of the prediction, float64; for "several", the probability of the least
             certain decision about a label; NaN for "number".
         baselines: name of a baseline → its main measure (see `MAIN_MEASURES`); empty without training rows.
     """
@@ -270,13 +275,13 @@ class EvaluateResult(Result):
 
     @property
     def is_correct(self) -> Array:
-        """Whether each prediction is correct, bool [unit]. Not meaningful for numbers."""
+        """Whether each prediction is correct, bool [unit]; not meaningful if the labels are numbers."""
         equal = self.true == self.predicted
         return read_only(equal.all(axis=1) if self.kind == MULTI_LABEL else equal)
 
     @property
     def measures(self) -> Mapping[str, float]:
-        """Name of each measure → its value; see the functions of `scores`."""
+        """Mapping from the name of each measure to its value; see the functions of `scores`."""
         if self.kind == TAGS:
             return scores.score_tags(self._tags(self.true), self._tags(self.predicted))
         score_fn = {
@@ -293,7 +298,7 @@ class EvaluateResult(Result):
 
     @property
     def confusion(self) -> Array:
-        """The confusion matrix, int64 [true, predicted].
+        """The confusion matrix, int64 of shape [true class, predicted class].
 
         Raises:
             SelectionError: the labels are neither classes nor tags.
@@ -313,7 +318,10 @@ class EvaluateResult(Result):
 
     @property
     def confident_errors(self) -> Array:
-        """Indices of the errors, most confident first; for numbers, of all units, largest error first."""
+        """Indices of the wrong predictions, most confident first.
+
+        If the labels are numbers, these are the indices of all units, largest error first.
+        """
         if self.kind == NUMBER:
             return np.argsort(-np.abs(self.predicted - self.true), kind="stable")
         errors = np.flatnonzero(~self.is_correct)
@@ -341,7 +349,7 @@ class EvaluateResult(Result):
         return pd.DataFrame(columns)
 
     def named(self, value: Any) -> str:
-        """Return a true or predicted value in the notation of label files."""
+        """Format a true or predicted value as in a file of labels."""
         if self.kind == NUMBER:
             return repr(float(value))
         if self.kind == MULTI_LABEL:
@@ -367,7 +375,7 @@ class EvaluateResult(Result):
         return pd.concat([entities, classes], ignore_index=True)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects; see `TABLES`."""
+        """Return the table selected by ``show``; see `TABLES`."""
         show = self.question.show
         if show == "classes":
             return self.by_class()
@@ -382,7 +390,7 @@ class EvaluateResult(Result):
         return pd.DataFrame({"measure": pd.Series([*values], dtype=object), "value": [*values.values()]})
 
     def _tags(self, values: Array) -> list[list[str]]:
-        """Return tag names as one list per sentence."""
+        """Convert tag indices to tag names, as one list per sentence."""
         bounds = np.flatnonzero(np.diff(self.rows)) + 1
         return [[self.labels[index] for index in sentence] for sentence in np.split(values, bounds)]
 
@@ -461,7 +469,7 @@ def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[A
         )
         return [str(label) for label in fitted.predict(texts)]
     target = np.array([[label in _labels(row) for label in training.labels] for row in training.rows])
-    varies = target.any(axis=0) & ~target.all(axis=0)  # a regression needs both classes
+    varies = target.any(axis=0) & ~target.all(axis=0)  # logistic regression needs both classes
     answers = np.tile(target.all(axis=0), (len(rows), 1))
     if varies.any():
         fitted = make_pipeline(vectorizer, OneVsRestClassifier(regression)).fit(

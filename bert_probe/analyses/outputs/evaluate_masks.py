@@ -43,8 +43,8 @@ TABLES: Mapping[str, str] = {
 class EvaluateMasks(Question):
     """How often masked tokens are predicted correctly.
 
-    In each line 15 % of the tokens, at least one, are masked at once, as in BERT's training (Devlin et al.
-    2019). Special and unknown tokens are never masked.
+    In each line 15 % of the tokens, at least one, are masked at the same time, as in BERT's training (Devlin
+    et al. 2019). Special and unknown tokens are never masked.
 
     Attributes:
         seed: random seed that selects the masked tokens.
@@ -196,7 +196,7 @@ class EvaluateMasksResult(Result):
 
     @property
     def measures(self) -> Mapping[str, float]:
-        """Name of each measure → its value.
+        """Mapping from the name of each measure to its value.
 
         first_guess is the accuracy, with its 95 % interval. among_5 is the top-5 accuracy. bits is the mean
         cross-entropy. most_frequent_first_guess is the accuracy of always predicting the most frequent masked
@@ -216,7 +216,7 @@ class EvaluateMasksResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects; see `TABLES`."""
+        """Return the table selected by ``show``; see `TABLES`."""
         if self.question.show == "measures":
             measures = self.measures
             return pd.DataFrame(

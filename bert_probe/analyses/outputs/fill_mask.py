@@ -226,7 +226,7 @@ class FillMaskResult(PredictionResult):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on targets represented by a subword token, and on texts with several masks."""
+        """Notes on targets represented by their first subword token, and on texts with several masks."""
         if len(self.masks) < 2:
             return self.replaced
         independent = (

@@ -32,8 +32,8 @@ class FindAnswer(Prediction):
         top: maximum number of answers.
         longest: maximum number of tokens in an answer.
         overlap: number of tokens that adjacent windows share, if the text is too long for the model.
-        no_answer: include "no answer" among the candidates. Models trained for it predict the first token of
-            the input as start and end.
+        no_answer: include "no answer" among the candidates. Models trained to give no answer predict the
+            first token of the input as both start and end.
     """
 
     inputs = OneTrace()
@@ -66,7 +66,7 @@ class FindAnswer(Prediction):
         )
 
     def candidates(self, trace: Trace) -> tuple[Mapping[str, Array], int]:
-        """Return start, end and probability of every possible answer, and the number of windows.
+        """Return the start, end and probability of every possible answer, and the number of windows.
 
         Raises:
             UnavailableError, TextError: see `of`.
@@ -94,15 +94,15 @@ class FindAnswer(Prediction):
     def _windows(
         self, checkpoint: Checkpoint, output: OutputHead, truncated: Encoding
     ) -> list[tuple[Encoding, Array]]:
-        """Return the windows of the full text and the logits of each, [token, start or end]."""
+        """Return each window of the full text with its start and end logits, of shape [token, 2]."""
         windows = checkpoint.encoder.windows(truncated.text, truncated.pair or "", self.overlap)
         return [(window, output.logits_alone(checkpoint, window)) for window in windows]
 
     def _probabilities(self, window: Encoding, logits: Array) -> tuple[Array, list[int]]:
-        """Return probabilities, [token, start or end], and the positions of the searched text's tokens.
+        """Return the start and end probabilities, [token, 2], and the positions of the context's tokens.
 
-        The softmax is over the tokens of the searched text and, with ``no_answer``, the first token of the
-        input. All other tokens have probability 0.
+        The context is the text that is searched. The softmax is over its tokens and, with ``no_answer``, the
+        first token of the input. All other tokens have probability 0.
         """
         positions = [token.position for token in window.tokens if token.segment == 1 and not token.special]
         eligible = [*([0] if self.no_answer else []), *positions]
@@ -132,7 +132,7 @@ _NO_ANSWER = {"start": [-1], "end": [-1]}
 def _spans(
     window: Encoding, probabilities: Array, positions: Sequence[int], max_tokens: int
 ) -> dict[str, Any]:
-    """Return start, end and probability of every span of at most `max_tokens` tokens in a window."""
+    """Return the start, end and probability of each span of at most `max_tokens` tokens in a window."""
     first, extra = np.divmod(np.arange(len(positions) * max_tokens), max_tokens)
     first, last = first[first + extra < len(positions)], (first + extra)[first + extra < len(positions)]
     starts, ends = (
@@ -194,7 +194,7 @@ class FindAnswerResult(PredictionResult):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The number of windows."""
+        """The number of windows in which the text was read."""
         return {"windows": self.windows}
 
     def text(self, answer: AnswerSpan) -> str:

@@ -141,12 +141,12 @@ def predict_words(
 
 
 def _first_tokens(encoding: Encoding, sentence: TaggedSentence) -> list[int | None]:
-    """Return, for each word, the position of the first token that overlaps it, or None."""
+    """Return, for each word, the position of the first token that overlaps it, or None if no token does."""
     tokens = [token for token in encoding.tokens if token.start is not None and token.end is not None]
     positions: list[int | None] = []
     index = 0
     for start, end in sentence.spans:
-        # Words are in order, but several words of one contracted token share a position.
+        # Words are in order, but the words of a contraction may share one token.
         while index < len(tokens) and (tokens[index].end or 0) <= start:
             index += 1
         overlaps = index < len(tokens) and (tokens[index].start or 0) < end
@@ -157,7 +157,7 @@ def _first_tokens(encoding: Encoding, sentence: TaggedSentence) -> list[int | No
 def _logits(
     checkpoint: Checkpoint, output: OutputHead, encodings: Sequence[Encoding], progress: Progress
 ) -> Iterator[tuple[int, Array]]:
-    """Yield the index of each text and its logits, [label] or [token, label], batch by batch."""
+    """Yield the index of each text and its logits, of shape [label] or [token, label], batch by batch."""
     done = 0
     progress(done, len(encodings))
     for group in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):

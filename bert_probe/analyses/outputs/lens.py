@@ -44,7 +44,7 @@ class Lens(Question):
     norm after its last layer, that norm is applied to every layer.
 
     Attributes:
-        task: task of the output head; None for the first of `TASKS` that the checkpoint has.
+        task: task of the output head. If None, the first of `TASKS` that the checkpoint has.
         top: maximum number of words or labels.
         targets: restrict predictions at masks to these words; see `FillMask`.
         mask: position or name of a word to mask, in addition to the masks in the text.
@@ -149,7 +149,9 @@ class Lens(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LensResult(Result):
-    """The predictions for each layer. Arrays are [layer + 1, place, answer]; row 0 is the embeddings.
+    """The predictions for each layer.
+
+    Arrays have shape [layer + 1, place, answer], where layer 0 is the embeddings.
 
     Attributes:
         task: task of the output head.
@@ -190,7 +192,7 @@ class LensResult(Result):
 
     @property
     def settled(self) -> Array:
-        """First layer from which on the top prediction equals that of the last layer, [place]."""
+        """For each place, the first layer from which on the top prediction is that of the last layer."""
         same = self.ids[:, :, 0] == self.ids[-1, :, 0]
         # Count the agreeing layers backwards from the last one, up to the first that differs.
         agreeing = np.cumprod(same[::-1], axis=0).sum(axis=0)
@@ -206,7 +208,7 @@ class LensResult(Result):
         return {"head": self.task, **texts, **({"tuned_lens": dict(self.tuned)} if self.tuned else {})}
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects.
+        """Return the table selected by ``show``.
 
         Columns of "answers": layer, position, rank, token, probability for words; layer, position, rank,
         label, probability, logit for labels. Columns of "entropy": layer, position, token, entropy_bits. Text
@@ -256,7 +258,7 @@ def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
 def _by_layer(
     read: Trace, output: OutputHead, positions: Sequence[int], lens: TuneLensResult | None
 ) -> Iterator[Array]:
-    """Yield the logits for each layer, [place, word or label]; for the last layer, the model's own logits."""
+    """Yield each layer's logits, of shape [place, answer]; for the last layer, the model's own logits."""
     with torch.inference_mode(), read.checkpoint.running() as model:
         passed = record_forward_pass(read)
         passed.check_pooler()

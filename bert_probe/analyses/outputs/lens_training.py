@@ -33,7 +33,7 @@ MAX_BYTES = 2_000_000_000
 """Maximum size of the hidden states to train on, in bytes."""
 
 OnStep = Callable[[], None]
-"""Callback that is called after each step."""
+"""Callback without arguments that is called after each step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class MaskTargets:
 
     Attributes:
         states: hidden states, [layer + 1, mask, hidden].
-        inputs: model inputs at the masks, name → [mask].
+        inputs: name of each model input → its values at the masks, of shape [mask].
         lines: line index of each mask, [mask].
     """
 
@@ -151,7 +151,7 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
 
     Raises:
         OutOfMemoryError: there is not enough memory.
-        UnavailableError: a hidden state is not finite, or an in-memory model changed in the meantime.
+        UnavailableError: a hidden state is not finite, or an in-memory model changed during the run.
     """
     starts = np.cumsum([0, *map(len, lines.places)])
     description = checkpoint.description
@@ -201,7 +201,7 @@ class WordHead:
 
         Args:
             states: hidden states at the masked positions, [mask, hidden].
-            inputs: model inputs at the masks, name → [mask].
+            inputs: name of each model input → its values at the masks, of shape [mask].
             last: whether `states` are last hidden states, to which the norm has already been applied.
         """
         rows = states.to(self._dtype)[None]
@@ -211,12 +211,12 @@ class WordHead:
         return logits.to(self.dtype)
 
     def tensor(self, values: Array) -> torch.Tensor:
-        """Return an array as a tensor on the model's device."""
+        """Convert an array to a tensor on the model's device."""
         return torch.from_numpy(values).to(self.device)
 
 
 def divergence(answer: torch.Tensor, lens: torch.Tensor) -> torch.Tensor:
-    """Return the Kullback-Leibler divergence Σ p log(p / q) in nats, [mask].
+    """Return the Kullback-Leibler divergence Σ p log(p / q) in nats, of shape [mask].
 
     Args:
         answer: log p, [mask, word].
@@ -247,7 +247,7 @@ class _AffineMap:
         return states + self.scale * F.linear((states - self.mean) / self.spread, self.weight, self.bias)
 
     def folded(self) -> tuple[Array, Array]:
-        """Return A and b of the equivalent map h + A h + b, [hidden, hidden] and [hidden]."""
+        """Return A and b of the equivalent map h + A h + b, of shapes [hidden, hidden] and [hidden]."""
         with torch.no_grad():
             weight = (self.scale * self.weight / self.spread).double()
             bias = self.scale.double() * self.bias.double() - weight @ self.mean.double()
@@ -258,8 +258,9 @@ class _AffineMap:
 def train_maps(
     head: WordHead, targets: MaskTargets, steps: int, seed: int, on_step: OnStep
 ) -> tuple[Array, Array]:
-    """Return the weights and biases of all layers but the last, [layer, hidden, hidden] and [layer, hidden].
+    """Train the maps of all layers but the last, and return their weights and biases.
 
+    The weights have shape [layer, hidden, hidden], the biases have shape [layer, hidden].
     Each step lowers, for every layer, the mean divergence of the lens's prediction from the last layer's.
     """
     maps = [_AffineMap(head.tensor(states)) for states in targets.states[:-1]]
@@ -277,8 +278,7 @@ def train_maps(
             answer = head(last[rows], row_inputs, last=True).softmax(dim=-1)
         for affine in maps:
             logits = head(affine.on(rows), row_inputs)
-            # The gradient of the divergence is computed in closed form, because autograd would allocate more
-            # arrays as wide as the vocabulary.
+            # Compute the gradient in closed form, because autograd would allocate more large arrays.
             gradient = (logits.detach().softmax(dim=-1) - answer) / len(rows)
             # Only the gradients of the map are needed, not those of the model's weights.
             affine.weight.grad, affine.bias.grad = torch.autograd.grad(
@@ -291,7 +291,7 @@ def train_maps(
 
 
 def _step_rows(count: int, steps: int, seed: int) -> Array:
-    """Return the mask indices of each training step, [step, mask], shuffled anew in each epoch."""
+    """Return the mask indices of each training step, of shape [step, mask], reshuffled in each epoch."""
     random = np.random.default_rng(seed)
     size = min(BATCH_SIZE, count)
     rounds = [random.permutation(count) for _ in range(math.ceil(steps * size / count))]
@@ -301,7 +301,7 @@ def _step_rows(count: int, steps: int, seed: int) -> Array:
 def measure_losses(
     head: WordHead, targets: MaskTargets, weights: Array, biases: Array, on_step: OnStep
 ) -> Array:
-    """Return each layer's mean divergence from the last layer's prediction in bits, float64 [2, layer].
+    """Return each layer's mean divergence in bits from the last layer's prediction; float64 [2, layer].
 
     Row 0 is the logit lens, row 1 the tuned lens.
     """

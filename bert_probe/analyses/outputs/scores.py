@@ -33,9 +33,12 @@ def wilson_interval(correct: int, count: int) -> tuple[float, float]:
 
 
 def score_classes(true: Array, predicted: Array) -> dict[str, float]:
-    """Return the measures of single-label predictions, [text]: accuracy with its 95 % interval, and macro F1.
+    """Return the accuracy of single-label predictions with its 95 % interval, and the macro F1.
 
     Macro F1 is the mean over the classes that are true or predicted for at least one text.
+
+    Args:
+        true, predicted: class index of each text.
     """
     from sklearn.metrics import f1_score
 
@@ -50,10 +53,13 @@ def score_classes(true: Array, predicted: Array) -> dict[str, float]:
 
 
 def score_multilabel(true: Array, predicted: Array) -> dict[str, float]:
-    """Return the measures of multi-label predictions, bool [text, label].
+    """Return the subset accuracy and the F1 scores of multi-label predictions.
 
     Subset accuracy is the share of texts with exactly the true labels. Micro F1 is over all pairs of text and
     label; macro F1 is the mean over the labels that are true or predicted for at least one text.
+
+    Args:
+        true, predicted: bools of shape [text, label].
     """
     from sklearn.metrics import f1_score
 
@@ -74,7 +80,7 @@ def score_multilabel(true: Array, predicted: Array) -> dict[str, float]:
 
 
 def score_numbers(true: Array, predicted: Array) -> dict[str, float]:
-    """Return the measures of predicted numbers, [text]: mean squared and absolute error, and correlations.
+    """Return the mean squared error, mean absolute error and correlations of predicted numbers.
 
     A correlation is NaN if the true or the predicted numbers are constant.
     """
@@ -137,7 +143,7 @@ def class_report(true: Array, predicted: Array, labels: Sequence[str]) -> pd.Dat
     """Return one row per label: label, precision, recall, f1, count (number of true occurrences).
 
     Args:
-        true, predicted: label indices, [text]; or bool [text, label].
+        true, predicted: label index of each text, or bools of shape [text, label].
     """
     from sklearn.metrics import precision_recall_fscore_support
 
@@ -156,7 +162,7 @@ def class_report(true: Array, predicted: Array, labels: Sequence[str]) -> pd.Dat
 
 
 def confusion(true: Array, predicted: Array, count: int) -> Array:
-    """Return the confusion matrix, int64 [true, predicted]."""
+    """Return the confusion matrix, int64 of shape [true class, predicted class]."""
     matrix = np.zeros((count, count), dtype=np.int64)
     np.add.at(matrix, (true, predicted), 1)
     return matrix

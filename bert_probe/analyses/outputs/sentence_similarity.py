@@ -159,7 +159,7 @@ class SentenceSimilarityResult(PredictionResult):
         return {"pooling": self.recipe.about, "cosine": self.cosine}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row with the cosine, or a matrix of the contributions, [token of a, token of b]."""
+        """Return one row with the cosine, or the contributions (rows: tokens of a, columns: tokens of b)."""
         if self.question.show == "contributions":
             return frames.matrix(self.contributions, self.a.tokens, self.b.tokens)
         return pd.DataFrame({"cosine": [self.cosine]})

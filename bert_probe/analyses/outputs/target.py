@@ -34,10 +34,11 @@ from bert_probe.model.trace import Array, Trace
 ReadOutput = Callable[
     [Mapping[str, torch.Tensor], torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], torch.Tensor
 ]
-"""Function that reads the target value of each row from a model's outputs, [row].
+"""Function that reads the target value of each row from a model's outputs.
 
 Its arguments are model inputs [row, token], last hidden states [row, token, hidden], pooler outputs [row,
 hidden] or None, attention mask [row, token] (1 for tokens, 0 for padding), and positions [row, position].
+It returns a tensor of shape [row].
 """
 
 
@@ -64,7 +65,7 @@ class TargetOutput:
     def on(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the target value for other vectors of this text, [row]; differentiable.
+        """Return the target value for each row of modified vectors of this text, as a differentiable tensor.
 
         Args:
             inputs: model inputs, [1, token] or [row, token].
@@ -78,7 +79,7 @@ class TargetOutput:
         return self.read(expanded, states, pooled, mask, positions)
 
     def of(self, variants: Sequence[TextVariant], progress: Progress = no_progress) -> Array:
-        """Return the target value for each variant of the text, float64 [variant], computed in batches.
+        """Return the target value for each variant of the text, float64; it is computed in batches.
 
         Args:
             progress: called with the number of variants done and the total.
@@ -332,7 +333,8 @@ def _similarity_output(
 def _read_fn(output: OutputHead, select: Callable[[torch.Tensor], torch.Tensor]) -> ReadOutput:
     """Return a function that reads one value of a head's output.
 
-    If positions are given, the head is applied to these tokens only; it must treat tokens independently.
+    If positions are given, the head is applied only to the tokens at these positions, so it must treat each
+    token independently.
 
     Args:
         select: function that selects the value, from logits [row, …] to [row].

@@ -1,4 +1,4 @@
-"""The tuned lens: one trained affine map per layer, from its hidden states to the last layer's."""
+"""The tuned lens: one trained affine map per layer, from the layer's hidden states to the last layer's."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class TuneLens(Question):
         lines = with_line_numbers(sentences, "line")
         progress(0, 0)
         inputs = encode_lines(checkpoint, lines, truncate)
-        # Remove duplicates, because a line could otherwise be both trained on and held out.
+        # Remove duplicates, because a line could otherwise be in both the training and the held-out lines.
         texts = [*dict(zip((line for _, line in lines), inputs, strict=True)).values()]
         if len(texts) < 2:
             raise TextError(
@@ -155,7 +155,7 @@ class TuneLens(Question):
 
 
 def _held_out(count: int, share: float, seed: int) -> Array:
-    """Return which lines are held out, bool [line]: at least one, and not all."""
+    """Select the lines to hold out, as bools of shape [line]: at least one line, but not all."""
     held_out_count = min(count - 1, max(1, round(share * count)))
     is_held_out: Array = np.random.default_rng(seed).permutation(count) < held_out_count
     return is_held_out
@@ -224,11 +224,11 @@ class TuneLensResult(Result):
 
     @property
     def digest(self) -> str:
-        """SHA-256 digest of weights and biases."""
+        """SHA-256 digest of the weights and biases."""
         return hashlib.sha256(self.weights.tobytes() + self.biases.tobytes()).hexdigest()
 
     def on(self, layer: int, states: torch.Tensor) -> torch.Tensor:
-        """Return the mapped vectors of a layer, [..., hidden]."""
+        """Return a layer's vectors after the map, of shape [..., hidden]."""
         weight, bias = (
             torch.tensor(array[layer], device=states.device) for array in (self.weights, self.biases)
         )
@@ -381,7 +381,7 @@ def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
     """
     folder = lens_folder(checkpoint)
     path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
-    with suppress(OSError):  # writing the file reports the error
+    with suppress(OSError):  # writing the file will raise the error
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(path)
     return path
@@ -398,11 +398,11 @@ def lens_files(folder: Path) -> set[Path]:
 
 
 def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
-    """Return the most recently saved lens for a checkpoint, and its file; None if no lens was saved."""
+    """Return the file and the content of the newest lens for a checkpoint, or None if no lens was saved."""
     for file in _newest_first(lens_folder(checkpoint)):
         try:
             return file, load_lens(file, checkpoint)
-        except WeightsError:  # trained for weights that this folder had before
+        except WeightsError:  # trained for earlier weights in this folder
             continue
     return None
 

@@ -20,7 +20,7 @@ from bert_probe.model.trace import Array
 PENALTY = 1.0
 """L2 penalty on standardized vectors, the inverse of C in scikit-learn."""
 TOLERANCE = 2e-5
-"""The fit ends when an iteration lowers the mean loss by less than this value, in nats."""
+"""The fit ends when an iteration lowers the mean loss by less than this many nats."""
 MAX_ITERATIONS = 200
 CACHE_LINE_FLOATS = 16
 """Number of float32 values in a cache line."""
@@ -53,19 +53,19 @@ class ProbeSpace:
 
     @classmethod
     def of(cls, vectors: torch.Tensor, classes: int, penalty: float = PENALTY) -> ProbeSpace:
-        """Return the coordinate system for vectors [row, hidden]."""
+        """Return the coordinate system for vectors of shape [row, hidden]."""
         mean, spread = standardization(vectors)
         centered = vectors - mean
         covariance = (centered.T @ centered).double() / len(vectors) / torch.outer(spread, spread)
         variances, directions = torch.linalg.eigh(covariance)
-        # The curvature of the loss for equally probable classes, plus the curvature of the penalty.
+        # Add the curvature of the loss for equally probable classes and the curvature of the penalty.
         curvature = variances.clamp(min=0) / classes + penalty / len(vectors)
         turn = directions / curvature.sqrt() / spread[:, None]
         penalties = penalty * torch.cat([1 / curvature, torch.ones(1, dtype=curvature.dtype)])
         return cls(mean, turn.to(vectors.dtype), penalties)
 
     def within(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return vectors in these coordinates, [row, hidden + 1]."""
+        """Convert vectors to these coordinates; the result has shape [row, hidden + 1]."""
         width = vectors.shape[1] + 1
         # Matrix products take 25 % less time if rows are aligned to cache lines.
         coordinates = vectors.new_ones(len(vectors), -(-width // CACHE_LINE_FLOATS) * CACHE_LINE_FLOATS)[
@@ -76,7 +76,7 @@ class ProbeSpace:
 
 
 def standardization(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and standard deviation of each dimension; infinite deviation for constant dimensions."""
+    """Return each dimension's mean and standard deviation, which is infinite for constant dimensions."""
     mean = vectors.mean(dim=0)
     spread = (vectors - mean).std(dim=0, correction=0)
     # Do not scale up the rounding errors of constant dimensions.
@@ -91,7 +91,7 @@ def fit(
     on_step: OnStep = lambda: None,
     tolerance: float = TOLERANCE,
 ) -> Array:
-    """Return the weights with the lowest loss, float64 [coordinate, class].
+    """Fit a probe and return the weights with the lowest loss, float64 of shape [coordinate, class].
 
     Args:
         rows: vectors in a `ProbeSpace`, [row, coordinate].
@@ -133,7 +133,7 @@ def fit(
 
 
 def log_probabilities(rows: torch.Tensor, weights: Array) -> torch.Tensor:
-    """Return the log probability of each class in nats, [row, class]."""
+    """Return the log probability of each class in nats, of shape [row, class]."""
     return torch.log_softmax(rows @ torch.from_numpy(weights).to(rows.dtype), dim=1)
 
 
@@ -154,7 +154,7 @@ class LinearFit:
 def fit_online(
     rows: torch.Tensor, classes: torch.Tensor, count: int, space: ProbeSpace, on_step: OnStep
 ) -> LinearFit:
-    """Fit a probe to each share of the rows in `BLOCKS`, up to all rows; return weights and code length."""
+    """Fit probes to the shares of the rows in `BLOCKS`; return the probe of all rows and the code length."""
     ends = sorted({max(1, round(share * len(rows))) for share in BLOCKS})
     bits = ends[0] * np.log2(count)
     weights = np.zeros((rows.shape[1], count))

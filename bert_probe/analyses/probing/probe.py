@@ -28,7 +28,7 @@ from bert_probe.text.labeled_texts import LabeledTexts
 
 RESAMPLES = 1000
 MAX_LABELS = 500
-"""Maximum number of different labels; a column with more probably contains text."""
+"""Maximum number of different labels; a column with more labels probably contains text."""
 LABEL_HELP = "Name of the comment with each sentence's label, such as genre.  [default: tags of words]"
 POOLING_HELP = "How tokens are pooled into a sentence vector.  [default: mean]"
 
@@ -46,11 +46,11 @@ class Probe(Question):
     form, so that no control label of a held-out text can be predicted; see docs/methods.md.
 
     Attributes:
-        label: name of the sentence comment with the labels, such as "genre"; None for the tags of words, or
-            for a table.
+        label: name of the sentence comment with the labels, such as "genre". If None, labels are the tags of
+            words or the labels of a table.
         pooling: how tokens are pooled into the vector of a sentence or text, one of `POOLINGS`; words use the
             mean.
-        layers: layer indices, where 0 is the embeddings; None for all.
+        layers: layer indices, where 0 is the embeddings. If None, all layers are probed.
         confidence: confidence level of the accuracy's interval, a percentile bootstrap over the held-out
             sentences.
         seed: random seed of the order of the data, the control task and the bootstrap.
@@ -89,7 +89,7 @@ class Probe(Question):
 
         Args:
             data: result of `read_tagged_sentences`, or of `read_labeled_texts` with a class for each text.
-            held_out: held-out data of the same type; None holds out a fifth of the data.
+            held_out: held-out data of the same type. If None, a fifth of the data is held out.
             truncate: truncate sentences that are too long instead of raising an error; truncated words are
                 ignored.
             progress: called with the number of steps done and the total. A step is a forward pass of a batch,
@@ -103,7 +103,7 @@ class Probe(Question):
                 words.
             OutOfMemoryError: the vectors of one layer do not fit in memory.
             UnavailableError: the model's input has no [CLS] token for the pooling "cls", or an in-memory
-                model changed in the meantime.
+                model changed during the computation.
         """
         checkpoint = checkpoint.snapshot()
         self._check_labels(checkpoint, isinstance(data, LabeledTexts))
@@ -142,7 +142,7 @@ class Probe(Question):
         )
 
     def _check_labels(self, checkpoint: Checkpoint, texts: bool) -> None:
-        """Check that label and pooling fit the data."""
+        """Raise an error if the label or the pooling of this question is not allowed for the data."""
         if texts and self.label is not None:
             raise SelectionError("A table has no comments: each text has one label. Leave out the label.")
         if self.pooling and self.label is None and not texts:
@@ -153,7 +153,7 @@ class Probe(Question):
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Vectors and their labels.
+    """The vectors of words, sentences or texts, and their labels.
 
     Attributes:
         pooled: the tokens that are pooled into each vector.
@@ -175,9 +175,9 @@ class _Task:
     """A labeling task, with labels as indices.
 
     Attributes:
-        labels: labels of the training data, sorted.
+        labels: distinct labels of the training data, sorted.
         data, held_out: label index of each training vector and of each held-out vector; -1 for a held-out
-            label that the training data do not have.
+            label that does not occur in the training data.
         baseline: accuracy of predicting the most frequent label of each word form.
     """
 
@@ -206,7 +206,7 @@ def _rows(split: vectors.EncodedTexts, label: str | None, is_table: bool, poolin
 
 
 def _comment_values(split: vectors.EncodedTexts, label: str) -> tuple[str, ...]:
-    """Return each sentence's value of a comment, or raise an error that names the lines without it."""
+    """Return the value of a comment for each sentence; an error names the lines of sentences without it."""
     errors = ValidationErrors("The file")
     for sentence in split.sentences:
         if label not in sentence.metadata:
@@ -248,7 +248,7 @@ def _task(data: _Rows, held_out: _Rows) -> _Task:
 
 
 def _most_common(counts: Counter[str]) -> str:
-    """Return the most frequent label; the alphabetically first one in a tie."""
+    """Return the most frequent label, or the alphabetically first of several equally frequent ones."""
     return min(counts, key=lambda label: (-counts[label], label))
 
 
@@ -297,7 +297,7 @@ def _fit_layer(
 def _interval(
     is_correct: Array, sentences: Array, confidence: float, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return the ends of a percentile bootstrap interval of each layer's accuracy, [layer] each.
+    """Return the lower and upper bounds of a percentile bootstrap interval of each layer's accuracy.
 
     Whole sentences are resampled, because the words of a sentence are not independent.
     """
@@ -315,7 +315,7 @@ def _interval(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProbeResult(Result):
-    """Accuracy of the probes of each layer; all arrays are float64 [probed layer].
+    """Accuracy of the probe of each layer; all arrays are float64 and have shape [probed layer].
 
     Attributes:
         layers: probed layers; 0 is the embeddings.
@@ -347,13 +347,13 @@ class ProbeResult(Result):
 
     @property
     def of_sentences(self) -> bool:
-        """Whether labels belong to sentences or texts, not to words."""
+        """Whether the labels belong to sentences or texts instead of words."""
         files: Mapping[str, Any] = self.inputs.sentences["files"]
         return self.question.label is not None or "kind" in files["data"]
 
     @property
     def selectivities(self) -> Array:
-        """Accuracy minus accuracy of the control task."""
+        """Selectivity of each layer's probe: its accuracy minus its accuracy on the control task."""
         difference: Array = self.accuracies - self.controls
         return difference
 
@@ -364,13 +364,13 @@ class ProbeResult(Result):
 
     @property
     def compressions(self) -> Array:
-        """Uniform code length divided by online code length."""
+        """Compression of the labels by each layer: uniform code length divided by online code length."""
         ratio: Array = self.uniform_length / self.code_lengths
         return ratio
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Pooling, labels, numbers of vectors, and the uniform code length."""
+        """The pooling, the labels, the numbers of vectors, and the uniform code length."""
         pooling = {"pooling": self.question.pooling or "mean"} if self.of_sentences else {}
         return pooling | {
             "labels": list(self.labels),
@@ -380,7 +380,7 @@ class ProbeResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per layer.
+        """Return one row per probed layer.
 
         Columns: layer, accuracy, low, high, baseline, control, selectivity, codelength.
         """

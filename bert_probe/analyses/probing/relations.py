@@ -75,7 +75,7 @@ class Relations(Question):
             EmptyTextError, TooLongError, TextError: there is no sentence, a sentence cannot be encoded (the
                 message names its line), or the files have no relations in common.
             OutOfMemoryError: one batch does not fit in memory.
-            UnavailableError: an in-memory model changed in the meantime.
+            UnavailableError: an in-memory model changed during the computation.
         """
         checkpoint = checkpoint.snapshot()
         files = {"chosen": chosen, "reported": reported}
@@ -107,7 +107,7 @@ class Relations(Question):
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Pairs of a word and its syntactic head in a sentence, if both have tokens.
+    """The pairs of a word and its syntactic head in a sentence, omitting words without tokens.
 
     Attributes:
         names: relation of each pair.
@@ -193,7 +193,7 @@ def _relation_name(relation: str, universal: bool) -> str:
 
 
 class _HeadCounts:
-    """Counts of correct predictions by attention heads and by offsets, over the sentences of a file."""
+    """Counts of the correct predictions that attention heads and fixed offsets make in a file."""
 
     def __init__(self, relations: Sequence[str], layers: int, heads: int) -> None:
         self._place = {name: index for index, name in enumerate(relations)}
@@ -203,7 +203,7 @@ class _HeadCounts:
 
     @property
     def accuracy(self) -> Array:
-        """Accuracy of each head, [relation, direction, layer, head]."""
+        """Accuracy of each head for each relation and direction, [relation, direction, layer, head]."""
         accuracy: Array = self._right / self.count[:, None, None, None]
         return accuracy
 
@@ -224,20 +224,21 @@ class _HeadCounts:
             np.add.at(self._right[:, :, layer], relations, is_correct.transpose(2, 0, 1))
 
     def best_offset(self, relation: int) -> int:
-        """Return the most frequent offset from word to syntactic head.
+        """Return the most frequent offset from a word to its syntactic head.
 
-        In a tie, it is the offset with the smallest absolute value, negative before positive.
+        Of equally frequent offsets, the one with the smallest absolute value is returned, and of 1 and -1,
+        for example, the negative one.
         """
         counts = self._offsets[relation]
         return min(counts, key=lambda offset: (-counts[offset], abs(offset), offset))
 
     def at_offset(self, relation: int, offset: int) -> float:
-        """Return the share of a relation's pairs that have this offset."""
+        """Return the share of a relation's word pairs that have the given offset."""
         return self._offsets[relation].get(offset, 0) / int(self.count[relation])
 
 
 def _strongest(weights: Array, words: AlignedWords) -> Array:
-    """Return the index of the other word to which each unit attends most, [head, unit]; -1 if none."""
+    """Return, for each head and unit, the index of the other word with the most attention; -1 if none."""
     merged = words.lens.merge(weights)
     are_words = np.zeros(merged.shape[-1], dtype=bool)
     are_words[words.units[words.units != NO_UNIT]] = True
@@ -307,11 +308,11 @@ class RelationsResult(Result):
 
     @property
     def best(self) -> tuple[BestHead, ...]:
-        """The best head of each relation, selected on the first file; in a tie, the first."""
+        """The best head of each relation, selected on the first file; in a tie, the first of these heads."""
         return tuple(map(self._best, range(len(self.relations))))
 
     def in_direction(self, direction: int) -> Array:
-        """Return the accuracies of one direction in the file for reporting, [relation, layer × head]."""
+        """Return one direction's accuracies in the file for reporting, of shape [relation, layer × head]."""
         accuracies = self.accuracies[:, direction]
         return accuracies.reshape(len(accuracies), -1)
 
@@ -331,11 +332,11 @@ class RelationsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Relations that occur only in the file for reporting."""
+        """The relations that are left out because they occur only in the file for reporting."""
         return {"not_in_chosen": list(self.left_out)} if self.left_out else {}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per relation with its best head, or one per relation, direction and head."""
+        """Return one row per relation with its best head, or one row per relation, direction and head."""
         if self.question.show == "all":
             return self._every()
         frame = pd.DataFrame([vars(best) for best in self.best])
@@ -359,7 +360,7 @@ class RelationsResult(Result):
 
 @dataclass(frozen=True)
 class RelationExample:
-    """A pair of words with a relation.
+    """A word and its syntactic head that are joined by a relation.
 
     Attributes:
         sentence: index of the sentence in the file.

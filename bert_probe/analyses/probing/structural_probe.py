@@ -32,22 +32,22 @@ from bert_probe.text.words import Unit, word_lens
 
 PUNCTUATION = "PUNCT"
 SENTENCE_LENGTHS = (5, 50)
-"""Minimum and maximum number of words in the sentences for Spearman's correlation, as in the paper."""
+"""Minimum and maximum sentence length for Spearman's correlation, in words, as in the paper."""
 MAX_WORDS = 255
-"""Maximum number of words in a sentence, so that distances fit in a byte."""
+"""Maximum number of words in a sentence. Distances in longer sentences might not fit in one byte."""
 
 
 @question("structural probe", command="trees")
 class StructuralProbe(Question):
     """Whether a linear map B of a layer's frozen vectors encodes syntactic trees.
 
-    B is trained so that ‖B (h_i − h_j)‖² is the number of steps between two words in the tree of their
-    sentence; Hewitt and Manning 2019, sections 2 and 3. A probe shows what a layer encodes, not what the
-    model uses.
+    B is trained so that ‖B (h_i − h_j)‖² approximates the number of steps between two words in the tree of
+    their sentence; Hewitt and Manning 2019, sections 2 and 3. A probe shows what a layer encodes, not what
+    the model uses.
 
     Attributes:
         rank: rank of B, at most the hidden size.
-        layers: layer indices, where 0 is the embeddings; None for all.
+        layers: layer indices, where 0 is the embeddings. If None, all layers are probed.
         seed: random seed of the initial B, of the split, and of the training order.
     """
 
@@ -80,7 +80,7 @@ class StructuralProbe(Question):
         several trees, each of them is used.
 
         Args:
-            held_out: held-out sentences; None holds out a fifth of the data.
+            held_out: held-out sentences. If None, a fifth of the data is held out.
             truncate: truncate sentences that are too long instead of raising an error; truncated words are
                 ignored.
             progress: called with the number of steps done and the total. A step is a forward pass of a batch,
@@ -91,7 +91,7 @@ class StructuralProbe(Question):
                 message names its line), or there are too few trees.
             SelectionError: a layer does not exist.
             OutOfMemoryError: the vectors of one layer do not fit in memory.
-            UnavailableError: vectors are not finite, or an in-memory model changed in the meantime.
+            UnavailableError: vectors are not finite, or an in-memory model changed during training.
         """
         checkpoint = checkpoint.snapshot()
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
@@ -164,7 +164,12 @@ class _Trees:
         return sum(len(tree.edges & tree.in_a_row) for tree in self.trees) / self.edges
 
     def score(self, weights: Array, rows: Array) -> tuple[float, float]:
-        """Return UUAS and Spearman's correlation of a map [rank, hidden] on vectors [row, hidden]."""
+        """Return the UUAS and Spearman's correlation of a map, given the vectors of all words.
+
+        Args:
+            weights: the map, [rank, hidden].
+            rows: the vectors, [row, hidden].
+        """
         points = rows.astype(np.float64) @ weights.T.astype(np.float64)
         correct, correlations_by_length = 0, defaultdict[int, list[Array]](list)
         for tree in self.trees:
@@ -213,7 +218,7 @@ def _trees_of_sentence(sentence: TaggedSentence, rows: Array, words: Array) -> I
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StructuralProbeResult(Result):
-    """How well each layer encodes trees; all arrays are float64 [probed layer].
+    """How well each layer encodes trees; all arrays are float64 and have shape [probed layer].
 
     Attributes:
         layers: probed layers; 0 is the embeddings.
@@ -247,7 +252,7 @@ class StructuralProbeResult(Result):
 
     @property
     def best(self) -> int:
-        """The layer with the highest UUAS; in a tie, the first."""
+        """The layer with the highest UUAS; in a tie, the first of these layers."""
         return self.layers[int(self.uuas.argmax())]
 
     def tree(self, trace: Trace, layer: int | None = None) -> PredictedTree:
@@ -257,7 +262,7 @@ class StructuralProbeResult(Result):
         out of the tree.
 
         Args:
-            layer: one of `layers`; None for the layer with the highest UUAS.
+            layer: one of `layers`. If None, the layer with the highest UUAS.
 
         Raises:
             SelectionError: the layer was not probed, or the trace is from another model.
@@ -291,7 +296,7 @@ class StructuralProbeResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Numbers of trees, of edges and of ignored sentences."""
+        """The numbers of trees, edges and ignored sentences."""
         training, validation, held_out = self.counts
         return {
             "trees": {"learned_from": training, "stopped_by": validation, "held_out": held_out},
@@ -347,7 +352,7 @@ LEARNING_RATE = 0.1
 DECAY = 0.1
 """Factor by which the learning rate is multiplied after an epoch without improvement."""
 MAX_DECAYS = 3
-"""Number of decays of the learning rate after which training ends."""
+"""Training ends after the learning rate has been reduced this many times."""
 MAX_EPOCHS = 40
 STEP_WORDS = 400
 """Maximum number of padded words per training step, about 20 sentences."""
@@ -357,13 +362,13 @@ VALIDATION_SHARE = 0.1
 OnEpoch = Callable[[int], None]
 """Callback called with 1 after each epoch, and with the number of skipped epochs after early stopping.
 
-An exception that it raises ends the training.
+An exception raised by the callback ends the training.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class TreeBatch:
-    """A batch of trees, padded.
+    """A padded batch of trees.
 
     Attributes:
         rows: vector indices, [tree, word]; 0 for padding.
@@ -406,7 +411,7 @@ class _StandardizedSpace:
         self.mean, self.spread = standardization(vectors)
 
     def loss(self, weights: torch.Tensor, batch: TreeBatch) -> torch.Tensor:
-        """Return Σ |predicted squared distance − tree distance| / words², summed over the trees."""
+        """Return the loss, Σ |predicted squared distance − tree distance| / words², over all trees."""
         points = (self.vectors[batch.rows] - self.mean) / self.spread @ weights.T
         squares = points.square().sum(dim=-1)
         products = points @ points.transpose(1, 2)
@@ -422,7 +427,7 @@ def train_map(
     rng: np.random.Generator,
     on_epoch: OnEpoch = lambda _: None,
 ) -> Array:
-    """Train a map B, [rank, hidden], so that ‖B (h_i − h_j)‖² approximates distances in trees.
+    """Train a map B of shape [rank, hidden] so that ‖B (h_i − h_j)‖² approximates distances in trees.
 
     Args:
         vectors: word vectors, [row, hidden].
@@ -460,12 +465,12 @@ def train_map(
 
 
 Edges = set[tuple[int, int]]
-"""Index pairs of joined words, smaller index first."""
+"""The edges of a tree, as pairs of word indices with the smaller index first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A syntactic tree over the words of a sentence that have vectors.
+    """A syntactic tree of those words of a sentence that have vectors.
 
     Attributes:
         rows: vector index of each word.
@@ -490,7 +495,7 @@ class Tree:
 
 
 def distances(heads: Sequence[int]) -> Array:
-    """Return the number of steps between words in their syntactic tree, float64 [word, word].
+    """Return the number of steps between each two words in their syntactic tree, float64 [word, word].
 
     The number is infinite between words of different trees, and between words not connected to a root.
 
@@ -505,7 +510,7 @@ def distances(heads: Sequence[int]) -> Array:
         if head != ROOT:
             dependents[head].append(word)
     reached = [word for word, head in enumerate(heads) if head == ROOT]
-    for word in reached:  # grows during the loop
+    for word in reached:  # `reached` grows during the loop
         for dependent in dependents[word]:
             steps[dependent, reached] = steps[reached, dependent] = steps[word, reached] + 1
             reached.append(dependent)
@@ -513,7 +518,7 @@ def distances(heads: Sequence[int]) -> Array:
 
 
 def squared_distances(points: Array) -> Array:
-    """Return ‖p_i − p_j‖², [word, word], of points [word, rank]."""
+    """Return the squared distance ‖p_i − p_j‖² of each two words, given their points, [word, rank]."""
     squares: Array = squareform(pdist(points, "sqeuclidean"))
     return squares
 
@@ -521,7 +526,8 @@ def squared_distances(points: Array) -> Array:
 def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
     """Return the minimum spanning tree over words other than punctuation.
 
-    Prim 1957: the word nearest to the tree is added until no word is left; in a tie, the first word.
+    By Prim's algorithm (1957), the word nearest to the tree is added until no word is left. Of equally near
+    words, the first is added.
 
     Args:
         distance_matrix: distances, [word, word].
@@ -543,7 +549,7 @@ def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
 
 
 def rank_correlations(predicted: Array, true: Array) -> Array:
-    """Return Spearman's correlation of corresponding rows of two matrices, [row]; NaN for constant rows."""
+    """Return Spearman's correlation of each row of two matrices; NaN if one of the two rows is constant."""
     ranks_a, ranks_b = (rankdata(rows, axis=1) - (rows.shape[1] + 1) / 2 for rows in (predicted, true))
     with np.errstate(invalid="ignore"):
         correlations: Array = (ranks_a * ranks_b).sum(axis=1) / np.sqrt(

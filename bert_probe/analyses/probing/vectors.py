@@ -1,4 +1,4 @@
-"""Labeled words and sentences as vectors of every layer, in as few forward passes as memory allows."""
+"""The vectors of labeled words and sentences at every layer, from as few forward passes as possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledT
 from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_words
 
 PASS_BYTES = 1_600_000_000
-"""Maximum size of the vectors in memory, in bytes. If not all layers fit, the model runs several times."""
+"""Size limit of the vectors in memory, in bytes. If not all layers fit, the model runs several times."""
 BATCH_TOKENS = 4096
 """Maximum number of padded tokens in a forward pass, which keeps the hidden states of all layers."""
 
@@ -80,7 +80,7 @@ def _make_pooled(
 
 
 class StepCounter:
-    """Counts steps and reports progress."""
+    """Counts completed steps and reports progress."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
@@ -110,7 +110,7 @@ class ForwardPasses:
 
 
 def resolve_layers(checkpoint: Checkpoint, layers: Sequence[int] | None) -> tuple[int, ...]:
-    """Return layer indices from 0, without duplicates; None selects all layers.
+    """Return the selected layer indices, counted from 0 and without duplicates; None selects all layers.
 
     Raises:
         SelectionError: a layer does not exist.
@@ -135,7 +135,7 @@ def plan_passes(
 def vectors_by_layer(
     checkpoint: Checkpoint, parts: Sequence[PooledTokens], passes: ForwardPasses, steps: StepCounter
 ) -> Iterator[list[torch.Tensor]]:
-    """Yield, for each layer, the vectors of each element of ``parts``, [vector, hidden].
+    """Yield, for each layer, the vectors of each element of ``parts``, of shape [vector, hidden].
 
     The vectors are float64 if the model computes in float64, else float32.
 
@@ -177,7 +177,7 @@ def _store_means(
     width: int,
     vectors: Sequence[torch.Tensor],
 ) -> None:
-    """Average hidden states of a batch over the tokens of each vector, and store the means in ``vectors``."""
+    """Average a batch's hidden states over the tokens of each vector, and store the means in ``vectors``."""
     firsts = np.repeat(np.arange(len(group)) * width, [len(part.tokens[index]) for index in group])
     sizes = np.array([len(bag) for bag in bags])
     tokens = torch.from_numpy(np.concatenate(bags) + np.repeat(firsts, sizes))
@@ -196,7 +196,7 @@ def _batches(checkpoint: Checkpoint, part: PooledTokens) -> list[list[int]]:
 
 LabeledData = Sequence[TaggedSentence] | LabeledTexts
 Files = Mapping[str, LabeledData]
-"""Name of an argument → its data."""
+"""Name of an argument, for error messages → the data passed as this argument."""
 
 _LABEL_DESCRIPTIONS = {MULTI_LABEL: "any number of labels", NUMBER: "a number"}
 
@@ -206,7 +206,7 @@ HELD_OUT_SHARE = 0.2
 
 @dataclass(frozen=True, eq=False)
 class EncodedTexts:
-    """Sentences, or rows of a table, and their encodings."""
+    """Sentences, or texts from the rows of a table, and their encodings."""
 
     sentences: tuple[Any, ...]
     encodings: tuple[Encoding, ...]
@@ -220,7 +220,7 @@ class EncodedTexts:
 def encode_files(
     checkpoint: Checkpoint, files: Files, truncate: bool, progress: Progress, tables: bool = False
 ) -> tuple[EncodedTexts, ...]:
-    """Encode the sentences of all files before the model runs, so that all errors are found first.
+    """Encode the sentences of all files, so that errors are raised before the model runs.
 
     Args:
         tables: whether labeled texts are allowed.
@@ -264,7 +264,7 @@ def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[
     """Return the training sentences in random order, and the held-out sentences.
 
     The held-out sentences are those of the second file or, if there is only one file, about `HELD_OUT_SHARE`
-    of its sentences. In this case, equal texts are all in the same split.
+    of its sentences. In the latter case, equal texts are all in the same split.
 
     Raises:
         TextError: there is only one text and no second file.
@@ -289,6 +289,6 @@ def _select(part: EncodedTexts, order: Sequence[int]) -> EncodedTexts:
 
 
 def input_record(checkpoint: Checkpoint, files: Files, parts: Sequence[EncodedTexts]) -> InputRecord:
-    """Return the provenance of the model and its data."""
+    """Return the provenance of a result: the model and the data files."""
     dropped = sum(encoding.dropped for part in parts for encoding in part.encodings)
     return InputRecord.of_tagged(checkpoint, files, dropped)

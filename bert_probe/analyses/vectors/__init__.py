@@ -1,1 +1,1 @@
-"""Questions about hidden states and pooled vectors."""
+"""Analyses of hidden states and pooled vectors."""

@@ -1,4 +1,4 @@
-"""Cosine similarity between rows of matrices."""
+"""Cosine similarity between the rows of two matrices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def cosine(a: Array, b: Array) -> Array:
     """Return the cosine similarity of every row of ``a`` [m, hidden] and every row of ``b`` [n, hidden].
 
     Returns:
-        [m, n], -1 to 1, float32, or float64 for float64 rows; NaN for rows of zeros.
+        Cosines from -1 to 1 of shape [m, n], float32, or float64 for float64 rows; NaN for rows of zeros.
 
     Raises:
         ShapeError: the arguments are not matrices with rows of the same length.
@@ -28,10 +28,10 @@ def cosine(a: Array, b: Array) -> Array:
 
 
 def cosine_of_rows(a: Array, b: Array) -> Array:
-    """Return the cosine similarity of each row of ``a`` and the same row of ``b``, both [n, hidden].
+    """Return the cosine similarity of each row of ``a`` and the corresponding row of ``b``, both [n, hidden].
 
     Returns:
-        float64 [n], -1 to 1; exactly 1 for equal rows, NaN for rows of zeros.
+        Cosines from -1 to 1 of shape [n], float64; exactly 1 for equal rows, NaN for rows of zeros.
 
     Raises:
         ShapeError: the arguments are not two matrices of the same shape.
@@ -47,7 +47,7 @@ def cosine_of_rows(a: Array, b: Array) -> Array:
 
 
 def unit_rows(rows: Array) -> Array:
-    """Return rows [n, hidden] divided by their Euclidean norms, float64; NaN for rows of zeros."""
+    """Divide each row of a matrix by its Euclidean norm, in float64; rows of zeros become NaN."""
     rows = rows.astype(np.float64)
     # Dividing by the largest value first avoids overflow and underflow of the squares.
     peaks = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)

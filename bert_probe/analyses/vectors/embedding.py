@@ -1,4 +1,4 @@
-"""Parts of the model computed step by step: input embeddings and the pooler."""
+"""Step-by-step computation of the input embeddings and of the pooler's output."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Embedding(Question):
     Devlin et al. 2019, figure 2.
 
     Attributes:
-        token: position or word of the token whose steps the table shows; None for the first token that is not
-            special.
+        token: position or word of the token whose steps the table shows. If None, the first token that is
+            not special.
     """
 
     inputs = OneTrace()
@@ -47,7 +47,7 @@ class Embedding(Question):
     )
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the resolved question; the default is the first token that is not special."""
+        """Return the question with its token as a position, by default the first non-special token."""
         if self.token is not None:
             return super().resolved(trace)
         return replace(self, token=next((token.position for token in trace.tokens if not token.special), 0))
@@ -72,7 +72,7 @@ class Embedding(Question):
                 name: torch.tensor(ids, device=device)[None] for name, ids in trace.encoding.inputs.items()
             }
             rows = _rows(module, table, inputs)
-            # The rows are added in the same order as in the models, so that rounding is equal.
+            # Add the rows in the same order as the models do, so that rounding errors are equal.
             total = rows["word"]
             for name in ("segment", "position"):
                 total = total if rows[name] is None else total + rows[name]
@@ -97,7 +97,7 @@ class Embedding(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EmbeddingResult(Result):
-    """Steps of all tokens' input vectors. Arrays are float32 [token, dimension].
+    """Steps of all tokens' input vectors. Arrays are float32 and have shape [token, dimension].
 
     Attributes:
         trace: the model's forward pass over the text.
@@ -130,19 +130,19 @@ class EmbeddingResult(Result):
 
     @property
     def summed(self) -> dict[str, Array]:
-        """The added table rows and their sum: name → [token, dimension]."""
+        """Name of each added table, and of the sum → its vectors, of shape [token, dimension]."""
         steps = {"word": self.word, "position": self.position, "segment": self.segment, "sum": self.total}
         return {name: step for name, step in steps.items() if step is not None}
 
     @property
     def steps(self) -> dict[str, Array]:
-        """All steps of this architecture, in order: name → [token, dimension]."""
+        """Name of each step of this architecture, in order → its vectors, of shape [token, dimension]."""
         return self.summed if self.normalised is None else self.summed | {"LayerNorm": self.normalised}
 
     @property
     def chosen(self) -> int:
         """Position of the token that the table shows."""
-        assert isinstance(self.question.token, int)  # the question is resolved
+        assert isinstance(self.question.token, int)  # `of` has resolved the question
         return self.question.token
 
     @property
@@ -175,7 +175,7 @@ class EmbeddingResult(Result):
         return {"token": str(self.trace.tokens[self.chosen]), "difference_to_model": self.difference}
 
     def frame(self) -> pd.DataFrame:
-        """Return the steps of one token, a row each: word, position, segment, sum, LayerNorm."""
+        """Return one row per step of one token: word, position, segment, sum, LayerNorm."""
         rows = np.stack([step[self.chosen] for step in self.steps.values()])
         return frames.vectors(rows, list(self.steps), "step")
 
@@ -186,7 +186,7 @@ def _first(module: Any, names: tuple[str, ...]) -> Any:
 
 
 def _unknown_part(module: Any) -> str | None:
-    """Return the name of a submodule with weights other than the three tables and the LayerNorm, or None."""
+    """Return the name of an unknown submodule with weights, neither a table nor a LayerNorm, or None."""
     known_parts = {*_WORD_TABLES, *_NORMS, "position_embeddings", "token_type_embeddings"}
     names = (name.partition(".")[0] for name, _ in module.named_parameters())
     return next((name for name in names if name not in known_parts), None)
@@ -212,7 +212,7 @@ def _rows(module: Any, table: Any, inputs: dict[str, torch.Tensor]) -> dict[str,
 
 
 def _position_ids(ids: torch.Tensor, padding: int | None) -> torch.Tensor:
-    """Return the row indices in the position table, [1, token].
+    """Return each token's row index in the position table, of shape [1, token].
 
     RoBERTa and related models count positions from the row after the padding row, and do not count padding
     tokens, even if these occur in the text.
@@ -266,7 +266,7 @@ class Pooler(Question):
             linear = dense(vector[None])[0]
             steps = (cls, to_array(linear), to_array(torch.tanh(linear)), trace.pooler)
         result = PoolerResult(self.resolved(trace), InputRecord.of(trace), *steps)
-        # Architectures name their activation differently, so the outputs are compared instead.
+        # Compare outputs to detect another activation, because architectures name it differently.
         if not result.difference <= rounding_tolerance(dense.weight, trace.pooler):
             raise UnavailableError(f"{unsupported}: its output differs by {result.difference:.2g}.")
         return result
@@ -274,7 +274,7 @@ class Pooler(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PoolerResult(Result):
-    """Steps of tanh(W · CLS + b), and the model's pooler output; arrays are float32 [hidden].
+    """Steps of tanh(W · CLS + b), and the model's pooler output; arrays are float32 of shape [hidden].
 
     Attributes:
         cls: vector of [CLS] after the last layer.
@@ -305,18 +305,18 @@ class PoolerResult(Result):
         return {"difference_to_model": self.difference}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each step: cls, linear, tanh, and the model's output."""
+        """Return one row per step: cls, linear, tanh, and the model's output."""
         rows = np.stack([self.cls, self.linear, self.replay, self.model_output])
         return frames.vectors(rows, ["cls", "W·cls + b", "tanh(W·cls + b)", "model"], "step")
 
 
 def to_array(tensor: torch.Tensor) -> Array:
-    """Return a tensor as a read-only array."""
+    """Convert a tensor to a read-only array."""
     return read_only(as_array(tensor))
 
 
 def largest_difference(replay: Array, expected: Array) -> float:
-    """Return the largest absolute difference of two arrays."""
+    """Return the largest absolute difference between corresponding elements of two arrays."""
     return float(np.abs(replay - expected).max())
 
 

@@ -10,7 +10,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.progress import Progress, no_progress
 
 Line = tuple[int, str, str | None]
-"""Line number in the file (from 1), text, and second text of a pair or None."""
+"""Line number in the file (from 1), text, and the second text of a pair or None."""
 
 
 def encode_texts(
@@ -20,7 +20,7 @@ def encode_texts(
     progress: Progress = no_progress,
     name: str = "",
 ) -> list[Encoding]:
-    """Return the encodings of all texts, so that errors are raised before the model runs.
+    """Encode all texts, so that errors are raised before the model runs.
 
     Args:
         checkpoint: the model.

@@ -1,4 +1,4 @@
-"""Hidden states of a text after a layer: all tokens, [CLS], or the pooler's output."""
+"""Hidden states of a text after a layer, for all tokens or for [CLS], or the pooler's output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Which = Literal["tokens", "cls", "pooler"]
 
 @question("hidden states", command="embeddings")
 class HiddenStates(Question):
-    """Hidden states after a layer.
+    """The hidden states of a text after one layer.
 
     Attributes:
         layer: layer index, where 0 is the output of the embeddings; negative values count from the end. The
@@ -45,8 +45,8 @@ class HiddenStates(Question):
         """Return the hidden states of a text.
 
         Raises:
-            SelectionError: the layer does not exist, or the pooler is selected for another layer
-                than the last.
+            SelectionError: the layer does not exist, or the pooler is selected for a layer
+                other than the last.
             UnavailableError: the model has no pooler, or its input does not begin with [CLS].
         """
         resolved = self.resolved(trace)
@@ -87,5 +87,5 @@ class HiddenStatesResult(Result):
             )
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each vector and a column for each dimension."""
+        """Return one row per vector, with one column per dimension."""
         return frames.vectors(self.values, self.names)

@@ -20,7 +20,7 @@ NEIGHBORS = 15
 PERPLEXITY = 30.0
 
 _MAX_EQUAL = 16 * float(np.finfo(np.float32).eps)
-"""Unit vectors whose components differ by at most this are equal up to rounding."""
+"""Maximum difference in any component between unit vectors that are considered equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noq
 
 
 def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
-    """Return the t-SNE layout by scikit-learn (van der Maaten and Hinton 2008): near vectors stay near.
+    """Return scikit-learn's t-SNE layout (van der Maaten and Hinton 2008), in which near vectors stay near.
 
     The vectors are divided by their norms, so that squared distances are 2 − 2 · cosine. Perplexity is 30, or
     a third of the number of other vectors if these are fewer than 90. The layout starts from the
@@ -85,19 +85,19 @@ def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     progress(0, 0)
     perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
     start, _ = _components(rows)
-    start *= 1e-4 / start[:, 0].std()  # a small initial spread, as recommended for t-SNE
+    start *= 1e-4 / start[:, 0].std()  # small initial spread, as recommended for t-SNE
     mapper = TSNE(perplexity=perplexity, init=start.astype(np.float32), random_state=SEED)
-    # With several threads the order of summation varies, and t-SNE amplifies rounding differences.
+    # Use one thread: several sum in varying order, and t-SNE amplifies the rounding differences.
     with threadpool_limits(1, user_api="openmp"):
         points = np.asarray(mapper.fit_transform(rows.astype(np.float32)), np.float32)
     return PointLayout(read_only(points), settings={"perplexity": perplexity, "seed": SEED})
 
 
 def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
-    """Return the UMAP layout (McInnes, Healy and Melville 2018): near vectors stay near.
+    """Return the UMAP layout (McInnes, Healy and Melville 2018), in which near vectors stay near.
 
     It uses cosine distances, 15 neighbors (fewer with fewer vectors), the principal components as a start,
-    and a fixed seed, so that it is reproducible on one machine. Distances between far points and the axes
+    and a fixed seed, so that it is reproducible on one machine. The axes and the distances between far points
     have little meaning. The first call in a process takes half a minute longer, because code is compiled.
 
     Args:
@@ -132,7 +132,7 @@ METHODS: Mapping[str, Callable[[Array, Progress], PointLayout]] = {"pca": pca, "
 
 
 def available_methods() -> tuple[str, ...]:
-    """Return the available methods; UMAP is an optional dependency."""
+    """Return the available layout methods, which include UMAP only if umap-learn is installed."""
     return tuple(method for method in METHODS if method != "umap" or extras.is_installed("umap"))
 
 
@@ -158,7 +158,7 @@ class _ProgressStream:
 
 
 def _components(vectors: Array) -> tuple[Array, Array]:
-    """Return the scores on two principal components, float64 [vector, 2], and all squared singular values."""
+    """Return the coordinates on two principal components, [vector, 2], and all squared singular values."""
     centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, singular, axes = np.linalg.svd(centered, full_matrices=False)
     points = np.zeros((len(vectors), 2))
@@ -169,7 +169,7 @@ def _components(vectors: Array) -> tuple[Array, Array]:
 
 
 def _directions(vectors: Array, minimum: int) -> Array:
-    """Return the vectors divided by their norms, float64, for methods that use only directions."""
+    """Normalize the vectors, in float64, for methods that use only their directions."""
     _check(vectors, minimum)
     rows = unit_rows(vectors)
     if not np.isfinite(rows).all():

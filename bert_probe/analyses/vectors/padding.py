@@ -1,4 +1,4 @@
-"""Padding: texts of different lengths in one batch, and its effect on the hidden states."""
+"""The effect on the hidden states of padding texts of different lengths in one batch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PaddingEffect(Question):
     )
 
     def of(self, traces: Sequence[Trace]) -> PaddingEffectResult:
-        """Return the padded batch of the traced texts, and the effect of padding.
+        """Pad the traced texts in one batch and measure the effect of padding.
 
         Raises:
             SelectionError: there are fewer than two texts, more than fit in a batch, or traces of different
@@ -87,7 +87,7 @@ class PaddingEffect(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PaddingEffectResult(Result):
-    """Texts in one batch, and the largest differences of their hidden states.
+    """A padded batch of texts, and the largest differences of their hidden states.
 
     Attributes:
         encodings: encodings of the texts, in their order.
@@ -116,12 +116,12 @@ class PaddingEffectResult(Result):
 
     @property
     def length(self) -> int:
-        """Length of each padded text, in tokens."""
+        """Number of tokens of each padded text."""
         return int(self.arrays["input_ids"].shape[1])
 
     @property
     def padding(self) -> Array:
-        """Whether each position is padding, bool [text, position]."""
+        """Whether each position is padding, as bools of shape [text, position]."""
         lengths = np.array([len(encoding) for encoding in self.encodings])
         padding: Array = np.arange(self.length) >= lengths[:, None]
         return padding
@@ -133,17 +133,17 @@ class PaddingEffectResult(Result):
 
     @property
     def difference(self) -> float:
-        """Largest difference caused by padding, over all texts and layers."""
+        """Largest difference of a hidden state caused by padding, over all texts and layers."""
         return float(self.differences.max())
 
     @property
     def without_mask(self) -> float:
-        """Largest difference with an attention mask of ones, over all texts and layers."""
+        """Largest difference caused by padding with an attention mask of ones, over all texts and layers."""
         return float(self.unmasked.max())
 
     @property
     def allowed(self) -> float:
-        """Largest absolute difference that rounding can explain."""
+        """Largest absolute difference of a hidden state that rounding can explain."""
         return self.explained * max(1.0, float(self.sizes.max()))
 
     @property
@@ -206,7 +206,7 @@ class PaddingEffectResult(Result):
 def _states(
     checkpoint: Checkpoint, inputs: Mapping[str, torch.Tensor], texts: Sequence[Encoding]
 ) -> list[list[Array]]:
-    """Return the hidden states of each text after each layer, without padding, float64 [token, hidden]."""
+    """Return each text's hidden states after each layer, without padding; float64 [token, hidden]."""
     count = inputs["input_ids"].numel()
     message = f"{count:,} tokens need more memory than is free. Give fewer texts."
     with memory_errors(message), torch.inference_mode(), checkpoint.running() as model:
@@ -217,7 +217,7 @@ def _states(
 
 
 def _largest_differences(alone: Sequence[Sequence[Array]], batched: Sequence[Sequence[Array]]) -> Array:
-    """Return the largest difference in each text and layer, [text, layer + 1]."""
+    """Return the largest absolute difference for each text and layer, of shape [text, layer + 1]."""
     return np.array(
         [
             [float(np.abs(a - b).max()) for a, b in zip(*layers, strict=True)]

@@ -33,7 +33,7 @@ _NAMES = {"mean": "mean of all tokens", "cls": "first token", "max": "maximum ov
 _PROMPTS = "config_sentence_transformers.json"
 
 _LEGACY_MODES = {
-    # In the order in which sentence-transformers concatenates them.
+    # The order is that in which sentence-transformers concatenates the modes.
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -45,7 +45,7 @@ _LEGACY_MODES = {
 
 @dataclass(frozen=True)
 class PoolingConfig:
-    """A pooling configuration.
+    """How the tokens of a sentence are pooled into one vector.
 
     Attributes:
         modes: keys of `_MODES`, or "pooler"; the results are concatenated in this order.
@@ -68,7 +68,7 @@ class PoolingConfig:
         return str(Lowercase().normalize_str(text)) if self.lower_case else text
 
     def __str__(self) -> str:
-        """Return a readable description."""
+        """Return a readable description of the pooling."""
         parts = [" and ".join(_NAMES.get(mode, mode) for mode in self.modes)]
         parts += [f"“{self.prefix}” before each sentence"] if self.prefix else []
         parts += ["lowercased"] if self.lower_case else []
@@ -106,7 +106,7 @@ def resolve_pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
 
 
 def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the poolings that a checkpoint supports; if it declares a pooling, this comes first."""
+    """Return the poolings that a checkpoint supports, beginning with the one that it declares, if any."""
     own: tuple[str, ...] = ("model",) if checkpoint.has_pooling else ()
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
     pooler: tuple[str, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
@@ -114,9 +114,11 @@ def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def pooling_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
-    """Return the sentence-transformers files for a copy of the checkpoint, name → JSON, and warnings.
+    """Return the sentence-transformers files for a copy of the checkpoint, and warnings.
 
-    If the checkpoint's own files have unsupported settings, no files and a warning are returned.
+    The files are a mapping from the file name to the JSON content.
+
+    If the checkpoint's own files have unsupported settings, there are no files and one warning.
     """
     folder = checkpoint.folder
     if folder is None or not checkpoint.has_pooling:
@@ -170,7 +172,7 @@ def _own(checkpoint: Checkpoint) -> PoolingConfig:
 def _modules(checkpoint: Checkpoint) -> tuple[list[str], Path]:
     """Return the types of the sentence-transformers modules, and the pooling configuration file."""
     folder = checkpoint.folder
-    assert folder is not None  # checked by the callers
+    assert folder is not None  # all callers check this
     modules = _read(folder / "modules.json", list)
     try:
         types = [str(module["type"]).rpartition(".")[2] for module in modules]
@@ -200,7 +202,7 @@ def _read(path: Path, json_type: type) -> Any:
 
 
 def _read_transformer(folder: Path) -> dict[str, Any]:
-    """Return the settings of the Transformer module. Its file may be named after the architecture."""
+    """Return the settings of the Transformer module, whose file may be named after the architecture."""
     files = sorted(folder.glob("sentence_*_config.json"))
     settings: dict[str, Any] = _read(files[0], dict) if files else {}
     unknown = [name for name in ("query_expansion", "processing_kwargs") if settings.get(name)]
@@ -232,7 +234,7 @@ def _modes(config: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _max_tokens(max_seq_length: Any, checkpoint: Checkpoint) -> int | None:
-    """Return the length limit: max_seq_length, else the tokenizer's limit, but at most the model's limit."""
+    """Return max_seq_length, or the tokenizer's limit if it is None, but at most the model's limit."""
     limit = max_seq_length if max_seq_length is not None else checkpoint.tokenizer.model_max_length
     limits = [limit, checkpoint.description.max_tokens]
     # A tokenizer without a limit has a model_max_length of 1e30.
@@ -240,7 +242,7 @@ def _max_tokens(max_seq_length: Any, checkpoint: Checkpoint) -> int | None:
 
 
 def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
-    """Return the vectors of a batch of sentences, [sentence, hidden × modes].
+    """Pool a batch of sentences into vectors of shape [sentence, hidden × modes].
 
     Args:
         output: the model's output.
@@ -248,7 +250,8 @@ def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor
         recipe: the pooling configuration.
 
     Returns:
-        float32, or float64 if the model computes in float64. Sums in half precision would be too inaccurate.
+        The vectors, in float32, or in float64 if the model computes in float64. Sums in half precision would
+        be too inaccurate.
     """
     states = _at_least_float32(output.last_hidden_state)
     token_mask = mask[..., None].to(states.dtype)
@@ -263,7 +266,7 @@ def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor
 def pool_unpadded(
     states: torch.Tensor, recipe: PoolingConfig, pooler: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return the vectors of texts of the same length; see `pool`.
+    """Pool texts of the same length into vectors; see `pool`.
 
     Args:
         states: last hidden states, [text, token, hidden].
@@ -300,4 +303,4 @@ _MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "weightedmean": _weighted,
     "lasttoken": _last,
 }
-"""Pooling mode of sentence-transformers → function of states [sentence, token, hidden] and padding mask."""
+"""Name of a pooling mode of sentence-transformers → function that pools hidden states with a token mask."""

@@ -1,4 +1,4 @@
-"""Sentence vectors: their similarities, and maps of them."""
+"""Sentence vectors, their similarities, and their two-dimensional maps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from bert_probe.model.trace import Array, read_only
 MAX_OPTIMAL_ORDER = 1000
 
 BATCH_TOKENS = 1024
-"""Maximum number of padded tokens in a batch: larger batches exceed CPU caches and need more padding."""
+"""Maximum number of padded tokens in a batch. Larger batches exceed CPU caches and need more padding."""
 
 POOLING = Choice(POOLINGS)
 POOLED = "Pooling of token vectors; model is the pooling that the checkpoint was trained with."
@@ -46,10 +46,10 @@ ORDERED = "Order of the rows: as given, or by similarity (hierarchical clusterin
 
 
 class SentencesTable(Choice):
-    """Field type of the table to return. In page URLs, "heatmap" and "table" also mean the cosines."""
+    """Field type of the table to return. In page URLs, "heatmap" and "table" also stand for "cosines"."""
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Return the table from text that `write` returned, or from a page's URL."""
+        """Return the table that is named by the output of `write` or by a page's URL."""
         return super().read(name, "cosines" if text in ("heatmap", "table") else text, sizes)
 
 
@@ -62,7 +62,7 @@ class Sentences(Question):
             checkpoint's configuration, as in sentence-transformers.
         show: the table to return: "cosines" is the similarity matrix, "vectors" the sentence vectors,
             "nearest" the most similar pairs.
-        order: order of the rows: "given", or "tree" (see `PairwiseCosines.order`). Pairs are always ordered
+        order: order of the rows, "given" or "tree" (see `PairwiseCosines.order`). Pairs are always ordered
             by cosine.
         count: number of pairs for "nearest".
     """
@@ -120,8 +120,7 @@ class Sentences(Question):
             for number, sentence in enumerate(sentences, 1)
         ]
         ids = [tuple(text.inputs["input_ids"].tolist()) for text in inputs]
-        # Equal sentences run once. Sorting makes batches, and therefore rounding, independent of the order of
-        # the sentences.
+        # Run equal sentences once, and sort them so that rounding does not depend on their order.
         distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
         rows = _vectors(checkpoint, list(distinct.values()), config, progress)
         vector_of = dict(zip(distinct, rows, strict=True))
@@ -137,7 +136,7 @@ class Sentences(Question):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON, with ``count`` only if the table shows pairs."""
+        """Return the fields as JSON values; ``count`` is included only if the table shows pairs."""
         values = super().to_json()
         if self.show != "nearest":
             values.pop("count")
@@ -166,13 +165,13 @@ class PairwiseCosines:
 
     @cached_property
     def cosines(self) -> Array:
-        """Cosine similarity of all pairs, [sentence, sentence], -1 to 1.
+        """Cosine similarity of each pair of sentences, -1 to 1, of shape [sentence, sentence].
 
         Raises:
             OutOfMemoryError: the matrix needs more memory than is free.
         """
         count = len(self.vectors)
-        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # in float64, then in the vectors' dtype
+        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # a float64 matrix and its copy
         message = (
             f"The cosines of {count:,} sentences need {gigabytes:,.1f} GB, more than is free. Use fewer."
         )
@@ -207,7 +206,7 @@ class PairwiseCosines:
         return tuple(int(leaf) for leaf in leaves_list(tree))
 
     def nearest(self, count: int = 50) -> tuple[SentencePair, ...]:
-        """Return the most similar pairs, by descending cosine; ties in the order of the sentences.
+        """Return the most similar pairs, by descending cosine and then in the order of the sentences.
 
         Raises:
             SelectionError: count is below 1.
@@ -219,7 +218,7 @@ class PairwiseCosines:
             raise UnavailableError("One sentence has no pairs. Give at least two sentences.")
         first, second = np.triu_indices(len(self.vectors), k=1)
         cosines = self.cosines[first, second]
-        # Only the best pairs are sorted, because two thousand sentences have two million pairs.
+        # Sort only the best pairs, because two thousand sentences have two million pairs.
         threshold = -np.inf if count >= len(cosines) else np.partition(cosines, -count)[-count]
         best = np.flatnonzero(~(cosines < threshold))
         best = best[np.argsort(-cosines[best], kind="stable")][:count]
@@ -228,7 +227,7 @@ class PairwiseCosines:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SentencesResult(Result):
-    """A vector for each sentence, in their original order.
+    """A vector for each sentence, in the original order of the sentences.
 
     Attributes:
         sentences: the sentences.
@@ -252,17 +251,17 @@ class SentencesResult(Result):
 
     @property
     def vectors(self) -> Array:
-        """Sentence vectors, [sentence, hidden]; see `PairwiseCosines`."""
+        """Sentence vectors, of shape [sentence, hidden]; see `PairwiseCosines`."""
         return self.compared.vectors
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Indices of the sentences in the order of the question; see `PairwiseCosines.order`."""
+        """Indices of the sentences in the order selected by the question; see `PairwiseCosines.order`."""
         return self.compared.order if self.question.order == "tree" else tuple(range(len(self.sentences)))
 
     @property
     def cosines(self) -> Array:
-        """Cosine similarity of all pairs, [sentence, sentence], in `order`."""
+        """Cosine similarity of each pair of sentences, with rows and columns in `order`."""
         cosines = self.compared.cosines
         return cosines[np.ix_(self.order, self.order)] if self.question.order == "tree" else cosines
 
@@ -310,7 +309,7 @@ class SentencesResult(Result):
 def _vectors(
     checkpoint: Checkpoint, inputs: list[ModelInputs], config: PoolingConfig, progress: Progress
 ) -> Array:
-    """Return the sentence vectors of the model inputs, [text, hidden]."""
+    """Return the sentence vectors of the model inputs, of shape [text, hidden]."""
     vectors = np.empty((len(inputs), 0), np.float32)
     done = 0
     progress(0, len(inputs))
@@ -357,7 +356,7 @@ class SentenceMap(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> SentenceMapResult:
-        """Return the map of sentences.
+        """Embed the sentences and return their map.
 
         Args:
             checkpoint, sentences, truncate: see `Sentences.of`.
@@ -371,14 +370,14 @@ class SentenceMap(Question):
         return self.of_vectors(vectors, lambda _done, _total: progress(count, count))
 
     def of_vectors(self, vectors: SentencesResult, progress: Progress = no_progress) -> SentenceMapResult:
-        """Return the map of existing sentence vectors.
+        """Return the map of sentence vectors that are already computed.
 
         Args:
             vectors: sentence vectors with the pooling of this question.
             progress: see the method in `layouts`.
 
         Raises:
-            SelectionError: the vectors were pooled differently.
+            SelectionError: the vectors were computed with a different pooling.
             UnavailableError: there are too few different vectors, or UMAP is not installed.
         """
         if vectors.question.pooling != self.pooling:
@@ -392,7 +391,7 @@ class SentenceMap(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SentenceMapResult(Result):
-    """Sentences as points in a plane, in their original order.
+    """The points of sentences in a plane, in the original order of the sentences.
 
     Attributes:
         sentences: the sentences.
@@ -413,13 +412,13 @@ class SentenceMapResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Metadata of the pooling, parameters of the method, and explained variance."""
+        """The metadata of the pooling, the parameters of the method, and the explained variance."""
         explained = self.layout.explained
         shares = {} if explained is None else {"explained_variance": list(explained)}
         return {**self.pooled, **self.layout.settings, **shares}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each sentence: number (from 1), x, y, sentence."""
+        """Return one row per sentence: number (from 1), x, y, sentence."""
         return pd.DataFrame(
             {
                 "number": range(1, len(self.sentences) + 1),
@@ -431,5 +430,5 @@ class SentenceMapResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Size of the points in bytes."""
+        """Size of the map's points in bytes."""
         return self.layout.points.nbytes

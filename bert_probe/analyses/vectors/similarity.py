@@ -1,4 +1,4 @@
-"""Cosine similarity between tokens, and its baseline between unrelated tokens."""
+"""Cosine similarity between tokens, and between unrelated tokens as a baseline."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Similarity(Question):
 
         Args:
             a: a text, or a sentence pair.
-            b: another text. None compares a text with itself, or the first text of a sentence pair with the
-                second.
+            b: another text. If None, a text is compared with itself, and the first text of a sentence pair
+                with the second.
 
         Raises:
             SelectionError: the layer does not exist, or the traces are from different models.
@@ -107,7 +107,7 @@ class SimilarityResult(Result):
             )
 
     def curve(self, row: int, column: int) -> Array:
-        """Return the cosine similarity of two tokens after every layer, float64 [layer + 1], -1 to 1.
+        """Return the cosine similarity of two tokens after every layer, -1 to 1, float64 [layer + 1].
 
         Raises:
             SelectionError: the row or column does not exist.
@@ -121,7 +121,7 @@ class SimilarityResult(Result):
         return cosine_of_rows(*vectors)
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each token of A and a column for each token of B."""
+        """Return the cosines as a table with one row per token of A and one column per token of B."""
         return frames.matrix(self.cosines, self.rows, self.columns)
 
 
@@ -130,8 +130,8 @@ class SimilarityBaseline(Question):
     """Cosine similarities of unrelated tokens, and of the same word in two sentences.
 
     Unrelated tokens are all pairs of tokens with different ids from different reference sentences, without
-    special tokens. The same word is any pair of tokens with the same id from different sentences, if the
-    token is an unsplit alphanumeric word.
+    special tokens. Pairs of the same word are all pairs of tokens with the same id from different sentences,
+    if the token is an unsplit alphanumeric word.
 
     Contextual vectors have similar directions regardless of their meaning, especially in upper layers
     (Ethayarajh 2019), so a cosine is only meaningful in comparison with this baseline.
@@ -171,14 +171,14 @@ class SimilarityBaseline(Question):
             for row, group in zip(rows, groups, strict=True)
         )
         assert unrelated is not None  # checked above
-        # Taken from the traces, because a model in memory may have been trained in the meantime.
+        # Take the model's state from the traces, because a model in memory may have been trained since.
         inputs = InputRecord(InputRecord.of(*traces).model)
         return SimilarityBaselineResult(self, inputs, unrelated, same_word, len(traces))
 
 
 @dataclass(frozen=True)
 class CosineDistribution:
-    """Mean and percentiles of the cosines of many pairs, after each layer from 0 on.
+    """Mean and percentiles of the cosines of many pairs, after the embeddings and after each layer.
 
     Attributes:
         mean, p5, p50, p95: mean and percentiles over the pairs, each of length layers + 1.
@@ -197,7 +197,7 @@ class CosineDistribution:
             raise ShapeError(f"The columns have {sorted(lengths)} layers, but must all have the same number.")
 
     def columns(self, prefix: str = "") -> dict[str, tuple[float, ...]]:
-        """Return mean and percentiles as columns of a table."""
+        """Return the mean and the percentiles as columns of a table."""
         *names, _ = (field.name for field in fields(self))
         *values, _ = astuple(self)
         return {f"{prefix}{name}": column for name, column in zip(names, values, strict=True)}
@@ -237,10 +237,10 @@ class SimilarityBaselineResult(Result):
             cosines: cosines after each layer, [layer + 1, …].
 
         Returns:
-            float64 of the same shape; 0 means as similar as unrelated tokens.
+            The differences, float64 of the same shape; 0 means as similar as unrelated tokens.
 
         Raises:
-            ShapeError: cosines does not have a row for each layer.
+            ShapeError: `cosines` does not have one row per layer.
         """
         mean = np.array(self.unrelated.mean)
         if len(cosines) != len(mean):
@@ -250,12 +250,12 @@ class SimilarityBaselineResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Numbers of sentences and pairs."""
+        """The number of sentences and the numbers of pairs."""
         same = {} if self.same_word is None else {"same_word_pairs": self.same_word.pairs}
         return {"sentences": self.sentences, "token_pairs": self.unrelated.pairs, **same}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each layer from 0: layer, mean, p5, p50, p95; same_word_mean, … if available."""
+        """Return one row per layer, from 0: layer, mean, p5, p50, p95 and, if available, same_word_mean, …"""
         same = {} if self.same_word is None else self.same_word.columns("same_word_")
         return pd.DataFrame({"layer": range(self.layers + 1), **self.unrelated.columns(), **same})
 
@@ -268,7 +268,7 @@ def baseline_sentences() -> tuple[str, ...]:
 
 
 def _pairs(tokens_by_sentence: list[list[Token]]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return the indices of all unrelated pairs and of all pairs of the same word, among all tokens."""
+    """Return the token indices of all unrelated pairs and of all pairs of the same word."""
     tokens = [token for sentence in tokens_by_sentence for token in sentence]
     ids = np.array([token.id for token in tokens])
     words = np.array([not token.split_word and token.display.isalnum() for token in tokens])

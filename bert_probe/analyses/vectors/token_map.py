@@ -1,4 +1,4 @@
-"""Map of tokens: hidden states of texts after every layer, projected on a plane of principal components."""
+"""Map of tokens: the hidden states after every layer, projected onto two principal components."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from bert_probe.text.sentence_files import with_line_numbers
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 MAX_BYTES = 1_000_000_000
-"""Maximum size of all vectors in bytes: about 25,000 tokens with the 13 layers of BERT-base."""
+"""Size limit of all vectors, in bytes; enough for about 25,000 tokens at the 13 layers of BERT-base."""
 BATCH_TOKENS = 2048
-"""Maximum number of padded tokens in a batch, whose hidden states of all layers are in memory."""
+"""Maximum number of padded tokens in a batch. All layers' hidden states of a batch are in memory."""
 
 BASES: Mapping[str, str] = {
     "shared": "One plane for all layers; their common mean is subtracted.",
@@ -50,7 +50,7 @@ class MapPoint(NamedTuple):
     Attributes:
         name: the token as in the vocabulary, or the word as in the text.
         display: the text to display.
-        text: index of the text that contains it.
+        text: index of the text that contains the token or word.
         position: position of its first token in the input.
         part: index of its label or segment; see `TokenMapResult.part_names`.
     """
@@ -89,7 +89,7 @@ class Planes:
 
 @dataclass(frozen=True, repr=False)
 class _MapQuestion(Question):
-    """Base class with the fields of both map questions."""
+    """Base class of `TokenMap` and `CorpusTokenMap`, with their common fields."""
 
     words: bool = param(
         Flag(), default=False, key="map_words", about="Merge subword tokens into words first."
@@ -105,7 +105,7 @@ class _MapQuestion(Question):
     )
 
     def _marks(self, encoding: Encoding, text: int, part: int | None) -> _TextPoints:
-        """Return the points of a text. Their part index is ``part``, or their segment index if None."""
+        """Return the points of a text. If ``part`` is None, the part of each point is its segment index."""
         lens = word_lens(encoding) if self.words else None
         units: Sequence[Token | Unit] = encoding.tokens if lens is None else lens.units
         indices = [index for index, unit in enumerate(units) if self.specials or not unit.special]
@@ -137,7 +137,7 @@ class TokenMap(_MapQuestion):
 
         Raises:
             SelectionError: the traces are from different models.
-            UnavailableError: see `planes`; also if the trace was made from attention weights alone.
+            UnavailableError: see `planes`; also if the trace has no hidden states, only attention weights.
         """
         traces = [trace] if other is None else [trace, other]
         inputs = InputRecord.of(*traces)
@@ -244,7 +244,7 @@ class TokenMapResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Explained variance of the two axes, over all layers and for each layer from 0."""
+        """The variance that the two axes explain, over all layers and for each layer, from 0."""
         explained = self.planes.explained
         by_layer = [
             [None if np.isnan(share) else share for share in row] for row in self.planes.by_layer.tolist()
@@ -253,14 +253,14 @@ class TokenMapResult(Result):
         return {**overall, "explained_variance_by_layer": by_layer}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each token and layer: text (from 1), position, token, layer (from 0), x, y.
+        """Return one row per token and layer: text (from 1), position, token, layer (from 0), x, y.
 
         If there are parts, the column part precedes position.
         """
         return self._rows(range(len(self.marks)), range(self.layers + 1))
 
     def some(self, marks: Sequence[int], layer: int | None = None) -> pd.DataFrame:
-        """Return the table rows of the marks with these indices, for one layer or, if None, all layers."""
+        """Return the table rows of the marks with the given indices, for one layer, or for all if None."""
         layers = range(self.layers + 1) if layer is None else [layer]
         return self._with_provenance(self._rows(marks, layers))
 
@@ -283,20 +283,20 @@ class TokenMapResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Approximate size of points, texts and marks in bytes."""
+        """Approximate size of the points, texts and marks, in bytes."""
         texts = sum(len(text) + len(pair or "") for text, pair in self.texts)
         return self.planes.points.nbytes + texts + 300 * len(self.marks)
 
 
 class _TextPoints(NamedTuple):
-    """Points of one text, their indices among its tokens or words, and the lens that merges tokens."""
+    """The points of one text, their indices among its tokens or words, and the lens that merges tokens."""
 
     marks: list[MapPoint]
     indices: list[int]
     lens: WordLens | None
 
     def select(self, vectors: Array) -> Array:
-        """Return the vectors of the marks, [mark, hidden], from those of all tokens of the text."""
+        """Select the vectors of the marks, [mark, hidden], from the vectors of all tokens of the text."""
         units = vectors if self.lens is None else self.lens.average(vectors)
         return units[self.indices]
 
@@ -312,7 +312,7 @@ def _lines(rows: Sequence[str] | LabeledTexts) -> list[Line]:
 
 
 def _parts(rows: Sequence[str] | LabeledTexts) -> tuple[str, ...]:
-    """Return the labels in the order of their first occurrence; () for texts without labels."""
+    """Return the labels in the order of their first occurrence, or () if the texts have no labels."""
     return (
         tuple(dict.fromkeys(_part_name(row.label) for row in rows.rows))
         if isinstance(rows, LabeledTexts)
@@ -329,7 +329,7 @@ def _part_name(label: Label) -> str:
 def _vectors(
     checkpoint: Checkpoint, encodings: Sequence[Encoding], by_text: Sequence[_TextPoints], progress: Progress
 ) -> list[Array]:
-    """Return the vectors of all marks after each layer from 0, [mark, hidden] each."""
+    """Return an array for each layer, from 0, with the vectors of all marks; shape [mark, hidden]."""
     starts = np.cumsum([0, *(len(points.marks) for points in by_text)])
     description = checkpoint.description
     layers, itemsize = description.layers + 1, 8 if description.dtype == "float64" else 4
@@ -404,7 +404,7 @@ def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], No
 
 
 def _scatter(vectors: Array, origin: Array) -> Array:
-    """Return the sum over the vectors of (v − origin)(v − origin)ᵀ, float64 [hidden, hidden]."""
+    """Return the scatter matrix Σ (v − origin)(v − origin)ᵀ of the vectors, float64 [hidden, hidden]."""
     scatter = np.zeros((vectors.shape[1],) * 2)
     for start in range(0, len(vectors), _BLOCK):
         centered = vectors[start : start + _BLOCK] - origin
@@ -413,26 +413,26 @@ def _scatter(vectors: Array, origin: Array) -> Array:
 
 
 def _axes(scatter: Array) -> Array:
-    """Return the two directions of largest variance, the largest first, [hidden, 2]."""
+    """Return the two directions with the largest variance, in descending order, of shape [hidden, 2]."""
     hidden = len(scatter)
     if not np.isfinite(scatter).all():
-        return np.zeros((hidden, 2))  # `planes` raises an error
+        return np.zeros((hidden, 2))  # `planes` will raise an error
     values, vectors = eigh(scatter, subset_by_index=[hidden - 2, hidden - 1])
     axes: Array = vectors[:, ::-1]
     axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])
-    # A variance within rounding error counts as zero.
+    # Treat a variance that rounding errors can explain as zero.
     axes[:, values[::-1] <= hidden * np.finfo(np.float64).eps * np.trace(scatter)] = 0
     return axes
 
 
 def _project(vectors: Array, mean: Array, axes: Array) -> tuple[Array, float]:
-    """Return coordinates about the mean, float64 [vector, 2], and the sum of squared distances from it."""
+    """Return the coordinates of centered vectors, [vector, 2], and their sum of squared distances."""
     points = np.empty((len(vectors), 2))
     squares = 0.0
     for start in range(0, len(vectors), _BLOCK):
         centered = vectors[start : start + _BLOCK] - mean
         points[start : start + _BLOCK] = centered @ axes
         squares += float(np.vdot(centered, centered))
-    # A sum within rounding error means that all vectors are equal.
+    # If rounding errors can explain the sum, all vectors are equal.
     rounding = len(vectors) * np.finfo(np.float64).eps * float(np.vdot(mean, mean))
     return points, squares if squares > rounding else 0.0

@@ -39,8 +39,8 @@ class WordInContext(Question):
     Attributes:
         words: one word for all texts, or one for each text, written as in `find_word`: WORD:2 is the second
             occurrence.
-        layer: layer of the matrix to return, where 0 is the output of the embeddings; None for a table of all
-            pairs after all layers.
+        layer: layer of the matrix to return, where 0 is the output of the embeddings. If None, a table of all
+            pairs after all layers is returned.
     """
 
     inputs = ManyTraces("--in")
@@ -62,11 +62,11 @@ class WordInContext(Question):
     def of(
         self, traces: Sequence[Trace], baseline: SimilarityBaselineResult | None = None
     ) -> WordInContextResult:
-        """Compare the vectors of the words.
+        """Compare the vectors of the words in all pairs of texts.
 
         Args:
             traces: traces of two or more texts from the same model; a text may occur twice.
-            baseline: the result of `SimilarityBaseline` for the same model; measured if None.
+            baseline: the result of `SimilarityBaseline` for the same model. If None, it is computed.
 
         Raises:
             SelectionError: there are fewer than two texts, the traces are from different models, a text
@@ -89,7 +89,7 @@ class WordInContext(Question):
         return WordInContextResult(resolved, inputs, units, read_only(cosines), baseline)
 
     def _find(self, traces: Sequence[Trace]) -> tuple[Unit, ...]:
-        """Return the word of each text."""
+        """Find the question's word in each text."""
         if isinstance(traces, Trace):
             raise SelectionError("A single trace was given. Give a list of two or more traces.")
         if len(traces) < 2:
@@ -142,7 +142,7 @@ class WordInContextResult(Result):
 
     @property
     def shown_layer(self) -> int:
-        """Layer of the question; the last layer if it is None."""
+        """The layer of the question, or the last layer if the question has none."""
         return self.layers if self.question.layer is None else self.question.layer
 
     @property
@@ -152,18 +152,18 @@ class WordInContextResult(Result):
 
     @property
     def curves(self) -> Array:
-        """Cosine of each pair after every layer, [layer + 1, pair]."""
+        """Cosine of each pair of words after every layer, of shape [layer + 1, pair]."""
         first, second = np.triu_indices(len(self.units), k=1)
         curves: Array = self.cosines[:, first, second]
         return curves
 
     @property
     def names(self) -> list[str]:
-        """Each word, preceded by the number of its text from 1."""
+        """The words, each preceded by the number of its text, from 1."""
         return [f"{number} {unit}" for number, unit in enumerate(self.units, start=1)]
 
     def cosine(self, layer: int) -> Array:
-        """Return the cosines after a layer, [word, word].
+        """Return the cosines of all pairs of words after a layer, of shape [word, word].
 
         Raises:
             SelectionError: the layer does not exist.
@@ -181,10 +181,10 @@ class WordInContextResult(Result):
         return {"words": words, "baseline": dict(self.baseline.metadata)}
 
     def frame(self) -> pd.DataFrame:
-        """Return the matrix after the question's layer, or a row for each pair and layer.
+        """Return the cosines after the question's layer as a matrix, or one row per pair and layer.
 
         Columns for pairs: layer, a, b, cosine, baseline_mean, baseline_p95, corrected. ``a`` and ``b`` are
-        numbers of texts from 1.
+        text numbers, from 1.
         """
         if self.question.layer is not None:
             return frames.matrix(self.cosine(self.question.layer), self.names, self.names, "word")
@@ -205,6 +205,6 @@ class WordInContextResult(Result):
 
 
 def _vector(trace: Trace, unit: Unit, layer: int) -> Array:
-    """Return a word's vector after a layer, the mean of its tokens' vectors, float64 [hidden]."""
+    """Return the mean of the vectors of a word's tokens after a layer, float64 of shape [hidden]."""
     mean: Array = trace.vectors(layer)[list(unit.positions)].mean(axis=0, dtype=np.float64)
     return mean

@@ -1,1 +1,1 @@
-"""Questions about tokenization and the vocabulary."""
+"""Analyses of tokenization and of the vocabulary."""

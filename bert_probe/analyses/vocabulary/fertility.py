@@ -20,7 +20,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.text.pieces import visible
 
 _WORD = regex.compile(r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|[^\w\s\p{M}]")
-"""Matches a run of letters, marks and digits, including inner apostrophes, or a single other character."""
+"""Matches a word: a run of letters, marks and digits with inner apostrophes, or one other character."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SplitWord:
 
     @property
     def cut(self) -> str:
-        """The tokens, separated by spaces."""
+        """The tokens of the word, separated by spaces."""
         return " ".join(visible(str(piece)) for piece in self.pieces)
 
 
@@ -71,7 +71,7 @@ class Fertility(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FertilityResult(Result):
-    """The words of a text and their subword tokens.
+    """The words of a text or text pair, and their subword tokens.
 
     Attributes:
         words: words with at least one token; words that the tokenizer drops are left out.
@@ -84,7 +84,7 @@ class FertilityResult(Result):
 
     @property
     def pieces(self) -> int:
-        """Number of tokens, without special tokens."""
+        """Number of tokens of all words, without special tokens."""
         return sum(len(word.pieces) for word in self.words)
 
     @property
@@ -94,7 +94,7 @@ class FertilityResult(Result):
 
     @property
     def continued(self) -> float:
-        """Share of the words that are split, 0 to 1 (Rust et al. 2021)."""
+        """Share of the words that are split into several tokens, 0 to 1 (Rust et al. 2021)."""
         return sum(len(word.pieces) > 1 for word in self.words) / len(self.words)
 
     @property
@@ -109,12 +109,12 @@ class FertilityResult(Result):
 
     @property
     def by_pieces(self) -> tuple[SplitWord, ...]:
-        """The words, by descending number of tokens."""
+        """The words, sorted by descending number of tokens."""
         return tuple(sorted(self.words, key=lambda word: -len(word.pieces)))
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Number of words and tokens, tokens per word, share of split words, and number of unknown tokens."""
+        """Numbers of words, tokens and unknown tokens, mean tokens per word, and share of split words."""
         return {
             "words": len(self.words),
             "pieces": self.pieces,
@@ -124,7 +124,7 @@ class FertilityResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each word, in reading order.
+        """Return one row per word, in reading order.
 
         Columns: word, segment, start, end, pieces (number of tokens), cut (the tokens).
         """
@@ -141,7 +141,7 @@ class FertilityResult(Result):
 
 
 def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
-    """Return the words of both texts, without words that have no token.
+    """Return the words of both texts, leaving out words that have no token.
 
     A token belongs to the word in which it begins, or to the next word if it is only the space before it.
     """
@@ -153,7 +153,7 @@ def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
         for token in encoding.tokens:
             if token.special or token.segment != segment or token.start is None or not spans:
                 continue
-            # min, because some tokenizers encode a space after the last word.
+            # Some tokenizers encode a space after the last word; assign it to this word.
             members[min(bisect_right(ends, token.start), len(spans) - 1)].append(token)
         words += [
             SplitWord(text[start:end], segment, start, end, tuple(pieces))
@@ -170,7 +170,7 @@ class FertilityChange(Question):
     inputs = TwoModelTraces()
 
     def of(self, a: Trace, b: Trace) -> FertilityChangeResult:
-        """Compare the tokenizations of a text.
+        """Compare the tokenizations of a text by two models.
 
         Raises:
             SelectionError: the traces come from different texts.
@@ -208,11 +208,11 @@ class FertilityChangeResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The fertility metadata of both models."""
+        """The metadata of the fertility in each of the two models."""
         return {"a": dict(self.a.metadata), "b": dict(self.b.metadata)}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per word.
+        """Return one row per word, in reading order.
 
         Columns: word, segment, start, end, pieces_a and pieces_b (token counts), cut_a and cut_b (tokens).
         """

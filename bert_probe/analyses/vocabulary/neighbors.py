@@ -1,4 +1,4 @@
-"""Nearest neighbors of a token by input embeddings, compared with random token pairs."""
+"""Nearest neighbors of a token by input embeddings, with random token pairs as a baseline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class VocabularyToken(FieldType):
     metavar = "WORD|id:N"
 
     def check(self, name: str, value: Any) -> Any:
-        """Return a token's name as str, or its id as int."""
+        """Return the token as a name (str) or as an id (int)."""
         if isinstance(value, bool) or not isinstance(value, int | np.integer | str):
             raise SelectionError(f"{name} must be a token or its id, not {value!r}.")
         if not isinstance(value, str):
@@ -45,19 +45,19 @@ class VocabularyToken(FieldType):
         return int(number[1]) if number else value
 
     def write(self, value: Any) -> str:
-        """Return the name, or "id:" and the id."""
+        """Return a token's name, or its id as text such as id:2314."""
         return f"id:{value}" if isinstance(value, int) else str(value)
 
     def to_json(self, value: Any) -> Any:
-        """Return the token as text."""
+        """Return the text that `write` returns for a token."""
         return self.write(value)
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Return the token that `to_json` wrote as text."""
+        """Convert the output of `to_json` back to a token."""
         return self.check(name, super().check(name, value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Return the token that `write` wrote as text."""
+        """Convert the output of `write` back to a token."""
         return self.check(name, text)
 
 
@@ -76,11 +76,11 @@ class Neighbors(Question):
     count: int = param(Number(1, MAX_NEIGHBORS), default=20, about="Number of neighbors.  [default: 20]")
 
     def of(self, checkpoint: Checkpoint, vocabulary: VocabularyResult | None = None) -> NeighborsResult:
-        """Return the nearest neighbors of the token.
+        """Return the tokens nearest to the question's token.
 
         Args:
             checkpoint: the model.
-            vocabulary: the result of `Vocabulary` for the same model; computed if None.
+            vocabulary: the result of `Vocabulary` for the same model. If None, it is computed.
 
         Raises:
             SelectionError: the vocabulary does not contain the token.
@@ -142,45 +142,45 @@ class NeighborsResult(Result):
 
     @property
     def pieces(self) -> VocabularyTokens:
-        """Tokens of the vocabulary."""
+        """The tokens of the vocabulary, in the order of their ids."""
         return self.vocabulary.pieces
 
     @property
     def norms(self) -> Array:
-        """Norm of each token's input vector, float64 [token]."""
+        """Norm of the input vector of each token in the vocabulary, float64 of shape [token]."""
         return self.vocabulary.norms
 
     @property
     def unrelated(self) -> Array:
-        """Cosines of random pairs of tokens, ascending, float64."""
+        """Cosines of random pairs of tokens, float64, in ascending order."""
         return self.vocabulary.unrelated
 
     @property
     def name(self) -> str:
-        """The token for display."""
+        """The token whose neighbors are listed, as text for display."""
         return visible(self.pieces.names[self.one])
 
     def names(self) -> list[str]:
-        """Return the neighbors for display."""
+        """Return the neighbors as texts for display."""
         return [visible(self.pieces.names[token]) for token in self.ids.tolist()]
 
     @property
     def norm(self) -> float:
-        """Norm of the token's input vector."""
+        """Norm of the input vector of the token whose neighbors are listed."""
         return float(self.norms[self.one])
 
     @property
     def norm_rank(self) -> float:
-        """Share of all tokens whose input vector is shorter, 0 to 1."""
+        """Share of all tokens whose input vector is shorter than this token's, 0 to 1."""
         return float((self.norms < self.norm).mean())
 
     @property
     def mean(self) -> float:
-        """Mean cosine of random pairs."""
+        """Mean cosine of random pairs of tokens."""
         return float(self.unrelated.mean())
 
     def percentile(self, share: float) -> float:
-        """Return the quantile of the cosines of random pairs, for a share from 0 to 1."""
+        """Return a quantile of the cosines of random pairs, such as the median for a share of 0.5."""
         return float(np.quantile(self.unrelated, share))
 
     def below(self, cosines: Array) -> Array:
@@ -190,7 +190,7 @@ class NeighborsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The token, its norm, and the cosines of random pairs."""
+        """The token's id and norm, and the mean and percentiles of the cosines of random pairs."""
         random = {f"p{share}": self.percentile(share / 100) for share in (5, 50, 95)}
         return {
             "id": self.one,
@@ -200,7 +200,7 @@ class NeighborsResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each neighbor: rank, id, token, text, kind, cosine, unrelated_below, norm."""
+        """Return one row per neighbor: rank, id, token, text, kind, cosine, unrelated_below, norm."""
         ids = self.ids.tolist()
         return pd.DataFrame(
             {
@@ -219,8 +219,8 @@ class NeighborsResult(Result):
 def find_token(pieces: VocabularyTokens, name: str) -> int | None:
     """Return the id of the token with the given name, or None if the vocabulary has no such token.
 
-    The name is compared with the names in the vocabulary, then with the texts of the tokens, where tokens at
-    the beginning of a word are preferred. If nothing matches, both comparisons are repeated in lowercase.
+    The name is compared with the names in the vocabulary, then with the texts of the tokens; tokens that
+    begin a word are preferred. If nothing matches, both comparisons are repeated in lowercase.
     """
     space = pieces.marks.space
     for spelling in (name, name.lower()):

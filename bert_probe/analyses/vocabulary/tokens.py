@@ -39,7 +39,7 @@ class TokensResult(Result):
 
     @property
     def words(self) -> tuple[Word, ...]:
-        """Words of both texts in reading order, without special tokens."""
+        """The words of both texts in reading order, without special tokens."""
         return self.encoding.words
 
     @property
@@ -54,17 +54,17 @@ class TokensResult(Result):
 
     @property
     def length_used(self) -> float | None:
-        """Length as a share of the model's maximum, 0 to 1; None if the model has no limit."""
+        """The text's length as a share of the model's maximum, 0 to 1; None if the model has no limit."""
         limit = self.encoding.max_tokens
         return len(self.encoding) / limit if limit else None
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each token; see `token_table`."""
+        """Return one row per token; see `token_table`."""
         return token_table(self.encoding)
 
 
 def token_table(encoding: Encoding) -> pd.DataFrame:
-    """Return a row for each token: position, token, id, segment, word, start, end, special.
+    """Return one row per token: position, token, id, segment, word, start, end, special.
 
     ``word``, ``start`` and ``end`` are empty for special tokens.
     """

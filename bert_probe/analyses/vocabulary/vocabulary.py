@@ -40,8 +40,8 @@ class Vocabulary(Question):
         match: "contains", "prefix", "exact", or "regex" (a regular expression in RE2 syntax).
         case: whether the search is case-sensitive.
         kind: one of `KINDS`, or "all".
-        script: one of `SCRIPTS`, "none", "several" or "other"; None for all.
-        show: the table to return: "pieces" has a row for each token, "kinds" and "scripts" have the number of
+        script: one of `SCRIPTS`, "none", "several" or "other". If None, tokens of all scripts match.
+        show: the table to return: "pieces" has one row per token, "kinds" and "scripts" have the number of
             tokens of each kind or script.
     """
 
@@ -115,7 +115,7 @@ class VocabularyResult(Result):
 
     @cached_property
     def found(self) -> tuple[int, ...]:
-        """Ids of the tokens that match the question.
+        """Ids of the tokens that match the search.
 
         Raises:
             SelectionError: the regular expression takes too long, or no token is in the script.
@@ -135,21 +135,21 @@ class VocabularyResult(Result):
 
     @cached_property
     def scripts(self) -> tuple[str, ...]:
-        """Scripts of all tokens, the most common first."""
+        """The scripts of all tokens in the vocabulary, most common first."""
         return tuple(name for name, _ in Counter(self.pieces.scripts).most_common())
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Number of all tokens and of matching tokens."""
+        """The number of all tokens, and the number of tokens that match the search."""
         return {"pieces": len(self.pieces), "found": len(self.found)}
 
     @property
     def share(self) -> float:
-        """Share of matching tokens, 0 to 1."""
+        """Share of the tokens that match the search, 0 to 1."""
         return len(self.found) / len(self.pieces)
 
     def counts(self, categories: Sequence[str]) -> dict[str, int]:
-        """Return the number of matching tokens of each category, the most common first.
+        """Return the number of matching tokens in each category, most common first.
 
         Args:
             categories: category of each token: `VocabularyTokens.kinds` or `VocabularyTokens.scripts`.
@@ -157,7 +157,7 @@ class VocabularyResult(Result):
         return dict(Counter(categories[token] for token in self.found).most_common())
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each matching token, or for each of their kinds or scripts.
+        """Return one row per matching token, or one row per kind or script of these tokens.
 
         Columns: id, token, text, kind, script, length, norm; or kind or script, count, share.
         """
@@ -175,7 +175,7 @@ class VocabularyResult(Result):
         )
 
     def listed(self, ids: Sequence[int]) -> pd.DataFrame:
-        """Return a row for each token with one of these ids; see `frame`."""
+        """Return one row per token with one of the given ids; see `frame`."""
         pieces = self.pieces
         return pd.DataFrame(
             {
@@ -191,7 +191,7 @@ class VocabularyResult(Result):
 
 
 def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
-    """Return ids of random pairs of different tokens, [pair, 2].
+    """Return the ids of random pairs of different tokens, of shape [pair, 2].
 
     Special and unused tokens, and tokens whose vector is zero, are excluded.
 
@@ -212,19 +212,21 @@ def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
         )
     generator = np.random.default_rng(0)
     first = generator.integers(len(usable), size=PAIRS)
-    # The offset is at least 1, so that the second token differs from the first.
+    # Add an offset of at least 1, so that the second token differs from the first.
     second = (first + generator.integers(1, len(usable), size=PAIRS)) % len(usable)
     return np.stack([usable[first], usable[second]], axis=1)
 
 
 _BLOCK = 1 << 22
-"""Elements converted to float64 at a time: all 250,000 rows of a large vocabulary would need 1.5 GB."""
+"""Number of values converted to float64 at a time. A whole vocabulary of 250,000 rows would need 1.5 GB."""
 _EXTRA_CANDIDATES = 32
-"""Additional rows whose cosine is recomputed in float64, so that rounding does not exclude a neighbor."""
+"""Number of extra rows whose cosine is recomputed in float64, lest rounding exclude a neighbor."""
 
 
 def input_embeddings(model: Any, checkpoint: Checkpoint) -> torch.Tensor:
-    """Return the input embeddings [token, dimension] without copying; call it within `Checkpoint.running`.
+    """Return the input embeddings, [token, dimension], without copying them.
+
+    Calls must be made within `Checkpoint.running`.
 
     Raises:
         UnavailableError: the model has no input embedding matrix.
@@ -239,14 +241,14 @@ def input_embeddings(model: Any, checkpoint: Checkpoint) -> torch.Tensor:
 
 
 def row_norms(table: torch.Tensor) -> Array:
-    """Return the Euclidean norm of each row, float64 [token]."""
+    """Return the Euclidean norm of each row, float64 of shape [row]."""
     rows = max(1, _BLOCK // table.shape[1])
     blocks = [torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(table, rows)]
     return read_only(torch.cat(blocks).cpu().numpy())
 
 
 def select_rows(table: torch.Tensor, ids: Array) -> Array:
-    """Return the rows with these ids, [id, dimension]."""
+    """Return the rows of the tokens with the given ids, of shape [id, dimension]."""
     return as_array(table[torch.from_numpy(ids).to(table.device)])
 
 
@@ -259,7 +261,7 @@ def nearest_rows(table: torch.Tensor, norms: Array, token: int, count: int) -> t
     if table.dtype in (torch.float32, torch.float64):
         products = (table @ row).double().cpu().numpy()
     else:
-        # Products in half precision are rounded too coarsely, so blocks are converted to float32.
+        # Convert blocks to float32, because products in half precision are rounded too coarsely.
         rows = max(1, _BLOCK // table.shape[1])
         parts = [part.float() @ row.float() for part in torch.split(table, rows)]
         products = torch.cat(parts).double().cpu().numpy()
@@ -275,7 +277,12 @@ def nearest_rows(table: torch.Tensor, norms: Array, token: int, count: int) -> t
 
 
 def pair_cosines(table: torch.Tensor, pairs: Array) -> Array:
-    """Return the cosine of each pair of rows [pair, 2], float64; NaN if a row is all zeros."""
+    """Return the cosine of each pair of rows, float64; NaN if a row is all zeros.
+
+    Args:
+        table: the rows, [token, dimension].
+        pairs: row indices, [pair, 2].
+    """
     rows = max(1, _BLOCK // table.shape[1])
     parts = [
         cosine_of_rows(select_rows(table, part[:, 0]), select_rows(table, part[:, 1]))

@@ -1,1 +1,1 @@
-"""Questions about the parameters of a checkpoint."""
+"""Analyses of the parameters of a checkpoint."""

@@ -1,4 +1,4 @@
-"""Parameters and memory of models."""
+"""The parameters of models, and the memory that they take."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ COLUMNS = {
     "all": ("name", "group", "part", "kind", "shape", "count", "dtype", "bytes", "share", "tied_to"),
     "main": ("name", "group", "shape", "count", "dtype", "bytes"),
 }
-"""Value of `Parameters.columns` → columns of the table."""
+"""Value of `Parameters.columns` → names of the columns in the table."""
 
 EMBEDDINGS, POOLER, HEAD, FINAL_NORM = "embeddings", "pooler", "head", "final norm"
 EVERY_LAYER, OTHER = "encoder, all layers", "other"
 ATTENTION, ATTENTION_OUTPUT, FEED_FORWARD = "attention", "attention output", "feed-forward"
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.")
-# XLM and FlauBERT have one module list per part, over all layers, instead of one list of layers.
+# XLM and FlauBERT have a module list over all layers for each part, instead of a list of layers.
 _LISTED_PARTS = re.compile(r"(attentions|layer_norm1|ffns|layer_norm2)\.(\d+)\.(?=(out_lin)?)")
 # Relative position tables, which the attention of all layers shares.
 _RELATIVE_POSITIONS = re.compile(r"encoder\.(?:relative_attention_bias|rel_embeddings)\.")
@@ -44,7 +44,7 @@ _FINAL_NORM = re.compile(r"(?:encoder\.)?(?:norm|final_norm|LayerNorm|layer_norm
 _PROJECTIONS = re.compile(
     r"query|key|value|Wqkv|qkv|[qkv]_(?:lin|proj|bias|norm)|in_proj|attn\.[qkv]\.|conv_kernel_layer|conv_out_layer"
 )
-# Norms that only pre-norm layers have.
+# Names of norms that occur only in pre-norm layers.
 _NORM_FIRST = re.compile(
     r"(?:input_layernorm|attn_norm|attention\.self_attn_layer_norm|intermediate\.LayerNorm|"
     r"feed_forward\.layer_norm|LayerNorm|ln)\."
@@ -66,11 +66,12 @@ class Parameter:
             output", "feed-forward", "bottleneck" or "convolution"; elsewhere the group.
         kind: class of the module that has the parameter, e.g. "Linear".
         shape: shape of the tensor.
-        count: number of elements; 0 if it is tied.
+        count: number of elements; 0 if the parameter is tied.
         dtype: element type, e.g. "float32".
-        bytes: size in bytes; 0 if it is tied.
+        bytes: size in bytes; 0 if the parameter is tied.
         share: share of the model's elements, 0 to 1.
-        tied_to: name of the earlier parameter that shares the tensor and counts its elements, or None.
+        tied_to: name of the earlier parameter with the same tensor, for which the elements are counted, or
+            None.
     """
 
     name: str
@@ -87,23 +88,23 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All parameters of a model, in the order of the model."""
+    """All parameters of a model, in the order of ``model.named_parameters()``."""
 
     rows: tuple[Parameter, ...]
 
     @property
     def total(self) -> int:
-        """Number of elements, tied parameters counted once."""
+        """Number of elements of all parameters, counting tied ones once."""
         return sum(row.count for row in self.rows)
 
     @property
     def bytes(self) -> int:
-        """Size in bytes, tied parameters counted once."""
+        """Size of all parameters in bytes, counting tied ones once."""
         return sum(row.bytes for row in self.rows)
 
     @property
     def megabytes(self) -> float:
-        """Size in millions of bytes, tied parameters counted once."""
+        """Size of all parameters in millions of bytes, counting tied ones once."""
         return self.bytes / 1e6
 
     @property
@@ -112,7 +113,7 @@ class Inventory:
         return sum(row.tied_to is not None for row in self.rows)
 
     def subtotals(self, key: Callable[[Parameter], T]) -> dict[T, int]:
-        """Return element counts by any property, e.g. ``subtotals(lambda row: row.kind)``.
+        """Return element counts by any property of a parameter, e.g. ``subtotals(lambda row: row.kind)``.
 
         The counts add up to `total`.
         """
@@ -122,19 +123,19 @@ class Inventory:
         return sums
 
     def by_group(self) -> dict[str, int]:
-        """Return element counts of the embeddings, each layer, the pooler and the head."""
+        """Return the number of elements in the embeddings, in each layer, in the pooler and in the head."""
         return self.subtotals(lambda row: row.group)
 
     def by_part(self) -> dict[tuple[str, str], int]:
-        """Return element counts by group and part."""
+        """Return the number of elements in each part of each group."""
         return self.subtotals(lambda row: (row.group, row.part))
 
     def by_kind(self) -> dict[str, int]:
-        """Return element counts by module class."""
+        """Return the number of elements in modules of each class."""
         return self.subtotals(lambda row: row.kind)
 
     def frame(self, columns: Iterable[str] = COLUMNS["all"]) -> pd.DataFrame:
-        """Return a row for each parameter: fields of `Parameter`, with ``shape`` as text such as 768×768."""
+        """Return one row per parameter: the fields of `Parameter`, with ``shape`` as text such as 768×768."""
         frame = pd.DataFrame({name: [getattr(row, name) for row in self.rows] for name in columns})
         frame["shape"] = ["×".join(map(str, row.shape)) for row in self.rows]
         return frame
@@ -159,7 +160,7 @@ class Parameters(Question):
             return ParametersResult(self, InputRecord.of_model(checkpoint), list_parameters(model))
 
     def options(self) -> list[str]:
-        """Return the command-line options. The command's default is the main columns."""
+        """Return the command-line options; without options, the command shows the main columns."""
         return ["--all-columns"] if self.columns == "all" else []
 
 
@@ -176,11 +177,11 @@ class ParametersResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Number of elements, tied parameters counted once."""
+        """The number of elements of all parameters, counting tied ones once."""
         return {"total": self.inventory.total}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each parameter."""
+        """Return one row per parameter, with the columns that the question selects."""
         return self.inventory.frame(COLUMNS[self.question.columns])
 
 
@@ -218,8 +219,8 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
 
     Args:
         config: e.g. ``transformers.BertConfig()`` for bert-base-uncased.
-        architecture: a model class of transformers, e.g. "BertForSequenceClassification"; None for the
-            encoder alone.
+        architecture: a model class of transformers, e.g. "BertForSequenceClassification". If None, only the
+            encoder is created.
 
     Raises:
         ArchitectureError: transformers has no such class, the class does not accept this config, or the
@@ -237,7 +238,7 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
 
 
 class _ParameterGroups:
-    """Assigns parameters to groups and parts by their names and the other names in their layer."""
+    """Assigns each parameter to a group and a part by its name and the other names in its layer."""
 
     def __init__(self, model: torch.nn.Module, names: Iterable[str]) -> None:
         prefix = getattr(model, "base_model_prefix", "")
@@ -250,7 +251,7 @@ class _ParameterGroups:
                 self._names_by_layer.setdefault(name[: layer.end()], set()).add(name[layer.end() :])
 
     def find(self, name: str) -> tuple[str, str]:
-        """Return the group and part of a parameter."""
+        """Return the group and the part to which a parameter belongs."""
         if not name.startswith(self._start):
             return HEAD, HEAD
         name = name.removeprefix(self._start)
@@ -263,17 +264,17 @@ class _ParameterGroups:
         if listed:
             return f"layer {int(listed[2]) + 1}", _listed_part(listed[1], bool(listed[3]))
         if name.startswith("encoder.conv."):
-            return "layer 1", "convolution"  # DeBERTa adds it to the output of its first layer
+            return "layer 1", "convolution"  # DeBERTa adds the convolution to its first layer
         if _RELATIVE_POSITIONS.match(name):
             return (EVERY_LAYER,) * 2
         relative = f"{self._start}encoder.rel_embeddings.weight" in self._names
         if name.startswith("encoder.LayerNorm.") and relative:
-            return (EVERY_LAYER,) * 2  # DeBERTa applies it to its relative positions
+            return (EVERY_LAYER,) * 2  # DeBERTa applies this norm to relative positions
         return (_outside_layers(name),) * 2
 
 
 def _outside_layers(name: str) -> str:
-    """Return the group of a parameter outside the layers."""
+    """Return the group of a parameter that is not in a layer."""
     if _FINAL_NORM.match(name):
         return FINAL_NORM
     if "pooler" in name:
@@ -284,7 +285,7 @@ def _outside_layers(name: str) -> str:
 
 
 def _shared_layers(model: torch.nn.Module, group: int) -> str:
-    """Return the name of a group of ALBERT layers, which share weights (Lan et al. 2020)."""
+    """Return the name of a group of ALBERT layers that share weights (Lan et al. 2020)."""
     config: Any = model.config
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     members = [layer + 1 for layer in range(layers) if int(layer / (layers / groups)) == group]
@@ -294,7 +295,7 @@ def _shared_layers(model: torch.nn.Module, group: int) -> str:
 
 
 def _part(name: str, layer_names: Iterable[str]) -> str:
-    """Return the part of a parameter, from its name within the layer and all names in the layer."""
+    """Return the part to which a parameter belongs, given its name and all names within its layer."""
     if "bottleneck" in name:
         return "bottleneck"
     norm_first = any(_NORM_FIRST.match(other) for other in layer_names)
@@ -316,14 +317,14 @@ def _listed_part(kind: str, is_output: bool) -> str:
 
 
 MEMORY = {"float64": 8, "float32": 4, "float16": 2}
-"""Dtype → bytes per value; bfloat16 has the same size as float16."""
+"""Name of a dtype → bytes per value; bfloat16 has the same size as float16."""
 
 
 @question("model sizes", command="parameters", is_analysis=False)
 class ModelSizes(Question):
     """Sizes of several models: layers, heads, dimensions, parameters by part, and memory of the weights.
 
-    Parameters are those of the encoder, including the pooler of its class, but without an output head.
+    Only the encoder and, if its class has one, its pooler are counted, not an output head.
     """
 
     inputs = Configs()
@@ -378,11 +379,11 @@ class ModelSize:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters, tied ones counted once."""
+        """Number of parameters, counting tied ones once."""
         return sum(self.parts.values())
 
     def bytes(self, dtype: str) -> int:
-        """Return the memory of the weights, in bytes, for a dtype in `MEMORY`."""
+        """Return the size of the weights in bytes if they have the given dtype, one of `MEMORY`."""
         return self.parameters * MEMORY[dtype]
 
 
@@ -403,7 +404,7 @@ class ModelSizesResult(Result):
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """Names of the parts of all models."""
+        """The names of the parts that occur in any of the models."""
         return tuple(dict.fromkeys(part for size in self.sizes for part in size.parts))
 
     @property
@@ -419,7 +420,7 @@ class ModelSizesResult(Result):
         )
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each model.
+        """Return one row per model.
 
         Columns: name, family, layers, heads, hidden_size, vocabulary_size, tensors, parameters, a column for
         each part of any model, and the bytes of the weights in three dtypes.
@@ -434,7 +435,7 @@ class ModelSizesResult(Result):
 
 
 def _column(part: str) -> str:
-    """Return the column name of a part."""
+    """Convert the name of a part to a column name."""
     return "".join(letter if letter.isalnum() else "_" for letter in part.replace(", ", "_"))
 
 

@@ -1,4 +1,4 @@
-"""Position encodings of a model, and learned position embeddings in comparison with sinusoids."""
+"""Position encodings of a model, and a comparison of learned position embeddings with sinusoids."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ COSINES, FREQUENCIES, DISTANCE, SPECTRUM = "cosines", "frequencies", "distance",
 TABLE, BIAS, RELATIVE = "table", "bias", "relative"
 TABLES = (COSINES, FREQUENCIES, DISTANCE, SPECTRUM, TABLE, BIAS, RELATIVE)
 MATRICES = (COSINES, TABLE, RELATIVE)
-"""Tables that are shown as matrices; the others are shown as curves."""
+"""Values of `Positions.show` that are displayed as matrices; the others are displayed as curves."""
 
 
 @question("positions")
 class Positions(Question):
-    """Position encodings of a model, and the sinusoids of Vaswani et al. 2017 of the same size.
+    """Position encodings of a model, and sinusoids of the same size (Vaswani et al. 2017).
 
     Attributes:
         show: the table to return: "cosines" (cosine similarity of all pairs of positions), "distance" (mean
             cosine by distance), "spectrum" or "table" of learned position embeddings, "frequencies" of rotary
             embeddings, "bias" by distance, or "relative" (cosine similarity of relative position embeddings).
-            None for the first of `TABLES` that the model has.
+            If None, the first of `TABLES` that the model has is returned.
     """
 
     inputs = OneCheckpoint()
@@ -87,8 +87,8 @@ class PositionsResult(Result):
     Attributes:
         positions: maximum number of positions.
         learned: learned position embeddings.
-        rotary: rotary embeddings, by layer type.
-        bias: bias on attention scores by distance.
+        rotary: rotary embeddings, one for each layer type.
+        bias: bias on attention scores that depends on the distance.
         relative: relative position embeddings.
     """
 
@@ -101,7 +101,7 @@ class PositionsResult(Result):
 
     @property
     def available(self) -> tuple[str, ...]:
-        """Available values of `Positions.show`."""
+        """The values of `Positions.show` that this model supports."""
         encodings = {
             COSINES: self.learned,
             FREQUENCIES: self.rotary,
@@ -114,7 +114,7 @@ class PositionsResult(Result):
         return tuple(name for name, encoding in encodings.items() if encoding)
 
     def resolve(self, question: Positions) -> Positions:
-        """Return the question with its default: the first available table.
+        """Return the question with its table; the default is the first available one.
 
         Raises:
             UnavailableError: the model does not have the requested table.
@@ -129,23 +129,23 @@ class PositionsResult(Result):
 
     @property
     def position_table(self) -> PositionTable:
-        """The learned position embeddings; required for cosines, spectrum and table."""
+        """The learned position embeddings, which the tables "cosines", "spectrum" and "table" require."""
         assert self.learned is not None
         return self.learned
 
     @cached_property
     def sinusoids(self) -> Array:
-        """Sinusoids with the shape of the learned embeddings, float64 [position, dimension]."""
+        """Sinusoidal encodings with the shape of the learned embeddings, float64 [position, dimension]."""
         return sinusoids(*self.position_table.vectors.shape)
 
     @cached_property
     def cosines(self) -> Array:
-        """Cosine similarity of all pairs of position embeddings, [position, position]."""
+        """Cosine similarity of each pair of position embeddings, of shape [position, position]."""
         return cosine(self.position_table.vectors, self.position_table.vectors)
 
     @cached_property
     def sinusoid_cosines(self) -> Array:
-        """Cosine similarity of all pairs of sinusoids, [position, position]."""
+        """Cosine similarity of each pair of sinusoidal encodings, of shape [position, position]."""
         return cosine(self.sinusoids, self.sinusoids)
 
     @cached_property
@@ -155,7 +155,7 @@ class PositionsResult(Result):
 
     @cached_property
     def by_distance(self) -> dict[str, Array]:
-        """Name of the encoding → mean cosine of positions at distance 0, 1, …."""
+        """Name of each encoding → mean cosine similarity of positions at distance 0, 1, …."""
         if self.learned is not None:
             return {
                 "learned": diagonal_means(self.cosines),
@@ -166,7 +166,7 @@ class PositionsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Difference of the embeddings from sinusoids, and number of directions with 90 % of the variance."""
+        """The difference from sinusoids, and the number of directions that explain 90 % of the variance."""
         if self.learned is None:
             return {}
         learned, fixed = (count_directions(shares) for shares in self.spectra)
@@ -174,7 +174,7 @@ class PositionsResult(Result):
         return {"off_sinusoids": off, "directions_90": learned, "directions_90_sinusoids": fixed}
 
     def frame(self) -> pd.DataFrame:
-        """Return the table of `Positions.show`; positions and distances are counted from 0."""
+        """Return the table selected by ``show``; positions and distances are counted from 0."""
         tables = {
             COSINES: self._cosines,
             DISTANCE: self._by_distance,
@@ -184,7 +184,7 @@ class PositionsResult(Result):
             BIAS: self._bias,
             RELATIVE: self._relative,
         }
-        assert self.question.show is not None  # the question is resolved
+        assert self.question.show is not None  # `resolve` has set a table
         return tables[self.question.show]()
 
     def _cosines(self) -> pd.DataFrame:
@@ -231,7 +231,7 @@ class PositionsResult(Result):
 
     @cached_property
     def relative_cosines(self) -> Array:
-        """Cosine similarity of all pairs of relative position embeddings, [row, row]."""
+        """Cosine similarity of each pair of relative position embeddings, of shape [row, row]."""
         assert self.relative is not None  # checked by `resolve`
         return cosine(self.relative.vectors, self.relative.vectors)
 
@@ -240,7 +240,7 @@ def spectrum(vectors: Array) -> Array:
     """Return the share of the variance over positions in each principal direction, in descending order.
 
     The shares are σ² ÷ Σ σ², where σ are the singular values of the table after subtracting its mean row.
-    float64 [min(position, dimension)]; zeros if all rows are equal.
+    The result is float64 of shape [min(position, dimension)], and all zeros if all rows are equal.
     """
     table = torch.from_numpy(vectors.astype(np.float64))
     squares = torch.linalg.svdvals(table - table.mean(dim=0)).numpy() ** 2
@@ -250,12 +250,12 @@ def spectrum(vectors: Array) -> Array:
 
 
 def count_directions(shares: Array, share: float = 0.9) -> int:
-    """Return the smallest number of principal directions with at least this share of the variance."""
+    """Return how many principal directions explain at least the given share of the variance."""
     return int(np.searchsorted(np.cumsum(shares), share * (1 - 1e-12)) + 1)
 
 
 def diagonal_means(square: Array) -> Array:
-    """Return the mean of each diagonal of [position, position], from the main diagonal upward, float64."""
+    """Return the mean of each diagonal of a square matrix, from the main diagonal upward, in float64."""
     return np.array([np.diagonal(square, offset).mean(dtype=np.float64) for offset in range(len(square))])
 
 
@@ -282,10 +282,10 @@ def sinusoids(positions: int, dimensions: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class PositionTable:
-    """Learned position embeddings, which are added to word embeddings.
+    """Learned position embeddings, which the model adds to word embeddings.
 
     Attributes:
-        vectors: embeddings [position, dimension].
+        vectors: the embeddings, [position, dimension].
         first: row of the first position in the model's table; some architectures do not use earlier rows.
     """
 
@@ -294,7 +294,7 @@ class PositionTable:
 
     @property
     def sinusoid_difference(self) -> float:
-        """Largest absolute difference from sinusoids of the same shape, which some models use unchanged."""
+        """Largest absolute difference from sinusoids of the same shape. Some models use sinusoids."""
         return float(np.abs(self.vectors - sinusoids(*self.vectors.shape)).max())
 
 
@@ -314,12 +314,12 @@ class Rotary:
 
     @property
     def wavelengths(self) -> Array:
-        """Number of positions for a full rotation of each pair, [pair]."""
+        """Number of positions after which each pair of dimensions has made a full rotation; shape [pair]."""
         wavelengths: Array = 2 * np.pi / self.frequencies
         return wavelengths
 
     def rotated_cosines(self, distances: Array) -> Array:
-        """Return the cosine between a vector and the same vector rotated by each distance, [distance].
+        """Return, for each distance, the cosine between a vector and the same vector rotated by the distance.
 
         All pairs of dimensions of the vector are assumed to have the same norm.
         """
@@ -333,7 +333,7 @@ class DistanceBias:
 
     Attributes:
         distances: position of the key − position of the query, ascending.
-        values: bias [head, distance]; the same in all layers.
+        values: the bias, [head, distance], which is the same in all layers.
     """
 
     distances: Array
@@ -376,7 +376,7 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
             continue
         frequencies = buffer.detach().double().cpu().numpy().ravel()
         if any(np.array_equal(rotary.frequencies, frequencies) for rotary in result):
-            continue  # each layer may have its own buffer
+            continue  # layers may have equal buffers
         kind = match["kind"] if match["kind"] in layer_types else None
         own = [layer for layer in layers if kind is None or layer_types[layer] == kind]
         name = "rotary" if kind is None else kind.replace("_", " ")
@@ -385,13 +385,13 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
 
 
 def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
-    """Return the bias by distance that all layers of a model share, or None if it has none."""
+    """Return the distance-dependent bias that all layers of a model share, or None if it has none."""
     encoder: Any = getattr(model, "encoder", None)
     if not hasattr(encoder, "relative_attention_bias") or not hasattr(encoder, "compute_position_bias"):
         return None
     device = encoder.relative_attention_bias.weight.device
     bias = as_array(encoder.compute_position_bias(torch.zeros(1, max_positions, 1, device=device))[0])
-    # The bias of each query for the first key, and of the first query for each key.
+    # Join the bias of each query for the first key with that of the first query for each key.
     values = np.concatenate([bias[:, :0:-1, 0], bias[:, 0, :]], axis=1)
     return DistanceBias(np.arange(1 - max_positions, max_positions), read_only(values))
 
@@ -402,7 +402,7 @@ def relative_table(model: Any, max_positions: int) -> RelativeTable | None:
     if not hasattr(encoder, "rel_embeddings") or not hasattr(encoder, "get_rel_pos"):
         return None
     vectors = as_array(encoder.get_rel_embedding().detach())
-    offsets = encoder.get_rel_pos(torch.zeros(1, max_positions, 1))[0].cpu().numpy()  # query − key
+    offsets = encoder.get_rel_pos(torch.zeros(1, max_positions, 1))[0].cpu().numpy()  # query − key positions
     rows = np.clip(offsets + len(vectors) // 2, 0, len(vectors) - 1)
     members: dict[int, list[int]] = {}
     for distance in range(1 - max_positions, max_positions):
