@@ -86,8 +86,8 @@ def check_finite(network: torch.nn.Module) -> None:
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
-    # A finite sum proves that all elements are finite, 40 times faster than checking each. The sum of finite
-    # elements may overflow, so an infinite sum proves nothing.
+    # A finite sum proves that all elements are finite, 40 times faster than checking each element.
+    # An infinite sum proves nothing, because the sum of finite elements may overflow.
     return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
 
