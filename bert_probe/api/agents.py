@@ -115,7 +115,7 @@ def call_tool(
             name: _check_argument(name, arguments.pop(name, argument["default"]))
             for name, argument in _ROW_ARGUMENTS.items()
         }
-        # Serializing and parsing the arguments applies the checks of the HTTP API: no number is infinite.
+        # The arguments are serialized and parsed so that the HTTP API's checks of numbers apply to them.
         content = body.parse_json(json.dumps(arguments).encode())
         result = body.read_body(question, content).answer(shared, progress)
         record = select_rows(result, options["first_row"], options["most_rows"])

@@ -30,7 +30,7 @@ def group_by_length(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bo
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
-        # Sorted by decreasing length, so a group's first text determines its padded length.
+        # Indices are sorted by decreasing length, so a group's first text determines its padded length.
         longest = lengths[groups[-1][0]] if groups else 0
         fits = bool(groups) and (len(groups[-1]) + 1) * longest <= budget
         if fits and (pads or lengths[index] == longest):
@@ -160,7 +160,7 @@ def _split_texts(batched: Array, lengths: Sequence[int], axis: int) -> list[Arra
     """
     if batched.shape[0] == 1 and batched.shape[axis + 1] == lengths[0]:
         return [read_only(batched[0])]
-    # Copied by NumPy, which takes a tenth of torch's time for small arrays.
+    # NumPy makes the copies, because it takes a tenth of torch's time for small arrays.
     slices: list[Any] = [(row, *[slice(None)] * axis, slice(length)) for row, length in enumerate(lengths)]
     return [read_only(batched[indices].copy()) for indices in slices]
 
@@ -227,7 +227,7 @@ def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
     if bool(text_mask.all() if text_mask.dtype == torch.bool else (text_mask == 0).all()):
         return None
     text_mask = text_mask[0] if text_mask.shape[0] == 1 else text_mask
-    # A copy, because a view would keep the whole batch alive and may be expanded.
+    # The mask is copied, because a view would keep the whole batch alive and may be expanded.
     array = text_mask.cpu().numpy() if text_mask.dtype == torch.bool else as_array(text_mask)
     return read_only(array.copy())
 

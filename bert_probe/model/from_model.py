@@ -242,7 +242,7 @@ class _Snapshot(_InMemory):
 def _prepared(
     network: torch.nn.Module, implementation: str, *models_with_heads: torch.nn.Module
 ) -> Iterator[None]:
-    """Run the model without dropout, autocast and compilation, and with named outputs.
+    """Within the context, run the model without dropout, autocast and compilation, with named outputs.
 
     Inference mode is not used: a model may store tensors, and inference tensors cannot be used in training.
 

@@ -48,7 +48,8 @@ class ForwardFromEmbeddings:
         """Run all layers on embedding outputs of shape [row, token, hidden].
 
         Returns:
-            The last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or None.
+            The last hidden states, of shape [row, token, hidden], and the pooler's output, of shape
+            [row, hidden], or None.
         """
         for step in self.steps:
             states = step.on(states)
@@ -233,7 +234,8 @@ def run_on_vectors(
         inputs: the other model inputs, of shape [1, token].
 
     Returns:
-        The last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or None.
+        The last hidden states, of shape [row, token, hidden], and the pooler's output, of shape
+        [row, hidden], or None.
 
     Raises:
         UnavailableError: the model accepts token ids only.

@@ -157,7 +157,7 @@ def load(
 
 
 def _outputs_digest(outputs: Sequence[OutputHead]) -> str:
-    """Return the SHA-256 of the heads' configuration; "" if there are none."""
+    """Return the SHA-256 of the output heads' configuration; "" if there are no heads."""
     settings = repr([output.configuration for output in outputs])
     return hashlib.sha256(settings.encode("utf-8", "surrogatepass")).hexdigest() if outputs else ""
 
@@ -272,7 +272,7 @@ def _loading_errors(source: Source) -> Iterator[None]:
         raise
     except ImportError as error:
         raise _missing_package(source.name, error) from None
-    except Exception as error:  # transformers raises many types of exceptions; the files are valid
+    except Exception as error:  # transformers raises many types of exceptions
         raise CheckpointError(
             f"{source.name} cannot be loaded: {reason(error)}. Save the model again with save_pretrained."
         ) from None

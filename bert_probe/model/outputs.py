@@ -221,7 +221,7 @@ class _EncoderStub(torch.nn.Module):
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
-        self.__dict__["encoder"] = encoder  # not a submodule: its weights are not part of the head
+        self.__dict__["encoder"] = encoder  # not a submodule, because its weights are not part of the head
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:
         """Return the output set by `_encoder_output`."""

@@ -203,7 +203,10 @@ _QUIET = SilencedLogging(_silence)
 
 
 def _describe_failure(error: BaseException | None) -> str:
-    """Return how the hub failed, as a verb phrase, from the HTTP error that the hub client's error wraps."""
+    """Return a verb phrase that states how the hub failed.
+
+    The hub client wraps the HTTP error in its own errors.
+    """
     while error is not None:
         if isinstance(error, hub.HfHubHTTPError):
             return f"answered with HTTP status {error.response.status_code}"

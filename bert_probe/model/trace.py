@@ -186,14 +186,16 @@ class Trace:
 
     @property
     def _attention_source(self) -> tuple[Array, ...]:
-        """Return each layer's queries, or its attention weights if queries are hidden, by head."""
+        """Return one array for each layer: its queries, or its attention weights if queries are hidden."""
         arrays = self.weights if self.queries is None else self.queries
         assert arrays is not None  # checked in __post_init__
         return arrays
 
     @property
     def cls(self) -> Array | None:
-        """Return the last-layer vector of [CLS] or <s>, [hidden]; None if the first token is not special.
+        """Return the last-layer vector of [CLS] or <s>; None if the first token is not special.
+
+        The vector has shape [hidden].
 
         Raises:
             UnavailableError: the trace has external attention without vectors.
@@ -248,7 +250,7 @@ class Trace:
             layer, head: indices from 0; negative indices count from the end. None for all heads.
 
         Returns:
-            [head, query, key], or [query, key] for one head.
+            Scores of shape [head, query, key], or [query, key] for one head.
 
         Raises:
             SelectionError: the layer or head does not exist.
@@ -267,8 +269,8 @@ class Trace:
             layer, head: indices from 0; negative indices count from the end. None for all heads.
 
         Returns:
-            [head, query, key], or [query, key] for one head. Rows sum to 1, except in attention with a
-            `caveat`; columns do not.
+            Weights of shape [head, query, key], or [query, key] for one head. Rows sum to 1, except in
+            attention with a `caveat`; columns do not.
 
         Raises:
             SelectionError: the layer or head does not exist.

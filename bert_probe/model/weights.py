@@ -21,7 +21,7 @@ def read(
     with QUIET:
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
-            # A copy, because transformers writes the attention implementation into the config.
+            # The config is copied, because transformers writes the attention implementation into it.
             config=copy.deepcopy(config),
             local_files_only=True,
             trust_remote_code=False,
@@ -50,7 +50,7 @@ def _silence() -> Callable[[], None]:
 
 
 QUIET = SilencedLogging(_silence)
-"""Silences transformers' logging."""
+"""A context manager that silences transformers' logging."""
 
 
 def describe_mismatches(report: Any) -> list[str]:

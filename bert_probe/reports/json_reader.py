@@ -21,10 +21,10 @@ W = TypeVar("W", bound=str)
 _BLOCK: Final = 1_000_000
 
 MAX_BYTES: Final = 5_000_000
-"""Maximum size of a view file, equal to the limit of file uploads."""
+"""Maximum size of a view file in bytes, equal to the limit of file uploads."""
 
 MAX_DEPTH: Final = 64
-"""Maximum number of nested levels."""
+"""Maximum nesting depth of a JSON document."""
 MAX_CONTAINERS: Final = 1_000_000
 """Maximum number of arrays and objects; an empty object takes 60 times as many bytes in memory as in JSON."""
 MAX_NAMES: Final = 500

@@ -50,7 +50,7 @@ class PicturePayload:
 
     @classmethod
     def of(cls, payload: bytes) -> Self:
-        """Parse a payload.
+        """Parse a payload of a picture.
 
         Raises:
             ValueError: the payload cannot be read.

@@ -92,7 +92,7 @@ class Item:
         return () if self.numbers.picture is None else self.numbers.picture.payloads
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parts and payloads, the SHA-256 of each, and a checksum of each row and column."""
+        """Return the parts and payloads, their SHA-256 digests, and a checksum of each row and column."""
         return {
             **self.parts,
             "payloads": [list(encode_text(payload)) for payload in self.payloads],

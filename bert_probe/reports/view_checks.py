@@ -40,7 +40,7 @@ from bert_probe.reports.tolerances import (
 from bert_probe.views.payload import decode_text
 
 _PAYLOAD_EXTRA: Final = 65_536
-"""A payload may be larger than twice the size of the expected payload by this number of bytes."""
+"""Number of bytes by which a payload may exceed twice its expected size."""
 _UNCHECKABLE: Final = b""
 """Placeholder for values that cannot be verified, such as the author's device. It differs from every JSON
 value, because JSON has no bytes.
@@ -88,7 +88,7 @@ class ViewCheck:
         Args:
             actual: the recomputed numbers of the view.
             tolerances: the recomputed tolerances.
-            same_model: whether the model has the stated weights: `models` yields no difference.
+            same_model: whether the models have the stated weights, so that `models` yields no differences.
         """
         stated = self.stated
         payloads = [] if actual.picture is None else actual.picture.payloads
@@ -102,7 +102,7 @@ class ViewCheck:
         )
         differences = [difference for part in parts for difference in islice(part, MAX_DIFFERENCES)]
         parts_with_differences = {difference.table for difference in differences}
-        # The digest also changes with changes within the tolerance, and of texts that are not compared.
+        # The digest detects changes within the tolerance and in texts that are not compared.
         for name, part in stated.parts.items():
             if name not in parts_with_differences and digest(part) != stated.sha256.get(name):
                 differences.append(

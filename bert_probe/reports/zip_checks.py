@@ -91,7 +91,7 @@ def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
 
 
 def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | None) -> Iterator[Difference]:
-    """Compare a Parquet file that differs from the expected file with the stated table, cell by cell."""
+    """Compare the cells of an unexpected Parquet file with the cells of the stated table."""
     tables = None if expected is None else decoded(content, expected)
     if tables is None:
         yield check.difference("table.parquet", "", "", "cannot be compared", "", finding=NOT_RENDERED)
@@ -209,7 +209,7 @@ def _is_rounding(stated: str, expected: str) -> bool:
 
 
 _EXTRA_BYTES: Final = 1_000_000
-"""A file may be larger than four times the size of the expected file by this number of bytes."""
+"""Number of bytes by which a file may exceed four times its expected size."""
 _ENCODINGS: Final = frozenset({0, 2, 3, 8})
 """The Parquet encodings that pyarrow writes: plain, dictionary and run-length. Delta encodings are rejected,
 because they can expand a few bytes to many values."""

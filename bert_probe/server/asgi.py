@@ -50,7 +50,7 @@ FRONT_PAGE = "overview"
 """Name of the default page."""
 
 ATTENTION_PARAMETERS = frozenset(("show", *PARAMETERS))
-"""URL parameters that only the attention page reads; the front page has none of them."""
+"""URL parameters of the attention page that the front page does not read."""
 
 SECTIONS = {
     "": ("overview", "report"),

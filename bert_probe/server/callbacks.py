@@ -61,7 +61,7 @@ def uninterrupted() -> Iterator[None]:
 @contextmanager
 def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
     runner = getattr(state._yield_callback, "__self__", None)
-    if not isinstance(runner, ScriptRunner) or not runner._execing:  # a test without a browser
+    if not isinstance(runner, ScriptRunner) or not runner._execing:  # in a test without a browser
         yield
         return
     runner._execing = False  # turns off Streamlit's check for a newer request

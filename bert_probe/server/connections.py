@@ -183,7 +183,7 @@ def _resetting(callback: Any) -> Any:
 
 
 def _limit_message_bytes(protocol: Any) -> None:
-    """Abort connections with large incomplete messages when all incomplete messages exceed the limit."""
+    """Abort connections with large incomplete messages if the total of all exceeds the limit."""
     data_received, complete = protocol.data_received, protocol.send_receive_event_to_app
 
     @wraps(data_received)

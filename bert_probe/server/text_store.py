@@ -17,7 +17,7 @@ CAPACITY_BYTES: Final = 64_000_000
 _LARGEST: Final = CAPACITY_BYTES // 8
 """Maximum size of a stored text in bytes; larger texts exceed the limit of every model."""
 
-# A text has the same name in every session, which cannot be computed without this key.
+# Key for computing the names of texts, which are the same in every session but cannot be guessed.
 _SECRET: Final = secrets.token_bytes(32)
 _texts: LRUCache[str, str] = LRUCache(CAPACITY_BYTES, getsizeof=sys.getsizeof)
 _lock = threading.Lock()
