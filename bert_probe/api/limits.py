@@ -15,7 +15,7 @@ MAX_INCOMING_BYTES: Final = 160_000_000
 MAX_TEXTS: Final = 100
 """Maximum number of texts that are compared with each other."""
 MAX_SENTENCES: Final = 1_000
-"""Maximum number of sentences in a request and on a page. A table may compare each sentence with all others."""
+"""Maximum number of sentences, the same as on the pages. A table may compare each with all others."""
 MAX_NAME_LENGTH: Final = 1_000
 """Maximum length of the name of a model, a revision or a file, in characters."""
 MAX_CELLS: Final = 5_000_000

@@ -338,7 +338,7 @@ def unused_note(names: list[str]) -> str:
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
-    """Raise an error for unused weights of layers, which mean that the config describes other layers."""
+    """Raise an error for unused layer weights, which mean that the config describes fewer or other layers."""
     stacks = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
     ]
