@@ -24,7 +24,7 @@ class Float64Mode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call a torch function, but skip it if it converts from float64 to float32."""
+        """Call a torch function, but prevent it from converting float64 to float32."""
         kwargs = dict(kwargs or {})
         if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
             if func is torch.Tensor.float or (func is torch.Tensor.to and torch.float32 in args):

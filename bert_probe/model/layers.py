@@ -234,7 +234,7 @@ def _recorded_calls(model: torch.nn.Module, count_calls: Callable[[], int]) -> I
 
 
 def module_tree(model: torch.nn.Module) -> Iterator[tuple[int, str, str, int]]:
-    """Yield the depth (from 0), name, class name and number of parameters of each module of the model."""
+    """Yield the depth (from 0), name, class name and number of parameters of each module, in order."""
     for name, module in model.named_modules():
         depth = 0 if not name else name.count(".") + 1
         count = sum(parameter.numel() for parameter in module.parameters())

@@ -86,7 +86,7 @@ class ViewNumbers:
 
         Raises:
             SelectionError: the parameters of the picture do not fit the text or the model.
-            UnavailableError: the kind of picture is unknown.
+            UnavailableError: the kind of picture does not exist for this number of texts.
             ReportError: the table is too large for a report.
         """
         result = answered.result
