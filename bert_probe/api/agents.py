@@ -104,7 +104,7 @@ def call_tool(
     shared: body.ModelServices,
     cancelled: threading.Event,
 ) -> types.CallToolResult:
-    """Return the result of a tool; for an invalid request, return an error result for the agent."""
+    """Call a tool and return its result; for an invalid request, return an error result for the agent."""
 
     def progress(_done: int, _total: int) -> None:
         if cancelled.is_set():
@@ -115,7 +115,7 @@ def call_tool(
             name: _check_argument(name, arguments.pop(name, argument["default"]))
             for name, argument in _ROW_ARGUMENTS.items()
         }
-        # Serialized so that the same checks apply as over HTTP: 5.0 equals 5, and no number is infinite.
+        # The arguments are serialized and parsed so that the HTTP API's checks of numbers apply to them.
         content = body.parse_json(json.dumps(arguments).encode())
         result = body.read_body(question, content).answer(shared, progress)
         record = select_rows(result, options["first_row"], options["most_rows"])
@@ -143,7 +143,7 @@ def _text_content(text: str) -> types.TextContent:
 
 
 def _picture(result: Result) -> list[types.ImageContent]:
-    from bert_probe.views import pictures  # imports all analyses that have a picture
+    from bert_probe.views import pictures  # imported here because it imports many analyses
 
     if not pictures.is_drawn(result):
         return []

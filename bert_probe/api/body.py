@@ -37,12 +37,12 @@ TABLE_SUFFIXES: Final = (".csv", ".tsv")
 
 
 class ModelServices(Protocol):
-    """Services that all requests share: open models, cached traces and cached results."""
+    """The services that all requests share: open models, cached traces and cached results."""
 
     answers: ResultCache
 
     def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
-        """Return a checkpoint, which is opened only once; "" is the built-in model."""
+        """Return a checkpoint, which is opened if necessary; the name "" stands for the built-in model."""
         ...
 
     def traces(
@@ -52,13 +52,13 @@ class ModelServices(Protocol):
         truncate: bool,
         check: Callable[[], None],
     ) -> list[Trace]:
-        """Return cached traces of texts; `check` is called while waiting; if it raises, the request ends."""
+        """Return cached traces of texts; `check` is called during waits and may raise to end the request."""
         ...
 
 
 @dataclass(frozen=True)
 class BodyFile:
-    """An input file in a request body; kind is the kind of labels of a table."""
+    """An input file in a request body; `kind` states which labels a table contains."""
 
     name: str
     content: bytes
@@ -88,7 +88,7 @@ class Body:
     truncate: bool
 
     def answer(self, shared: ModelServices, progress: Progress) -> Result:
-        """Compute and return the result.
+        """Answer the request and return the result.
 
         Args:
             progress: called with the progress; an exception that it raises cancels the work.
@@ -109,8 +109,8 @@ class Body:
         options: dict[str, Any] = {"progress": progress} if self.registered.has_progress else {}
         waits = self.registered.has_progress and _takes_long(question, arguments)
         with SLOTS.turn(check) if waits else nullcontext():
-            # Not cached, because the rows of a file are not hashable, and AttentionLong would keep its trace
-            # in memory.
+            # Questions about files are not cached, because the rows of a file are not hashable.
+            # AttentionLong is not cached, because its result would keep the trace in memory.
             if self.files or isinstance(question, AttentionLong):
                 result: Result = untyped_question.of(*arguments, **options)
             else:
@@ -132,7 +132,7 @@ class Body:
 
 
 def _takes_long(question: Any, arguments: Sequence[Any]) -> bool:
-    """Return whether a question with progress must wait for a slot: attention only for slow measures."""
+    """Return whether a question takes long; a question about attention does so only with a slow measure."""
     if not isinstance(question, Attention | AttentionLong):
         return True
     trace, measure = arguments[0], get_measure(question.measure)
@@ -147,7 +147,7 @@ def _parse_file(file: BodyFile) -> LabeledTexts | Sequence[TaggedSentence]:
 
 
 def parse_json(content: bytes) -> Any:
-    """Return the JSON value of a body.
+    """Parse the JSON of a request body.
 
     Raises:
         BodyError: the body is not JSON, or one of its objects has a duplicate key.
@@ -171,7 +171,7 @@ def _refuse_constant(literal: str) -> float:
 
 
 def read_body(registered: RegisteredQuestion, content: Any) -> Body:
-    """Return the validated body of a question.
+    """Validate a request body and return it as a `Body`.
 
     Args:
         content: the value that `parse_json` returns.

@@ -23,7 +23,7 @@ from bert_probe.errors import (
 
 MEDIA_TYPE: Final = "application/problem+json"
 MAX_DETAIL_LENGTH: Final = 2_000
-"""Maximum length of a problem's detail."""
+"""Maximum length of a problem's detail, in characters."""
 API_PAGE: Final = "/api"
 """Path of the page that explains the problem types; the name of each type is an anchor."""
 
@@ -42,7 +42,7 @@ class TooLargeError(ProbeError):
 
 @dataclass(frozen=True)
 class ProblemType:
-    """A type of problem.
+    """A type of problem that a response reports.
 
     Attributes:
         name: fragment of the URI that identifies the type.
@@ -67,7 +67,7 @@ UNSUPPORTED_MEDIA_TYPE = ProblemType("wrong-media", 415, "The body must be JSON"
 INVALID_MODEL = ProblemType("model", 422, "The model cannot be opened")
 INVALID_TEXT = ProblemType("text", 422, "A text cannot be read")
 INVALID_SELECTION = ProblemType("selection", 422, "The selection does not exist in the model or text")
-UNAVAILABLE = ProblemType("unavailable", 422, "The model does not support this")
+UNAVAILABLE = ProblemType("unavailable", 422, "The model does not support this request")
 INTERNAL_ERROR = ProblemType("failed", 500, "Internal error")
 BUSY = ProblemType("busy", 503, "Too many requests at once")
 NOT_READY = ProblemType("not-ready", 503, "The built-in model is not open yet")
@@ -126,7 +126,7 @@ class Problem:
 
     @property
     def content(self) -> bytes:
-        """The problem as JSON."""
+        """The problem as the JSON content of a response."""
         kind = self.kind
         record = {"type": f"{API_PAGE}#{kind.name}", "title": kind.title, "status": kind.status}
         text = json.dumps({**record, "detail": self.detail, **self.more}, ensure_ascii=False)
@@ -138,7 +138,7 @@ def problem_for(error: BaseException) -> Problem | None:
     if isinstance(error, MemoryError) and not isinstance(error, ProbeError):
         return Problem(TOO_LARGE, "Not enough memory. Use a shorter text or fewer texts.")
     if isinstance(error, RecursionError):
-        return Problem(INVALID_BODY, "The body is nested too deeply. Send it with less nesting.")
+        return Problem(INVALID_BODY, "The body is nested too deeply. Use fewer nested arrays and objects.")
     for cls in type(error).__mro__:
         if cls in _TYPES_OF_ERRORS:
             return Problem(_TYPES_OF_ERRORS[cls], _shorten(str(error)), _faults(error))
@@ -146,7 +146,7 @@ def problem_for(error: BaseException) -> Problem | None:
 
 
 def _shorten(sentence: str) -> str:
-    """Shorten a long message in its middle, because it may repeat megabytes of input."""
+    """Replace the middle of a long message by an ellipsis; a message may repeat megabytes of input."""
     half = MAX_DETAIL_LENGTH // 2
     return sentence if len(sentence) <= MAX_DETAIL_LENGTH else f"{sentence[:half]} … {sentence[-half:]}"
 

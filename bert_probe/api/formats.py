@@ -1,4 +1,4 @@
-"""Results as bytes, in the format that the client accepts."""
+"""Serialize results in the format that the client accepts."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def choose_media_type(accept: str) -> str:
         return JSON
     best = max(
         FORMATS, key=lambda media: _quality(qualities, media)
-    )  # the first format if several have equal quality
+    )  # `max` returns the first format of equal quality
     if not _quality(qualities, best):
         raise NotAcceptableError(f"{accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}.")
     return best
 
 
 def _parse_media_range(media_range: str) -> tuple[str, float]:
-    """Return a media type or range, and its quality value, 0 to 1."""
+    """Parse one entry of an Accept header; return its media range and its quality value from 0 to 1."""
     media, *parameters = (part.strip().lower() for part in media_range.split(";"))
     qualities = [part.removeprefix("q=") for part in parameters if part.startswith("q=")]
     is_valid = qualities and re.fullmatch(r"[01](\.[0-9]{0,3})?", qualities[0])
@@ -49,7 +49,7 @@ def _parse_media_range(media_range: str) -> tuple[str, float]:
 
 
 def _quality(qualities: Mapping[str, float], media: str) -> float:
-    """Return the quality value of a media type, 0 to 1; the most specific range counts."""
+    """Return the quality value of a media type, from 0 to 1, according to the most specific media range."""
     for name in (media, f"{media.partition('/')[0]}/*", "*/*"):
         if name in qualities:
             return qualities[name]

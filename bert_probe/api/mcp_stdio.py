@@ -89,7 +89,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         except (ValueError, RecursionError):  # the line has a syntax error after the duplicate key
             return _error(PARSE_ERROR, sentence)
     except RecursionError:
-        return _error(PARSE_ERROR, "The message is nested too deeply. Send it with less nesting.")
+        return _error(PARSE_ERROR, "The message is nested too deeply. Use fewer nested arrays and objects.")
     except ValueError as error:
         return _error(PARSE_ERROR, f"The message is not JSON in UTF-8: {str(error)[:200]}.")
     try:
@@ -139,7 +139,7 @@ class LocalModels:
         self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(MAX_TRACE_BYTES, lambda trace: trace.nbytes)
 
     def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
-        """Return a cached checkpoint; "" is the built-in model."""
+        """Return a checkpoint from the cache, or open it; the name "" stands for the built-in model."""
         return self._checkpoints.once(
             (model, revision), lambda: load(model or None, revision or None, progress=progress)
         )
@@ -151,7 +151,7 @@ class LocalModels:
         truncate: bool,
         check: Callable[[], None] = lambda: None,
     ) -> list[Trace]:
-        """Return the cached traces of texts."""
+        """Return the traces of texts from the cache, and compute missing traces."""
         return [
             self._traces.once(
                 (checkpoint.description, text, truncate),

@@ -1,8 +1,8 @@
 """Routes of the HTTP API, which the app serves next to its pages.
 
 The routes use plain Starlette, like the rest of the server: schemas and validation are derived from the
-fields of the questions. FastAPI would need a second set of types for them, and its import would delay the
-start.
+fields of the questions. FastAPI would need a second set of types for the questions, and importing it would
+delay the start of the app.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _log = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 Authorize = Callable[[Request], Problem | None]
-"""Returns the problem to respond with if a request is rejected, or None if the request is allowed."""
+"""A function that returns the problem to respond with if it rejects a request, and None otherwise."""
 Work = Callable[[Progress], Response]
-"""Computes a response; called in a thread."""
+"""A function that computes a response in a thread and reports its progress."""
 
 
 class Endpoint:
@@ -54,7 +54,7 @@ class Endpoint:
         self._method, self._handler, self._authorize = method, handler, authorize
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
+        """Check the method and authorization of a request, and answer it."""
         request = Request(scope, receive)
         answer = await self._answer(request)
         await answer(scope, receive, send)
@@ -87,13 +87,13 @@ class Api:
     def __init__(self) -> None:
         self.requests = RequestMetrics()
         self._bodies = BodyReader()
-        self._answering = 0  # requests with a waiting client
-        self._working = 0  # computing threads, including those whose client has disconnected
+        self._answering = 0  # number of requests whose client is waiting
+        self._working = 0  # number of computing threads, including those of disconnected clients
         self._lock = threading.Lock()
         self._opening: Job[Any] | None = None
 
     async def ask(self, request: Request) -> Response:
-        """Answer one question."""
+        """Answer a question, and record the response in the metrics."""
         name, start = request.path_params["analysis"], time.monotonic()
         if name not in await _question_names():
             return _not_found(f"{name[:100]!r} is not a question.")
@@ -132,7 +132,7 @@ class Api:
             self._answering -= 1
 
     def _counted(self, work: Work) -> Work:
-        """Wrap the work so that `_working` counts its running threads."""
+        """Wrap work so that `_working` counts the threads that run it."""
 
         def counted(progress: Progress) -> Response:
             with self._lock:
@@ -165,7 +165,7 @@ class Api:
 
 
 def _answer_table(name: str, content: bytes, accept: str, progress: Progress) -> Response:
-    """Answer the question and serialize its table; runs in a thread."""
+    """Answer a question and serialize the table of its result; runs in a thread."""
     from bert_probe.api import body, formats
     from bert_probe.api.registry import registered_questions
 
@@ -182,7 +182,7 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
     finished, disconnected = loop.create_future(), asyncio.ensure_future(_disconnected(request))
 
     def on_end() -> None:
-        with suppress(RuntimeError):  # the server has stopped meanwhile
+        with suppress(RuntimeError):  # the server may have stopped meanwhile
             loop.call_soon_threadsafe(finished.cancel)
 
     job = Job(request.scope["path"], work, queued=False, ended=on_end)
@@ -248,7 +248,7 @@ def _openapi(version: str) -> bytes:
 
 
 def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
-    """Return all routes, the most specific first."""
+    """Return all routes of the API, the most specific first."""
     api = Api()
 
     async def healthz(_request: Request) -> Response:
@@ -285,7 +285,7 @@ def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
 METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 Samples = Iterable[tuple[Mapping[str, str], float]]
-"""Labels and value of each sample."""
+"""Samples of a metric, each with its labels and its value."""
 
 
 class RequestMetrics:
@@ -362,15 +362,13 @@ _CLOSE = {"Connection": "close"}  # Otherwise the unread part of the body would 
 
 
 class BodyReader:
-    """Reads request bodies, and limits the number of bytes that are arriving at once: per client and in
-    total.
-    """
+    """Reads request bodies, and limits the bytes that arrive at the same time, per client and in total."""
 
     def __init__(self) -> None:
         self._bytes: Counter[str] = Counter()  # client → bytes received so far
 
     async def read(self, request: Request) -> bytes | Problem:
-        """Return the body, or a problem if the body is too large or too slow.
+        """Return the body of a request, or a problem if the body is too large or arrives too slowly.
 
         Raises:
             ClientDisconnect: the client closed the connection.

@@ -73,7 +73,7 @@ def body_schema(registered: RegisteredQuestion) -> Schema:
         return _object_schema(properties, required)
     if max_texts == 1:
         return _object_schema(properties, [*required, "text"])
-    # Either one text, possibly with a pair, or a list of texts.
+    # A body has either one text, possibly with a pair, or a list of texts.
     either = [
         {"required": ["text"], "properties": {"texts": False}},
         {"required": ["texts"], "properties": dict.fromkeys(("text", "pair"), False)},
@@ -316,7 +316,7 @@ def _monitoring_operation(
 
 
 def _problem_responses(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
-    """Return status → response; problem types with the same status share a response."""
+    """Return the responses for problem types by HTTP status; types with the same status share a response."""
     titles_by_status: dict[str, list[str]] = {}
     for kind in kinds:
         titles_by_status.setdefault(str(kind.status), []).append(kind.title)

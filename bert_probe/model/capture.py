@@ -26,12 +26,13 @@ class AttentionCall:
     """Inputs and output of one layer's attention function.
 
     Attributes:
-        query: [batch, head, query, dim].
-        key, value: [batch, key head, key, dim]; fewer heads than ``query`` in grouped-query attention.
-        mask: bool (True: may attend) or float (added to the scores),
-            [batch or 1, head or 1, query, key]; None if every token may attend to all tokens.
+        query: tensor of shape [batch, head, query, dim].
+        key, value: tensors of shape [batch, key head, key, dim], with fewer heads than ``query`` in
+            grouped-query attention.
+        mask: tensor of shape [batch or 1, head or 1, query, key], either bool (True: may attend) or float
+            (added to the scores); None if every token may attend to all tokens.
         scaling: factor that multiplies query·key.
-        output: [batch, query, head, dim], before the output projection.
+        output: tensor of shape [batch, query, head, dim], before the output projection.
     """
 
     query: torch.Tensor
@@ -57,7 +58,9 @@ def recording() -> Iterator[list[AttentionCall]]:
 
 
 OutputChange = Callable[[int, AttentionCall], torch.Tensor]
-"""Maps a layer index (from 0) and its call to new head outputs, shaped like `AttentionCall.output`."""
+"""Type of a function that computes new head outputs, shaped like `AttentionCall.output`, from a layer index
+(from 0) and the layer's attention call.
+"""
 
 _open_change: ContextVar[tuple[OutputChange, Iterator[int]] | None] = ContextVar("change", default=None)
 
@@ -77,7 +80,7 @@ def heads_switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
     """Switch heads off in one forward pass of this thread.
 
     Args:
-        off: bool [layer, batch, head]; True switches the head off in that row of the batch.
+        off: bool tensor of shape [layer, batch, head]; True switches a head off in one row of the batch.
         replacement: "zero", or "mean" for the mean of the head's output over the tokens.
     """
 

@@ -113,7 +113,7 @@ class Checkpoint:
 
     @property
     def description(self) -> Description:
-        """Return the sizes, origin and digest."""
+        """Return the sizes, the origin and the weights digest of the model."""
         return self.initial_description
 
     @property
@@ -122,7 +122,7 @@ class Checkpoint:
         return self.description
 
     def snapshot(self) -> Checkpoint:
-        """Return a checkpoint that is pinned to the current weights; running it fails after they change.
+        """Return a checkpoint that is pinned to the current weights; running it fails if they have changed.
 
         Call this before computing a result that needs several runs of the model.
         """
@@ -207,7 +207,7 @@ class Checkpoint:
         yield self.model
 
     def provenance(self, encoding: Encoding | None = None) -> dict[str, Any]:
-        """Return the provenance of results: model, digest, dtype, libraries, and the text of the encoding."""
+        """Return the provenance of results: model, digest, dtype, libraries and, if given, the text."""
         description = self.description
         record: dict[str, Any] = {
             "model": description.name,

@@ -79,10 +79,10 @@ def self_check(checkpoint: Checkpoint) -> None:
 
 
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
-    """Yield (difference, tolerance) for each layer: the largest difference between the head outputs and
-    attention weights × values.
+    """Yield the error of recomputed attention and its tolerance, for each layer.
 
-    Nothing is yielded if q, k and v are hidden.
+    The error is the largest difference between the head outputs and attention weights × values. Nothing is
+    yielded if q, k and v are hidden.
     """
     encoding = checkpoint.encode(CHECK_TEXT, truncate=True)
     trace = checkpoint.trace_encodings([encoding])[0]
@@ -101,7 +101,7 @@ def _rounding_tolerance(trace: Trace, layer: int) -> float:
     Weights and outputs are rounded to the model's dtype. Scores are accumulated in float32 or better; their
     error grows with the norms of q and k, and changes the weight by the same relative amount.
     """
-    assert trace.queries is not None  # set together with the values
+    assert trace.queries is not None  # queries, keys and values are set together
     assert trace.keys is not None
     assert trace.values is not None
     assert trace.scaling is not None
@@ -171,6 +171,6 @@ def pads(checkpoint: Checkpoint) -> bool:
 def _first_states(
     checkpoint: Checkpoint, inputs: Mapping[str, torch.Tensor], length: int
 ) -> list[torch.Tensor]:
-    """Return the hidden states of the first text in a batch, [token, hidden] each."""
+    """Return the hidden states of the first text in a batch as a list of [token, hidden] tensors."""
     with torch.inference_mode(), checkpoint.running() as model:
         return [state[0, :length] for state in model(**inputs, output_hidden_states=True).hidden_states]

@@ -1,7 +1,7 @@
 """The settings of a checkpoint's config.json that are used: model type, sizes, and what the layers compute.
 
-All other settings are removed before transformers reads the config. They may name an attention
-implementation, for which transformers downloads and runs native code, or classes, files and compilers.
+All other settings are removed before transformers reads the config. A removed setting may name an attention
+implementation, for which transformers would download and run native code, or a class, file or compiler.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def select_settings(settings: Mapping[str, Any], config_class: type[PreTrainedCo
     def is_used(name: str) -> bool:
         if name in _ROTARY or name in config_class.attribute_map:
             return True
-        # Layers may also read settings without a field, such as DeBERTa's position_buckets.
+        # Layers may also read settings that their config class does not declare, such as position_buckets.
         return name not in common_names and (name in field_names or not hasattr(config_class, name))
 
     return {name: value for name, value in _remove_code_settings(settings).items() if is_used(name)}
@@ -183,7 +183,7 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
 
 
 def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
-    """Return the labels in index order. Without `id2label`, return the default names of transformers."""
+    """Return the labels in index order; without `id2label`, return the default names of transformers."""
     if id2label is None:
         label_count = (
             count if isinstance(count, int) and not isinstance(count, bool) else 2

@@ -113,7 +113,7 @@ class Encoding:
     Attributes:
         text, pair: the original texts.
         tokens: the tokens in input order.
-        inputs: model inputs, name → int64 [token], read-only.
+        inputs: the model inputs by name, as read-only int64 arrays of shape [token].
         max_tokens: maximum number of input tokens; None for no limit.
         dropped: number of tokens removed by truncation.
     """
@@ -132,7 +132,7 @@ class Encoding:
     def nbytes(self) -> int:
         """Return the bytes used by texts, tokens and inputs."""
         texts = sum(sys.getsizeof(text) for text in (self.text, self.pair))
-        # The other attributes of a token are numbers or None, whose size is neglected.
+        # The size of the other attributes of a token, which are numbers or None, is ignored.
         tokens = sum(
             sys.getsizeof(token) + sys.getsizeof(token.__dict__) + sys.getsizeof(token.display)
             for token in self.tokens
@@ -293,7 +293,7 @@ class Encoder:
         return encodings
 
     def spans(self, encoding: Encoding) -> list[tuple[int, int]]:
-        """Return the character span of each token from the tokenizer. A span may include a leading space."""
+        """Return each token's character span from the tokenizer, which may include a leading space."""
         texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
         return self._tokenize_within(texts, self.max_tokens, truncate=True)[0].spans
 
@@ -345,7 +345,7 @@ class Encoder:
         return MappingProxyType(inputs)
 
     def _tokenize(self, texts: tuple[str, ...]) -> _TokenizerOutput:
-        # The tokenizer does not truncate: it would store that as a setting, which all threads share.
+        # The tokenizer must not truncate, because it would store the limit as a setting for all threads.
         with panics_as_errors():
             encoded = self.tokenizer(
                 *texts,

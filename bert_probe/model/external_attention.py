@@ -26,7 +26,7 @@ SPECIALS = frozenset(
 """Tokens that are treated as special by default."""
 
 ARCHITECTURE = "Attention from elsewhere"
-"""Replaces the model's class name in messages, because there is no model."""
+"""Stands in for the class name of a model in messages about external attention."""
 
 
 def from_attention(
@@ -44,11 +44,12 @@ def from_attention(
     contains a warning.
 
     Args:
-        weights: [layer, head, query, key], or a list of layers, each [head, query, key] or [1, head, query,
-            key]; NumPy arrays, torch tensors, or anything that NumPy can convert. Weights must not be
-            negative.
-        tokens: one string for each position, which counts as a word; or an `Encoding`, which also has the
-            tokenizer's words and character spans. None for numbers from 0, for example for image patches.
+        weights: an array of shape [layer, head, query, key], or a list of layers of shape [head, query, key]
+            or [1, head, query, key]. NumPy arrays, torch tensors and anything that NumPy can convert are
+            allowed. Weights must not be negative.
+        tokens: one string for each position, each counted as a word; or an `Encoding`, which also has the
+            tokenizer's words and character spans. If None, the positions are numbered from 0, for example for
+            image patches.
         sentence_b_start: position of the second text's first token, if there are two texts.
         specials: names or positions of special tokens; by default `SPECIALS`.
         name: name for exported files and figures.
@@ -93,7 +94,7 @@ def from_attention(
 
 
 def layers_of(weights: Any) -> list[Array]:
-    """Return copies of the layers, each [head, query, key], all of the same dtype."""
+    """Return a copy of each layer's attention, of shape [head, query, key] and all of the same dtype."""
     layers = weights if isinstance(weights, list | tuple) else _array(weights, "The attention")
     if (isinstance(layers, Array) and layers.ndim == 0) or len(layers) == 0:
         raise ShapeError("The attention has no layers. Give it as [layer, head, query, key].")
@@ -134,7 +135,7 @@ def _array(values: Any, name: str) -> Array:
 
 
 def _check_layers(layers: list[Array]) -> None:
-    """Raise an error for attention that cannot be displayed."""
+    """Raise an error unless all layers have the same square shape and finite, nonnegative weights."""
     heads, queries, keys = layers[0].shape
     if queries != keys:
         raise ShapeError(
@@ -198,7 +199,7 @@ def _names(tokens: Sequence[str] | None, count: int) -> list[str]:
 
 
 def _encoding(names: list[str], second_start: int | None, specials: Collection[str | int] | None) -> Encoding:
-    """Return an encoding whose text is the tokens joined by spaces; each token is a word."""
+    """Return an encoding whose text consists of the tokens, joined by spaces; each token counts as a word."""
     if second_start is not None and not 0 < second_start < len(names):
         raise SelectionError(
             f"The second text cannot begin at token {second_start}. Give a position from 1 to "

@@ -15,7 +15,7 @@ from bert_probe.model.loading import load
 
 
 class Float64Mode(TorchFunctionMode):
-    """Keeps float64 tensors in float64.
+    """A torch function mode that skips conversions of float64 tensors to float32.
 
     Some models always compute softmax, norms or rotary positions in float32, which is meant for models in
     half precision. In a float64 model this would be the least precise step.
@@ -24,7 +24,7 @@ class Float64Mode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call the function, but skip conversions from float64 to float32."""
+        """Call a torch function, but prevent it from converting float64 to float32."""
         kwargs = dict(kwargs or {})
         if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
             if func is torch.Tensor.float or (func is torch.Tensor.to and torch.float32 in args):

@@ -30,7 +30,7 @@ def group_by_length(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bo
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
-        # Sorted by decreasing length, so a group's first text determines its padded length.
+        # Indices are sorted by decreasing length, so a group's first text determines its padded length.
         longest = lengths[groups[-1][0]] if groups else 0
         fits = bool(groups) and (len(groups[-1]) + 1) * longest <= budget
         if fits and (pads or lengths[index] == longest):
@@ -41,7 +41,7 @@ def group_by_length(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bo
 
 
 def pad(encodings: Sequence[Encoding | ModelInputs], padding: Mapping[str, int]) -> dict[str, torch.Tensor]:
-    """Return model inputs [batch, token], padded on the right.
+    """Pad the model inputs of several texts on the right, and return tensors of shape [batch, token].
 
     Args:
         padding: input name → fill value; 0 for inputs not listed.
@@ -65,7 +65,7 @@ def forward(
         states: whether the output includes the hidden states of every layer.
 
     Returns:
-        The model's output, and a mask [text, token] with 1 for tokens and 0 for padding.
+        The model's output, and a mask of shape [text, token] with 1 for tokens and 0 for padding.
     """
     inputs = batch(checkpoint, texts)
     lengths = torch.tensor([len(text) for text in texts], device=checkpoint.device)
@@ -75,7 +75,7 @@ def forward(
 
 
 def batch(checkpoint: Checkpoint, encodings: Sequence[Encoding | ModelInputs]) -> dict[str, torch.Tensor]:
-    """Return model inputs [text, token], padded on the right, on the model's device."""
+    """Pad the inputs of several texts on the right; return [text, token] tensors on the model's device."""
     padded = pad(encodings, checkpoint.padding)
     return {name: tensor.to(checkpoint.device) for name, tensor in padded.items()}
 
@@ -149,7 +149,7 @@ def as_array(tensor: torch.Tensor) -> Array:
 def _split_layers(
     tensors: Sequence[torch.Tensor], lengths: Sequence[int], axis: int
 ) -> list[tuple[Array, ...]]:
-    """Split each layer's batch by text; return for each text one array per layer, without padding."""
+    """Split each layer's batch by text. Return one array per layer, without padding, for each text."""
     layers = [_split_texts(as_array(tensor), lengths, axis) for tensor in tensors]
     return [tuple(layer[row] for layer in layers) for row in range(len(lengths))]
 
@@ -160,7 +160,7 @@ def _split_texts(batched: Array, lengths: Sequence[int], axis: int) -> list[Arra
     """
     if batched.shape[0] == 1 and batched.shape[axis + 1] == lengths[0]:
         return [read_only(batched[0])]
-    # Copied by NumPy, which takes a tenth of torch's time for small arrays.
+    # NumPy makes the copies, because it takes a tenth of torch's time for small arrays.
     slices: list[Any] = [(row, *[slice(None)] * axis, slice(length)) for row, length in enumerate(lengths)]
     return [read_only(batched[indices].copy()) for indices in slices]
 
@@ -227,7 +227,7 @@ def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
     if bool(text_mask.all() if text_mask.dtype == torch.bool else (text_mask == 0).all()):
         return None
     text_mask = text_mask[0] if text_mask.shape[0] == 1 else text_mask
-    # A copy, because a view would keep the whole batch alive and may be expanded.
+    # The mask is copied, because a view would keep the whole batch alive and may be expanded.
     array = text_mask.cpu().numpy() if text_mask.dtype == torch.bool else as_array(text_mask)
     return read_only(array.copy())
 

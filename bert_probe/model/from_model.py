@@ -114,7 +114,7 @@ def digest(network: torch.nn.Module) -> str:
 
 def _digest(state: Mapping[str, Any]) -> str:
     names = sorted(name for name, tensor in state.items() if isinstance(tensor, torch.Tensor))
-    # hashlib releases the GIL.
+    # Several threads are faster than one here, because hashlib releases the GIL.
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         lines = list(threads.map(_line, names, (state[name] for name in names)))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -203,7 +203,7 @@ class _Snapshot(_InMemory):
         return self.initial_description
 
     def snapshot(self) -> Checkpoint:
-        """Return this snapshot."""
+        """Return this object, which is already a snapshot."""
         return self
 
     @contextmanager
@@ -242,7 +242,7 @@ class _Snapshot(_InMemory):
 def _prepared(
     network: torch.nn.Module, implementation: str, *models_with_heads: torch.nn.Module
 ) -> Iterator[None]:
-    """Prepare the model for analysis: no dropout, autocast or compilation, and outputs by name.
+    """Within the context, run the model without dropout, autocast and compilation, with named outputs.
 
     Inference mode is not used: a model may store tensors, and inference tensors cannot be used in training.
 
@@ -290,7 +290,7 @@ class _SavedAttributes:
 
     @classmethod
     def of(cls, attributes: dict[str, Any]) -> _SavedAttributes:
-        """Save the current attributes."""
+        """Return a copy of an object's current attributes, which `restore` can write back."""
         inner = [(value, dict(value)) for value in attributes.values() if isinstance(value, dict)]
         return cls(attributes, dict(attributes), inner)
 

@@ -1,6 +1,6 @@
 """Forward passes with gradients, for attribution methods.
 
-Nothing here changes a model that other threads use: every replacement applies to the current thread only.
+A model that other threads use is never changed: every replacement applies to the current thread only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ForwardFromEmbeddings:
     Attributes:
         forward_pass: the recorded forward pass of the text.
         steps: the layers, and the final norm if the model has one.
-        inputs: model inputs, [1, token].
+        inputs: model inputs of shape [1, token].
     """
 
     forward_pass: ForwardPass
@@ -41,14 +41,15 @@ class ForwardFromEmbeddings:
     inputs: Mapping[str, torch.Tensor]
 
     def start(self) -> torch.Tensor:
-        """Return the embedding output, [1, token, hidden], as a leaf tensor that requires a gradient."""
+        """Return the embedding output, of shape [1, token, hidden], as a leaf that requires a gradient."""
         return self.forward_pass.states[0][None].detach().clone().requires_grad_()
 
     def to_end(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Run all layers on embedding outputs [row, token, hidden].
+        """Run all layers on embedding outputs of shape [row, token, hidden].
 
         Returns:
-            The last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or None.
+            The last hidden states, of shape [row, token, hidden], and the pooler's output, of shape
+            [row, hidden], or None.
         """
         for step in self.steps:
             states = step.on(states)
@@ -76,14 +77,14 @@ class AttentionWithWeights:
     """A callback for `capture.changed_outputs` that computes attention explicitly and stores its weights.
 
     Attributes:
-        weights: for each layer, [batch, head, query, key], part of the autograd graph.
+        weights: one tensor of shape [batch, head, query, key] for each layer, part of the autograd graph.
     """
 
     def __init__(self) -> None:
         self.weights: list[torch.Tensor] = []
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
-        """Return the head outputs, computed from the stored weights."""
+        """Compute a layer's attention weights, store them, and return the head outputs."""
         weights, output = _attention(call.query, call.key, call.value, call.mask, call.scaling)
         self.weights.append(weights)
         return output.transpose(1, 2)
@@ -92,7 +93,7 @@ class AttentionWithWeights:
 def _attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scaling: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the attention weights [batch, head, query, key] and the output [batch, head, query, dim]."""
+    """Return attention weights of shape [batch, head, query, key] and outputs [batch, head, query, dim]."""
     groups = query.shape[1] // key.shape[1]
     key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
     scores = query @ key.transpose(-1, -2) * scaling
@@ -218,7 +219,7 @@ class InputEmbeddings(torch.nn.Module):
         self.__dict__["table"] = model.get_input_embeddings()
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the word vectors, [row, token, size]."""
+        """Return the word vectors of token ids, of shape [row, token, size]."""
         vectors: torch.Tensor = self.__dict__["table"](ids)
         return vectors
 
@@ -229,11 +230,12 @@ def run_on_vectors(
     """Run the model on word vectors instead of token ids.
 
     Args:
-        vectors: [row, token, size].
-        inputs: the other model inputs, [1, token].
+        vectors: tensor of shape [row, token, size].
+        inputs: the other model inputs, of shape [1, token].
 
     Returns:
-        The last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or None.
+        The last hidden states, of shape [row, token, hidden], and the pooler's output, of shape
+        [row, hidden], or None.
 
     Raises:
         UnavailableError: the model accepts token ids only.

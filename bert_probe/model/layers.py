@@ -1,4 +1,4 @@
-"""The layers of a model, found by hooks during one forward pass, so that each can be run separately."""
+"""Find the layers of a model with hooks during one forward pass, so that each can be run separately."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class ModuleCall:
 
     @property
     def input_states(self) -> Any:
-        """Return the vectors that a layer reads, [1, token, hidden]; None for modules without them."""
+        """Return the vectors passed to the module, of shape [1, token, hidden]; None if there are none."""
         return self.args[0] if self.args else self.kwargs.get("hidden_states")
 
     def on(self, states: torch.Tensor) -> Any:
-        """Run the module on other vectors, [row, token, hidden], with all other arguments unchanged."""
+        """Run the module on other vectors of shape [row, token, hidden]; other arguments are unchanged."""
         kwargs = _rows(dict(self.kwargs), len(states))
         if not self.args:
             return _vectors(self.module(**{**kwargs, "hidden_states": states}))
@@ -65,8 +65,8 @@ class ForwardPass:
     Attributes:
         trace: the trace of the text.
         calls: calls of all modules, in the order in which they ended.
-        heads: the heads' output in each layer, [token, head, head dim].
-        states: hidden states [token, hidden]: the embedding output, then one for each layer.
+        heads: the heads' output in each layer, of shape [token, head, head dim].
+        states: hidden states of shape [token, hidden]: the embedding output, then one for each layer.
     """
 
     trace: Trace
@@ -151,7 +151,7 @@ class ForwardPass:
             )
 
     def pooled(self, states: torch.Tensor) -> torch.Tensor | None:
-        """Apply the pooler to last hidden states [row, token, hidden]; return None without a pooler.
+        """Apply the pooler to last hidden states of shape [row, token, hidden]; return None without a pooler.
 
         If the pooler is only a linear layer, tanh is applied to its output.
         """
@@ -234,7 +234,7 @@ def _recorded_calls(model: torch.nn.Module, count_calls: Callable[[], int]) -> I
 
 
 def module_tree(model: torch.nn.Module) -> Iterator[tuple[int, str, str, int]]:
-    """Yield the model's modules in order: depth from 0, name, class name, number of parameters."""
+    """Yield the depth (from 0), name, class name and number of parameters of each module, in order."""
     for name, module in model.named_modules():
         depth = 0 if not name else name.count(".") + 1
         count = sum(parameter.numel() for parameter in module.parameters())

@@ -24,7 +24,7 @@ _LONGEST_LIGATURE = 18
 
 
 def check_text(text: object) -> None:
-    """Raise an error for a text that is not a string, too long, or not encodable in UTF-8.
+    """Raise an error if a text is not a string, is too long, or cannot be encoded in UTF-8.
 
     Raises:
         TooLongError: the text has more than `MAX_CHARACTERS` characters.
@@ -49,7 +49,7 @@ def check_text(text: object) -> None:
 
 
 def _expanded_length(text: str) -> int:
-    """Return an upper bound of the number of characters after normalization, which expands ligatures up to
+    """Return an upper bound on the number of characters after normalization, which expands ligatures up to
     18-fold.
     """
     if text.isascii() or len(text) * _LONGEST_LIGATURE <= MAX_CHARACTERS:

@@ -157,13 +157,13 @@ def load(
 
 
 def _outputs_digest(outputs: Sequence[OutputHead]) -> str:
-    """Return the SHA-256 of the heads' configuration; "" if there are none."""
+    """Return the SHA-256 of the output heads' configuration; "" if there are no heads."""
     settings = repr([output.configuration for output in outputs])
     return hashlib.sha256(settings.encode("utf-8", "surrogatepass")).hexdigest() if outputs else ""
 
 
 def _file_states(files: list[Path]) -> list[tuple[int, int, int]]:
-    """Return (inode, size, time of modification) of each existing file, to detect changes."""
+    """Return the inode, size and time of modification of each existing file, to detect changes."""
     stats = [file.stat() for file in files if file.exists()]
     return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
@@ -173,7 +173,7 @@ def _device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.zeros(1, device=target).item()  # fails for "meta", which stores no values
+        torch.zeros(1, device=target).item()  # fails on the device "meta", which stores no values
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise CheckpointError(f"{device!r} is unavailable on this machine. Use auto or cpu.") from None
     return target
@@ -272,7 +272,7 @@ def _loading_errors(source: Source) -> Iterator[None]:
         raise
     except ImportError as error:
         raise _missing_package(source.name, error) from None
-    except Exception as error:  # transformers raises many types of exceptions; the files are valid
+    except Exception as error:  # transformers raises many types of exceptions
         raise CheckpointError(
             f"{source.name} cannot be loaded: {reason(error)}. Save the model again with save_pretrained."
         ) from None
@@ -338,7 +338,7 @@ def unused_note(names: list[str]) -> str:
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
-    """Raise an error if weights of the layers are unused: then the config describes fewer or other layers."""
+    """Raise an error for unused layer weights, which mean that the config describes fewer or other layers."""
     stacks = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
     ]
@@ -423,7 +423,7 @@ def open_heads(
                     heads.append(_load_head(task, model_class, folder, settings, headers, network))
         except OutOfMemoryError:
             raise
-        except Exception as error:  # many types of exceptions; the encoder remains usable
+        except Exception as error:  # heads raise many types of exceptions
             if is_configured:
                 refused.append(
                     f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."

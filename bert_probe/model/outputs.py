@@ -82,8 +82,8 @@ class OutputHead:
             positions: token positions to compute, for a head that processes each token separately.
 
         Returns:
-            [token, …] for a head that predicts tokens, token labels, or answer positions (start and end);
-            [label] for a head that classifies the text.
+            Logits of shape [token, …] for a head that predicts tokens, token labels, or answer positions
+            (start and end); of shape [label] for a head that classifies the text.
 
         Raises:
             UnavailableError: the logits are not finite.
@@ -103,8 +103,8 @@ class OutputHead:
         """Return the logits that the head computes from the given encoder output.
 
         Args:
-            states: last hidden states, [1, token, hidden].
-            pooled: pooler output, [1, hidden], or None if the model has no pooler.
+            states: last hidden states, of shape [1, token, hidden].
+            pooled: pooler output, of shape [1, hidden], or None if the model has no pooler.
             positions: as in `logits`.
         """
         checkpoint = trace.checkpoint
@@ -140,7 +140,7 @@ class OutputHead:
     def answer(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the logits for an encoder's output, [text, …]; start and end are stacked in the last
+        """Return logits of shape [text, …] for an encoder's output; start and end are stacked in the last
         dimension.
         """
         with _encoder_output(states, pooled):
@@ -221,7 +221,7 @@ class _EncoderStub(torch.nn.Module):
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
-        self.__dict__["encoder"] = encoder  # not as a submodule, so that its weights are not the head's
+        self.__dict__["encoder"] = encoder  # not a submodule, because its weights are not part of the head
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:
         """Return the output set by `_encoder_output`."""

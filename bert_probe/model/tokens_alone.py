@@ -37,7 +37,7 @@ _GENERIC = "PreTrainedTokenizerFast"
 """Class of a generic tokenizer; some checkpoints call it TokenizersBackend."""
 
 _UNSUPPORTED_SETTINGS = ("is_decoder", "is_encoder_decoder", "quantization_config", "transformers_weights")
-"""Config settings with which loading the model fails."""
+"""Config settings of models that cannot be loaded."""
 
 
 def encode_without_model(
@@ -87,7 +87,8 @@ def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None
     inconsistent.
     """
     word_rows, position_rows = (_rows(files, f"{kind}_embeddings.weight") for kind in ("word", "position"))
-    padding = config.get("pad_token_id", 1)  # the default of a family is 0 or 1
+    # The default is 0 or 1, depending on the model family.
+    padding = config.get("pad_token_id", 1)
     is_consistent = word_rows == [config.get("vocab_size")] and position_rows == [
         config.get("max_position_embeddings")
     ]

@@ -47,15 +47,17 @@ class Trace:
 
     Attributes:
         encoding: the tokens and the model's inputs.
-        states: hidden states [token, hidden]: the embedding output, then one array for each layer. Empty for
-            external attention without vectors.
-        pooler: the pooler's output, [hidden], or None if the model has no pooler.
+        states: hidden states of shape [token, hidden]: the embedding output, then one array for each layer.
+            Empty for external attention without vectors.
+        pooler: the pooler's output, of shape [hidden], or None if the model has no pooler.
         provenance: model, weights, libraries and text that produced the arrays.
-        queries, keys, values: [head, token, head dim] for each layer; None if the architecture hides them.
+        queries, keys, values: arrays of shape [head, token, head dim], one for each layer; None if the
+            architecture hides them.
         scaling: the factor that multiplies q·k in each layer; None if q and k are hidden.
-        masks: for each layer [query or 1, key] or [head, query or 1, key], either bool (True: may attend) or
-            added to the scores; None in a layer where every token may attend to all tokens.
-        weights: attention [head, query, key] for each layer; stored only if q and k are hidden.
+        masks: for each layer, an array of shape [query or 1, key] or [head, query or 1, key], either bool
+            (True: may attend) or added to the scores; None in a layer where every token may attend to all
+            tokens.
+        weights: attention of shape [head, query, key] for each layer; stored only if q and k are hidden.
         made_by: the checkpoint that computed the trace; None for external attention.
         caveat: a warning to show with the attention if its rows do not sum to 1; otherwise "".
     """
@@ -118,7 +120,7 @@ class Trace:
 
     @cached_property
     def hidden_states(self) -> Array:
-        """All hidden states, [layer + 1, token, hidden]; index 0 is the output of the embeddings.
+        """All hidden states, of shape [layer + 1, token, hidden]; index 0 is the output of the embeddings.
 
         Raises:
             UnavailableError: the trace has external attention without vectors.
@@ -127,19 +129,20 @@ class Trace:
 
     @cached_property
     def q(self) -> Array | None:
-        """Queries, [layer, head, token, head dim], as passed to the attention function (after rotary position
-        embeddings, if the model has them); None if the architecture hides them.
+        """Queries of shape [layer, head, token, head dim]; None if the architecture hides them.
+
+        They are recorded as passed to the attention function, after rotary position embeddings, if any.
         """
         return None if self.queries is None else self._stack(self.queries)
 
     @cached_property
     def k(self) -> Array | None:
-        """Keys, shaped as `q`; grouped keys are repeated for each of their heads."""
+        """Keys, of the same shape as `q`; grouped keys are repeated for each of their heads."""
         return None if self.keys is None else self._stack(self.keys)
 
     @cached_property
     def v(self) -> Array | None:
-        """Values, shaped as `q`; grouped values are repeated for each of their heads."""
+        """Values, of the same shape as `q`; grouped values are repeated for each of their heads."""
         return None if self.values is None else self._stack(self.values)
 
     @property
@@ -183,14 +186,16 @@ class Trace:
 
     @property
     def _attention_source(self) -> tuple[Array, ...]:
-        """Return the queries, or the attention weights if queries are hidden: [head, …] for each layer."""
+        """Return one array for each layer: its queries, or its attention weights if queries are hidden."""
         arrays = self.weights if self.queries is None else self.queries
         assert arrays is not None  # checked in __post_init__
         return arrays
 
     @property
     def cls(self) -> Array | None:
-        """Return the last-layer vector of [CLS] (or <s>), [hidden]; None if the first token is not special.
+        """Return the last-layer vector of [CLS] or <s>; None if the first token is not special.
+
+        The vector has shape [hidden].
 
         Raises:
             UnavailableError: the trace has external attention without vectors.
@@ -208,7 +213,7 @@ class Trace:
         return self.encoding.nbytes + sum(array.nbytes for array in arrays if array is not None)
 
     def vectors(self, layer: int) -> Array:
-        """Return the token vectors after a layer, [token, hidden]; layer 0 is the output of the embeddings.
+        """Return the token vectors of a layer, of shape [token, hidden]; layer 0 is the embedding output.
 
         Raises:
             SelectionError: the layer does not exist.
@@ -245,7 +250,7 @@ class Trace:
             layer, head: indices from 0; negative indices count from the end. None for all heads.
 
         Returns:
-            [head, query, key], or [query, key] for one head.
+            Scores of shape [head, query, key], or [query, key] for one head.
 
         Raises:
             SelectionError: the layer or head does not exist.
@@ -264,8 +269,8 @@ class Trace:
             layer, head: indices from 0; negative indices count from the end. None for all heads.
 
         Returns:
-            [head, query, key], or [query, key] for one head. Rows sum to 1, except in attention with a
-            `caveat`; columns do not.
+            Weights of shape [head, query, key], or [query, key] for one head. Rows sum to 1, except in
+            attention with a `caveat`; columns do not.
 
         Raises:
             SelectionError: the layer or head does not exist.
@@ -275,7 +280,7 @@ class Trace:
         return weights if head is None else weights[0]
 
     def attention_of(self, layer: int, heads: slice) -> Array:
-        """Return the attention of a slice of heads, [head, query, key]; indices are not checked."""
+        """Return the attention of a slice of heads, of shape [head, query, key]; indices are not checked."""
         if self.weights is not None:
             return self.weights[layer][heads]
         import torch  # imported here because external attention and tokenization work without torch
@@ -284,7 +289,7 @@ class Trace:
             return torch.softmax(self._scores(layer, heads), dim=-1).numpy()
 
     def mean_attention(self, layer: int) -> Array:
-        """Return a layer's attention averaged over its heads, [query, key]; rows sum to 1.
+        """Return a layer's attention averaged over its heads, of shape [query, key]; rows sum to 1.
 
         Raises:
             SelectionError: the layer does not exist.
@@ -306,7 +311,7 @@ class Trace:
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:
-        """Return a slice for one head or for all. With slices, both use the same kernel and round equally."""
+        """Return a slice of one head or all heads. The same kernel computes both, so they round equally."""
         if head is None:
             return slice(None)
         index = resolve_index(head, self.heads, "head")

@@ -1,4 +1,4 @@
-"""Earlier training runs of a model, stored with it to detect held-out data that it was trained on."""
+"""A model's earlier training runs, stored with the model to detect held-out data that it was trained on."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write_training_history(folder: Path, trainings: Sequence[TrainingHistory]) -
 
 
 def overlap_warning(earlier: Sequence[TrainingHistory], training: TrainingHistory) -> str:
-    """Return a warning if the held-out data of a training may have been trained on before; otherwise "".
+    """Return a warning if the held-out data of a training run may have been trained on before; otherwise "".
 
     No warning is needed for the same data, share and seed: the same rows were held out before.
     """

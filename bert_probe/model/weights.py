@@ -21,7 +21,7 @@ def read(
     with QUIET:
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
-            # A copy, because transformers writes the attention implementation into the config.
+            # The config is copied, because transformers writes the attention implementation into it.
             config=copy.deepcopy(config),
             local_files_only=True,
             trust_remote_code=False,
@@ -50,7 +50,7 @@ def _silence() -> Callable[[], None]:
 
 
 QUIET = SilencedLogging(_silence)
-"""Silences transformers' logging."""
+"""A context manager that silences transformers' logging."""
 
 
 def describe_mismatches(report: Any) -> list[str]:
@@ -86,8 +86,8 @@ def check_finite(network: torch.nn.Module) -> None:
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
-    # A finite sum proves that all elements are finite, 40 times faster than checking each. The sum of finite
-    # elements may overflow, so an infinite sum proves nothing.
+    # A finite sum proves that all elements are finite, 40 times faster than checking each element.
+    # An infinite sum proves nothing, because the sum of finite elements may overflow.
     return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
 

@@ -11,7 +11,7 @@ from bert_probe.reports.view_files import ViewFile, read
 
 FORMAT: Final = 1
 KIND: Final = "bert_probe_tray"
-"""JSON key that identifies the file of a draft; its value is the version of the format."""
+"""JSON key that identifies a file with a draft; its value is the version of the format."""
 
 MOST_VIEWS: Final = 50
 """Maximum number of views in a report."""
@@ -19,7 +19,7 @@ MOST_VIEWS: Final = 50
 
 @dataclass(frozen=True)
 class DraftEntry:
-    """A view with a note in plain text, see `notes`."""
+    """A view of a draft, with a note in plain text (see `notes`)."""
 
     view: ViewFile
     note: str = ""
@@ -27,20 +27,20 @@ class DraftEntry:
 
 @dataclass(frozen=True)
 class Draft:
-    """The title and the views of a report that has not been computed yet."""
+    """The title and views of a report that has not been computed yet."""
 
     title: str = ""
     entries: tuple[DraftEntry, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Return the content of the draft's file."""
+        """Return the draft as the content of a file."""
         views = [{"view": entry.view.to_json(), "note": entry.note} for entry in self.entries]
         text = json.dumps({KIND: FORMAT, "title": self.title, "views": views}, ensure_ascii=False)
         return f"{text}\n".encode("utf-8", "backslashreplace")
 
     @classmethod
     def read(cls, content: bytes, name: str = "The file") -> Self:
-        """Parse the content of a draft's file.
+        """Parse the content of a file that contains a draft.
 
         Args:
             content: the content of the file.
@@ -60,7 +60,7 @@ class Draft:
 
 
 def read_any(content: bytes, name: str) -> ViewFile | Draft:
-    """Parse the content of a view file or of a draft's file.
+    """Parse the content of a file that contains a view or a draft.
 
     Args:
         content: the content of the file.

@@ -21,10 +21,10 @@ W = TypeVar("W", bound=str)
 _BLOCK: Final = 1_000_000
 
 MAX_BYTES: Final = 5_000_000
-"""Maximum size of a view file, equal to the limit of file uploads."""
+"""Maximum size of a view file in bytes, equal to the limit of file uploads."""
 
 MAX_DEPTH: Final = 64
-"""Maximum number of nested levels."""
+"""Maximum nesting depth of a JSON document."""
 MAX_CONTAINERS: Final = 1_000_000
 """Maximum number of arrays and objects; an empty object takes 60 times as many bytes in memory as in JSON."""
 MAX_NAMES: Final = 500
@@ -97,21 +97,21 @@ class JsonObject:
         self._unread, self._description = dict(value), description
 
     def text(self, name: str) -> str:
-        """Return a text, or "" if the key is missing."""
+        """Read a text; return "" if the key is missing."""
         value: str = self._read(name, str, "a text", "")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Return a text, or None if the key is missing or null."""
+        """Read a text; return None if the key is missing or null."""
         return None if self._unread.get(name) is None else self.text(name)
 
     def flag(self, name: str) -> bool:
-        """Return a boolean, or False if the key is missing."""
+        """Read a boolean; return False if the key is missing."""
         value: bool = self._read(name, bool, "true or false", False)
         return value
 
     def choice(self, name: str, choices: Sequence[W]) -> W:
-        """Return a text that must be one of the choices."""
+        """Read a text that must be one of the choices, and return the choice."""
         value = self.text(name)
         for choice in choices:
             if value == choice:
@@ -119,33 +119,33 @@ class JsonObject:
         raise self._error(name, value, f"one of {', '.join(choices)}")
 
     def number(self, name: str) -> float:
-        """Return a finite number as a float."""
+        """Read a finite number, and return it as a float."""
         value = self._read(name, int | float, "a number", None)
         if isinstance(value, bool) or not math.isfinite(value):
             raise self._error(name, value, "a number")
         return float(value)
 
     def integer(self, name: str) -> int:
-        """Return an integer."""
+        """Read the value of a key, which must be an integer."""
         value = self._read(name, int, "an integer", None)
         if isinstance(value, bool):
             raise self._error(name, value, "an integer")
         return int(value)
 
     def array(self, name: str) -> list[Any]:
-        """Return a list, empty if the key is missing."""
+        """Read a list; return an empty list if the key is missing."""
         value: list[Any] = self._read(name, list, "a list", [])
         return value
 
     def strings(self, name: str) -> list[str]:
-        """Return a list of texts, empty if the key is missing."""
+        """Read a list of texts; return an empty list if the key is missing."""
         value = self.array(name)
         for item in value:
             self._check_text(name, item)
         return value
 
     def text_map(self, name: str) -> dict[str, str]:
-        """Return an object whose values are texts, empty if the key is missing."""
+        """Read an object whose values are texts; return an empty dictionary if the key is missing."""
         value = self.mapping(name)
         if len(value) > MAX_NAMES:
             raise ReportError(
@@ -157,7 +157,7 @@ class JsonObject:
         return value
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """Return an object with values of any type, empty if the key is missing."""
+        """Read an object with values of any type; return an empty dictionary if the key is missing."""
         value: dict[str, Any] = self._read(name, dict, "an object", {})
         return value
 
@@ -177,10 +177,10 @@ class JsonObject:
         )
 
     def check_complete(self) -> None:
-        """Check that all keys were read.
+        """Check that all keys of the object were read.
 
         Raises:
-            ReportError: a key was not read, so it is unknown.
+            ReportError: a key was not read, which means that it is unknown.
         """
         for name in self._unread:
             raise ReportError(

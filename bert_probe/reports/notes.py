@@ -80,7 +80,7 @@ def unchecked_numbers(note: str) -> list[str]:
 
 
 def _mask(character: str) -> str:
-    """Return "0" for a number in any script, such as ٣, ½ or ²; a separator unchanged; otherwise a space."""
+    """Return "0" for a numeric character of any script, a separator unchanged, and otherwise a space."""
     if character in _SEPARATORS:
         return character
     return " " if unicodedata.numeric(character, None) is None else "0"

@@ -29,7 +29,7 @@ MAX_CELLS: Final = 500_000
 """Maximum number of cells in a view's table."""
 
 _MACHINE_KEYS: Final = ("origin", "device", "libraries")
-"""Keys of a provenance whose values depend on the machine, so that other machines cannot verify them."""
+"""Keys of a provenance whose values depend on the machine; other machines cannot verify these values."""
 
 _LAYOUT_DIGEST: Final = re.compile("[0-9a-f]{16}")
 
@@ -50,14 +50,14 @@ class PicturePayload:
 
     @classmethod
     def of(cls, payload: bytes) -> Self:
-        """Parse a payload.
+        """Parse a payload of a picture.
 
         Raises:
             ValueError: the payload cannot be read.
         """
         description, arrays = unpack(payload)
         if "points" in arrays and _LAYOUT_DIGEST.fullmatch(str(description.get("of"))):
-            description["of"] = ""  # a digest of measured values, which the page uses to detect new data
+            description["of"] = ""  # contains a digest of measured values, which cannot be compared exactly
         try:
             return cls(leaves(description), arrays, outline(description))
         except RecursionError:
@@ -86,7 +86,7 @@ class ViewNumbers:
 
         Raises:
             SelectionError: the parameters of the picture do not fit the text or the model.
-            UnavailableError: this kind of picture does not exist.
+            UnavailableError: the kind of picture does not exist for this number of texts.
             ReportError: the table is too large for a report.
         """
         result = answered.result
@@ -139,7 +139,7 @@ class ViewTolerances:
 
     @classmethod
     def of(cls, single: ViewNumbers, double: ViewNumbers) -> Self:
-        """Compute tolerances from a view's numbers and the same numbers in float64."""
+        """Compute the tolerances of a view's numbers from the same numbers in float64."""
         pairs = zip(single.payloads(), double.payloads(), strict=False)
         return cls(
             tolerances.of_table(single.table, double.table),
@@ -184,9 +184,9 @@ class NamedModels:
     """The models that views refer to, each opened once, and their float64 references.
 
     Attributes:
-        open: opens a model; asks the user for consent if needed.
-        as_named: whether checkpoints get the name and revision of the view's reference, wherever they were
-            opened from, so that results, code and captions equal those in the report.
+        open: callback that opens a model, after asking the user for consent if needed.
+        as_named: whether checkpoints get the name and revision of the view's reference, even if they were
+            opened from another place, so that results, code and captions equal those in the report.
     """
 
     open: Callable[[ModelReference], Checkpoint]
@@ -246,14 +246,14 @@ def _rename(checkpoint: Checkpoint, model: ModelReference) -> Checkpoint:
 
 
 def _draw_picture(view: ViewFile, answered: AnsweredView) -> Page | None:
-    """Draw the picture of a view, if there is one."""
+    """Draw the picture of a view; return None if it has no picture."""
     if view.drawn:
         return _draw_attention(view, answered.traces)
     return pictures.page(answered.result) if pictures.is_drawn(answered.result) else None
 
 
 def _draw_attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
-    """Draw attention: lines between tokens for the selected heads, or thumbnails of all heads."""
+    """Draw attention as lines between tokens for the selected heads, or as thumbnails of all heads."""
     parameters = dict(view.drawn)
     kind = parameters.pop("as", "")
     if len(traces) != 1 or kind not in ("lines", "model"):

@@ -17,7 +17,7 @@ from bert_probe.views.page import CSS_CLASSES, theme_style
 
 MAX_ROWS: Final = 200
 MAX_COLUMNS: Final = 60
-"""Maximum size of a displayed table; the JSON data of the page contain the complete table."""
+"""Maximum number of displayed columns of a table; the JSON data of the page contain the complete table."""
 
 _FOLDER: Final = Path(__file__).parent
 _PACKAGE_NAMES: Final = ("bert_probe", "bert-probe")
@@ -53,7 +53,7 @@ def written(stated: Mapping[str, Any]) -> str:
     for part in parts:
         name, _, following = part.partition("-->")
         fragments += [fields[name], following]
-    page = "".join(fragments).encode("utf-8", "backslashreplace")  # a text may have lone surrogates
+    page = "".join(fragments).encode("utf-8", "backslashreplace")  # a text may contain lone surrogates
     return f"{page.decode()}<!-- SHA-256 of all above: {digest(page)} -->\n"
 
 
@@ -110,7 +110,7 @@ def _texts(provenance: Mapping[str, Any]) -> str:
 
 
 def _note(note: Mapping[str, str], table: ReportTable) -> str:
-    """Return a note; each referenced number is a data element whose title names the cell."""
+    """Render a note as HTML; each referenced number becomes a data element whose title names its cell."""
     if not note["written"]:
         return ""
     parts = [
@@ -165,7 +165,7 @@ def _count(count: int, name: str) -> str:
 
 
 def _truncation(table: ReportTable) -> str:
-    """Return a sentence about the rows, columns and digits that are not displayed."""
+    """Return a sentence that states which rows, columns and digits of a table are not displayed."""
     limits = ((table.rows, MAX_ROWS, "rows"), (len(table.columns), MAX_COLUMNS, "columns"))
     truncated = [f"the first {limit} of {count:,} {name}" for count, limit, name in limits if count > limit]
     if truncated:
@@ -180,7 +180,7 @@ def _align(kind: str) -> str:
 
 
 def _tolerances(tolerances: ViewTolerances, table: ReportTable) -> str:
-    """Return the table of a view's tolerances and their explanation."""
+    """Render the tolerances of a view as an HTML table with an explanation."""
     entries = [(tolerance.of or "all numbers of the matrix", tolerance) for tolerance in tolerances.table]
     entries += [
         (f"provenance: {tolerance.of}", tolerance) for tolerance in tolerances.provenance if tolerance.largest

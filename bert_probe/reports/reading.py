@@ -23,10 +23,10 @@ from bert_probe.reports.view_files import ViewFile
 from bert_probe.views.payload import EmbeddedPayload
 
 _MAX_FILE: Final = 2 * MAX_BYTES
-"""Maximum size of a report's file; a ZIP contains the page, and its data again as files."""
+"""Maximum size of a report's file in bytes; a ZIP contains the data twice, in the page and as files."""
 
 COMPONENTS: Final = ("matrix", "head_view", "layer_map", "model_view")
-"""Components of pictures in a report; `js/report/page.js` mounts them."""
+"""Names of the components that draw pictures in a report; `js/report/page.js` mounts them."""
 
 _LIBRARY: Final = re.compile("[A-Za-z0-9_.-]{1,40}")
 _VERSION: Final = re.compile("[A-Za-z0-9_.+!-]{1,60}")
@@ -44,13 +44,13 @@ class StatedView:
         view: question, models and inputs.
         title: the title of the view.
         table: the table of the result.
-        note: the note as "written", and as "shown" with its references resolved.
+        note: the note as the author wrote it ("written"), and with its references resolved ("shown").
         provenance: the provenance of the result.
-        code: code that reproduces the result, in "python" and "shell".
+        code: code that reproduces the result, under "python" and "shell".
         tolerances: the tolerances of the numbers.
-        picture: the settings "component", "caveat" and "start" of the picture.
+        picture: settings of the picture: "component", "caveat" and "start".
         payloads: the payloads of the picture, still encoded; None for an invalid payload.
-        sha256: part → digest; "payloads" → list of digests.
+        sha256: the digest of each part, and under "payloads" the list of the payloads' digests.
         marks: checksums of the "rows" and "columns" of the table.
         raw: the parsed JSON of the view.
     """
@@ -75,7 +75,7 @@ class StatedView:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The equivalent of `Item.parts`, created from the parsed values in the same order."""
+        """The parsed data in the form and order of `Item.parts`."""
         return {
             "view": self.view.to_json(),
             "title": self.title,
@@ -89,7 +89,7 @@ class StatedView:
 
     @property
     def checks(self) -> dict[str, Any]:
-        """The entries that `Item.to_json` adds to the parts."""
+        """The payloads, digests and checksums of the view, which `Item.to_json` adds to its parts."""
         names = (*self.parts, "payloads")
         return {
             "payloads": [None if text is None else list(text) for text in self.payloads],
@@ -105,9 +105,9 @@ class ReportFile:
     Attributes:
         title: the title of the report.
         made_with: library → version.
-        views: data of its views.
-        page: bytes of the page.
-        files: name → bytes of the other files in a ZIP; None for a page without a ZIP.
+        views: the data of each view.
+        page: the page as bytes.
+        files: name → content of the other files in a ZIP; None for a page without a ZIP.
     """
 
     title: str
@@ -219,7 +219,7 @@ def _parse_view(raw: Any) -> StatedView:
 
 
 def _check_texts(provenance: Mapping[str, Any]) -> None:
-    """Check that all values that the page displays as quotations are texts."""
+    """Check that all values of a provenance that the page displays as quotations are texts."""
     texts = provenance.get("texts") or []
     for text in [provenance, *texts] if isinstance(texts, list) else [None]:
         parts = [text.get(name) for name in ("text", "pair")] if isinstance(text, dict) else [0]
@@ -246,15 +246,15 @@ def _read_zip(content: bytes, name: str) -> ReportFile:
 MAX_ENTRIES: Final = 1_000
 """Maximum number of files in a ZIP; a report has at most 50 views with about ten files each."""
 MAX_UNPACKED: Final = 256_000_000
-"""Maximum total size of all unpacked files."""
+"""Maximum total size of all unpacked files of a ZIP, in bytes."""
 _MAX_DIRECTORY: Final = 1_000_000
-"""Maximum bytes of a ZIP's directory; zipfile creates an object for each entry before they can be counted."""
+"""Maximum size of a ZIP's directory in bytes; zipfile creates an object for each entry before any check."""
 
 _END: Final = struct.Struct("<4s4H2LH")  # end of central directory record
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  # local file header
-_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # zipfile would use the record that it points to
+_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # not allowed: zipfile would follow its pointer
 _ZIP64_LOCATOR_BYTES: Final = 20
-_UTF_8: Final = 0x800  # names are UTF-8; the only flag in a report's ZIP
+_UTF_8: Final = 0x800  # flag for UTF-8 names, the only flag that a report may set
 
 
 def unpack(content: bytes, name: str) -> dict[str, bytes]:
@@ -268,7 +268,7 @@ def unpack(content: bytes, name: str) -> dict[str, bytes]:
         name: the name of the ZIP, for error messages.
 
     Raises:
-        ReportError: the ZIP is damaged, is too large for a report, or contains anything else.
+        ReportError: the ZIP is damaged, is too large for a report, or does not meet these conditions.
     """
     try:
         _check_end(content)
@@ -294,7 +294,7 @@ def _check_end(content: bytes) -> None:
 
 
 def _check_counts(content: bytes, count: int, directory: int) -> None:
-    """Check that the end of a ZIP describes its directory correctly, so that all readers agree."""
+    """Check that the last record of a ZIP describes its directory correctly, so that all readers agree."""
     size = len(content) - _END.size - directory
     if _END.unpack_from(content, len(content) - _END.size)[1:] != (0, 0, count, count, size, directory, 0):
         raise ValueError("its end does not describe its directory")

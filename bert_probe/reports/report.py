@@ -36,10 +36,10 @@ KIND: Final = "bert_probe_report"
 
 PAGE: Final = "report.html"
 MANIFEST: Final = "manifest.json"
-"""File names in a ZIP."""
+"""Name of the file in a ZIP that lists the digests of all other files."""
 
 MAX_BYTES: Final = 64_000_000
-"""Maximum size of a report's page, which a browser loads completely."""
+"""Maximum size of a report's page in bytes; a browser must load the complete page."""
 MAX_TITLE: Final = 200
 """Maximum length of a title in characters."""
 
@@ -60,7 +60,7 @@ class Item:
 
     @property
     def title(self) -> str:
-        """The caption of the picture, or else the name of the analysis."""
+        """The caption of the picture; without a caption, the name of the analysis."""
         view_parameters = self.entry.view.drawn
         if self.numbers.picture is not None and not view_parameters:
             captions = [payload.leaves.get("caption", "") for payload in self.numbers.payloads()]
@@ -72,7 +72,7 @@ class Item:
 
     @cached_property
     def parts(self) -> dict[str, Any]:
-        """The data of the view in the report, which verification checks, as a JSON object."""
+        """The data of the view as a JSON object, in the parts that verification compares."""
         result, table, picture = self.numbers.result, self.numbers.table, self.numbers.picture
         component = {} if picture is None else {"component": picture.component, "caveat": picture.caveat}
         return {
@@ -88,11 +88,11 @@ class Item:
 
     @property
     def payloads(self) -> Sequence[bytes]:
-        """The binary data of the figure."""
+        """The binary data of the picture."""
         return () if self.numbers.picture is None else self.numbers.picture.payloads
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parts with payloads, the SHA-256 of each part, and a checksum of each row and column."""
+        """Return the parts and payloads, their SHA-256 digests, and a checksum of each row and column."""
         return {
             **self.parts,
             "payloads": [list(encode_text(payload)) for payload in self.payloads],
@@ -199,7 +199,7 @@ class Report:
         target = io.BytesIO()
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in {MANIFEST: manifest, **contents}.items():
-                # Omit the current time, so that the same report always gives the same bytes.
+                # The current time is omitted, so that the same report always gives the same bytes.
                 archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
         return target.getvalue()
 
@@ -219,7 +219,7 @@ class Report:
 
 
 def check_ending(path: Path) -> None:
-    """Check the file extension of a report.
+    """Raise an error for an unsupported file extension of a report.
 
     Raises:
         ExportError: the extension is not .html, .htm or .zip.
@@ -258,7 +258,7 @@ def folder_of(number: int, view: ViewFile) -> str:
 
 
 def text_files(view: ViewFile, parts: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return file name → content, for the text files of a view in a ZIP; all derive from the report's data.
+    """Return the text files of a view in a ZIP, by name. All of them derive from the report's data.
 
     Args:
         view: the view of the report.
@@ -282,7 +282,7 @@ def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
 
 
 def picture_file(picture: Page | None) -> dict[str, bytes]:
-    """Return file name → content: the picture as SVG, or a text file that explains why it cannot be drawn.
+    """Return the file name and content of a picture: an SVG file, or a text file that explains the failure.
 
     The last digits of numbers in the SVG depend on the processor.
     """
@@ -290,7 +290,7 @@ def picture_file(picture: Page | None) -> dict[str, bytes]:
         return {}
     try:
         return {"picture.svg": picture.svg().encode()}
-    except ExportError as error:  # too large for any program to display
+    except ExportError as error:  # the picture is too large for any program
         return {"picture.txt": f"{error}\n".encode()}
 
 

@@ -1,4 +1,4 @@
-"""Tables of a report: columns of Python values that survive a round trip through JSON exactly."""
+"""Tables of a report: columns of Python values that are unchanged by conversion to JSON and back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Column:
 
     Attributes:
         name: the name of the column.
-        kind: the kind of its cells: a "number" is measured, with the error of float32; an "integer" is exact.
+        kind: the kind of its cells; a "number" is measured and has a rounding error, an "integer" is exact.
         cells: Python values; None for a missing value.
     """
 
@@ -49,8 +49,8 @@ class ReportTable:
 
     Attributes:
         columns: columns of equal length.
-        matrix: whether all number columns hold the same quantity, for different tokens or layers for example;
-            the first column then names the rows.
+        matrix: whether all number columns contain the same quantity, for example for different tokens or
+            layers; if so, the first column names the rows.
     """
 
     columns: tuple[Column, ...]
@@ -58,26 +58,26 @@ class ReportTable:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Self:
-        """Convert the DataFrame of a result."""
+        """Convert the DataFrame of a result to a `ReportTable`."""
         columns = [_column(str(name), series) for name, series in files.flatten_index(frame).items()]
         return cls(tuple(columns), frame.index.name is not None)
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """The number of rows of the table."""
         return len(self.columns[0].cells) if self.columns else 0
 
     @property
     def cells(self) -> int:
-        """Number of cells."""
+        """The number of cells of the table."""
         return self.rows * len(self.columns)
 
     def cell(self, row: int, column: int) -> str:
-        """Return the displayed text of a cell; row and column from 0."""
+        """Return the displayed text of a cell; rows and columns count from 0."""
         return format_cell(self.columns[column].kind, self.columns[column].cells[row])
 
     def row_name(self, row: int) -> str:
-        """Return the name of a row: its number, from 1, and its first text."""
+        """Return the name of a row: its number, counted from 1, and the first text in the row."""
         texts = (column.cells[row] for column in self.columns if column.kind == "text")
         name = next(texts, None)
         return f"{row + 1}" if name is None else f"{row + 1} {name}"
@@ -132,13 +132,13 @@ def _column_kind(series: pd.Series) -> ColumnKind:
 
 def _python_value(cell: Any, kind: ColumnKind, is_float32: bool) -> Any:
     if kind == "number":
-        # `str` returns the shortest text that identifies a float32.
+        # `str` writes a float32 with the fewest digits that identify it.
         return float(str(np.float32(cell))) if is_float32 else float(cell)
     return {"truth": bool, "integer": int}.get(kind, str)(cell)
 
 
 def format_cell(kind: ColumnKind, cell: Any) -> str:
-    """Return the displayed text of a cell."""
+    """Return the text that displays a cell of the given kind."""
     if cell is None:
         return _NO_VALUE
     if kind == "truth":
@@ -152,7 +152,7 @@ def format_cell(kind: ColumnKind, cell: Any) -> str:
 
 
 def _json_cell(cell: Any) -> Any:
-    """Return a cell as a JSON value; infinite numbers become texts, because JSON cannot represent them."""
+    """Convert a cell to a JSON value; infinite numbers become texts, because JSON cannot represent them."""
     if isinstance(cell, float) and not math.isfinite(cell):
         return "Infinity" if cell > 0 else "-Infinity"
     return cell
@@ -184,7 +184,7 @@ def finite(value: Any) -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """Return JSON in a canonical form: sorted keys, no spaces, ASCII."""
+    """Serialize a JSON value in a canonical form: sorted keys, no spaces, ASCII only."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
@@ -198,7 +198,7 @@ def _checksum(cells: Iterable[Any]) -> str:
 
 
 def changed(stated: Sequence[str], actual: Sequence[str]) -> list[int]:
-    """Return the indices of checksums that differ."""
+    """Return the indices at which two lists of checksums differ."""
     return [index for index, pair in enumerate(zip(stated, actual, strict=False)) if pair[0] != pair[1]]
 
 

@@ -1,9 +1,9 @@
 """Tolerances for comparing numbers that two processors computed, derived from the model's own rounding error.
 
-The last digits of float32 results depend on the processor, which may add numbers in another order. So every
-result is computed twice: as requested, and with the same weights in float64, whose rounding error is a
-million times smaller. The difference estimates the float32 error for this model, text and formula. Two
-processors may each be off by about this error, in opposite directions.
+The last digits of float32 results depend on the processor, which may add numbers in a different order.
+Therefore every result is computed twice: as requested, and with the same weights in float64, whose rounding
+error is a million times smaller. The difference estimates the float32 error for this model, text and
+formula. Two processors may each be off by about this error, in opposite directions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_STATED_FACTOR: Final = 8
 recomputed error may be small by chance, so a larger stated tolerance is accepted up to this limit."""
 
 ENTRIES: Final = "entries"
-"""Name of the array of a picture's colors: values rounded to entries of the color table."""
+"""Name of a picture's array of colors, which contains indices into the color table."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Tolerance:
 
     Attributes:
         of: name of the column or array; "" for all numbers of a matrix.
-        largest: largest absolute value.
-        error: largest difference between float32 and float64.
+        largest: largest absolute value in the group.
+        error: largest difference between a number in float32 and in float64.
     """
 
     of: str
@@ -51,7 +51,7 @@ class Tolerance:
 
     @property
     def allowed(self) -> float:
-        """Largest allowed difference from a number that another machine computed."""
+        """The largest allowed difference from a number that another machine computed."""
         return max(FLOOR * self.largest, FACTOR * self.error)
 
     def to_json(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Tolerance:
         """
         with parse_object(value, "A tolerance of the report") as parsed:
             tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
-            parsed.number("tolerance")  # not stored, because it follows from the other numbers
+            parsed.number("tolerance")  # not stored, because it can be computed from the other numbers
         return tolerance
 
 
@@ -97,7 +97,7 @@ def of_table(single: ReportTable, double: ReportTable) -> tuple[Tolerance, ...]:
 def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple[Tolerance, ...]:
     """Return the tolerance of each array of measured numbers in a picture.
 
-    A color may differ by one entry of the color table.
+    The index of a color may differ by 1.
     """
     tolerances = []
     for name, array in single.items():
@@ -112,7 +112,7 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
 
 
 def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tolerance, ...]:
-    """Return the tolerance of each float in the leaves of a provenance or a picture's description."""
+    """Return the tolerance of each float in a provenance or in the description of a picture."""
     return tuple(
         _from_pairs(path, [(value, double.get(path, value))])
         for path, value in single.items()
@@ -121,7 +121,7 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Return path → value for all texts and numbers in a JSON value, such as ``facts.positions.0``."""
+    """Return all texts and numbers in a JSON value by path, such as ``facts.positions.0``."""
     if isinstance(value, Mapping):
         children: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, list | tuple):
@@ -136,7 +136,7 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def outline(value: Any) -> Any:
-    """Return the keys of a JSON value, in order, with the types of their values.
+    """Return the structure of a JSON value: its keys, in order, with the types of their values.
 
     The paths of `leaves` do not show whether a list was replaced by an object, or ``{"a": {"b": 1}}`` by
     ``{"a.b": 1}``, which other programs read differently.
@@ -150,7 +150,7 @@ def outline(value: Any) -> Any:
 
 
 def _from_pairs(name: str, pairs: Iterable[tuple[Any, Any]]) -> Tolerance:
-    """Return the tolerance of (float32, float64) pairs; pairs that are not finite numbers are ignored."""
+    """Return the tolerance of numbers from (float32, float64) pairs, ignoring pairs that are not finite."""
     finite = [
         (float(single), float(double))
         for single, double in pairs
@@ -171,7 +171,7 @@ def _from_arrays(name: str, single: Array, double: Array) -> Tolerance:
 
 
 def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
-    """Return name → allowed difference: the larger of the recomputed and the stated tolerance.
+    """Return the allowed difference by name: the larger of the recomputed and the stated tolerance.
 
     A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance.
 
@@ -209,7 +209,7 @@ MAX_DIFFERENCES: Final = 1_000
 """Maximum number of differences that are listed for one part of a view."""
 
 _MAX_CHARACTERS: Final = 500
-"""Maximum number of characters of a stated or recomputed value in a difference."""
+"""Maximum number of characters of a stated or recomputed value in a `Difference`."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def note_difference(
 
 
 def exact_text(cell: Any) -> str:
-    """Return the text of a cell with all digits."""
+    """Return a cell as text, with all digits of a number."""
     return clip(format_cell("text", cell if cell is None or isinstance(cell, str) else repr(cell)))
 
 

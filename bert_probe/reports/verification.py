@@ -1,7 +1,7 @@
 """Verify a report: recompute all its numbers with the models that it names.
 
 Three comparisons find every change. Stated numbers are compared with recomputed numbers, which finds wrong
-numbers even if everything else was changed to match them. Stated data are compared with their SHA-256
+numbers even if all other data were changed to match them. Stated data are compared with their SHA-256
 digests, which finds any changed character. The page and the files of a ZIP are rendered again from the stated
 data and compared, which finds changed markup, styles and scripts.
 """
@@ -39,7 +39,7 @@ from bert_probe.reports.view_checks import ViewCheck
 from bert_probe.reports.zip_checks import file_differences, manifest_differences
 
 _CONTEXT_BYTES: Final = 40
-"""Bytes shown before and after a difference."""
+"""Number of bytes shown before and after a difference."""
 
 _VIEW: Final = re.compile(rb'article id="view-([0-9]+)"')
 _DATA: Final = b'script type="application/json"'
@@ -54,7 +54,7 @@ class Verdict:
 
     Attributes:
         differences: all differences; empty if the report is correct.
-        numbers: count of recomputed numbers.
+        numbers: how many numbers were recomputed.
         remarks: sentences for the user about what cannot be verified, such as the author's numbers in notes.
     """
 
@@ -63,7 +63,7 @@ class Verdict:
     remarks: tuple[str, ...]
 
     def frame(self) -> pd.DataFrame:
-        """Return a table with a row per difference; its columns are the attributes of `Difference`."""
+        """Return a table with one row for each difference; its columns are the attributes of `Difference`."""
         columns = list(Difference.__dataclass_fields__)
         rows = [[getattr(difference, name) for name in columns] for difference in self.differences]
         return pd.DataFrame(rows, columns=columns)
@@ -100,7 +100,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         except ProbeError as error:
             if not model_differences:
                 raise type(error)(f"View {number}: {error}") from None
-            # The model differs from the stated model, so it may lack a layer, for example.
+            # The model differs from the stated model: for example, it may have fewer layers.
             differences += [*model_differences, Difference(number, "view", "", "", "", str(error))]
             is_complete = False
             continue
@@ -115,9 +115,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         differences += _page_differences(read, differences)
         if read.files is not None and is_complete:
             differences += manifest_differences(read, read.files, sha256, is_right=not differences)
-    differences.sort(
-        key=lambda difference: difference.table != "model"
-    )  # differing models first; the sort is stable
+    differences.sort(key=lambda difference: difference.table != "model")  # list differences of models first
     return Verdict(tuple(differences), numbers, tuple(remarks))
 
 
@@ -131,7 +129,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
         rendered = page.written(statement(read.title, read.made_with, views)).encode()
-    except ReportError as error:  # a note refers to a missing cell; normally a difference of its view
+    except ReportError as error:  # a note refers to a missing cell
         if not differences:
             yield Difference(0, "file", PAGE, "", "", str(error), finding=NOT_RENDERED)
         return
@@ -144,7 +142,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
             count += 1
             yield _page_difference(change, read.views)
     if data_changes and not count and not differences:
-        # The data are correct, but are not formatted as this program formats them.
+        # The data are correct, but were not formatted by this program.
         texts = exact_text(data_changes[0].stated), exact_text(data_changes[0].rendered)
         yield Difference(0, "file", PAGE, "", *texts, finding=NOT_RENDERED)
 
@@ -189,11 +187,11 @@ class PageChange:
 
 
 def page_changes(content: bytes, rendered: bytes) -> Iterator[PageChange]:
-    """Yield all differences if both pages have the same number of tags, otherwise only the first difference.
+    """Yield all differences if the pages have the same number of tags; otherwise only the first difference.
 
-    The untrusted page is never parsed as HTML, because a forger could choose markup that a parser here and a
-    browser read differently. Both pages are split at every "<", and the rendered page determines to which
-    part each piece belongs.
+    The untrusted page is never parsed as HTML, because a forger could choose markup that this program and
+    a browser would parse differently. Both pages are split at every "<", and the rendered page determines
+    to which part each piece belongs.
     """
     if content == rendered:
         return
@@ -223,7 +221,7 @@ def _changes_by_tag(content: bytes, rendered: bytes) -> Iterator[PageChange]:
         sides = [[pair[side] for pair in tokens] for side in (0, 1)]
         if sides[0] != sides[1]:
             texts = ["".join(map(_text, side)) for side in sides]
-            if texts[0] == texts[1]:  # the markup differs
+            if texts[0] == texts[1]:  # only the markup differs
                 texts = [*_around(b"<".join(sides[0]), b"<".join(sides[1]))]
             yield PageChange("note", view, stated=texts[0], rendered=texts[1])
 
@@ -250,7 +248,7 @@ class _PageScanner:
     in_note: bool = field(default=False)
 
     def next(self, token: bytes) -> PageChange:
-        """Return the part and position of the next token, as a `PageChange` without texts."""
+        """Return the part of the page to which the next token belongs, as a `PageChange` without texts."""
         if match := _VIEW.match(token):
             self.view = int(match[1])
         elif token.startswith(b"/main"):
@@ -281,7 +279,7 @@ def _text(token: bytes) -> str:
 
 
 def _around(stated: bytes, expected: bytes) -> tuple[str, str]:
-    """Return both texts around the first byte in which they differ."""
+    """Return an excerpt of both texts around the first byte at which they differ."""
     middle = _first_difference(stated, expected)
     span = slice(max(0, middle - _CONTEXT_BYTES), middle + _CONTEXT_BYTES)
     return stated[span].decode("utf-8", "replace"), expected[span].decode("utf-8", "replace")

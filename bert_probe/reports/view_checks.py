@@ -40,7 +40,7 @@ from bert_probe.reports.tolerances import (
 from bert_probe.views.payload import decode_text
 
 _PAYLOAD_EXTRA: Final = 65_536
-"""Bytes by which a payload may exceed twice the size of the expected payload."""
+"""Number of bytes by which a payload may exceed twice its expected size."""
 _UNCHECKABLE: Final = b""
 """Placeholder for values that cannot be verified, such as the author's device. It differs from every JSON
 value, because JSON has no bytes.
@@ -55,9 +55,9 @@ class ViewCheck:
     Attributes:
         number: the number of the view, from 1.
         stated: data of the view in the report.
-        numbers: count of numbers that were compared.
+        numbers: how many numbers were compared.
         remarks: sentences for the user about what was not checked.
-        sha256: file name → digest that the manifest must state, for the files of the view in a ZIP.
+        sha256: for each file of the view in a ZIP, the digest that the manifest must state.
     """
 
     def __init__(self, number: int, stated: StatedView) -> None:
@@ -88,7 +88,7 @@ class ViewCheck:
         Args:
             actual: the recomputed numbers of the view.
             tolerances: the recomputed tolerances.
-            same_model: whether `models` yields no differences.
+            same_model: whether the models have the stated weights, so that `models` yields no differences.
         """
         stated = self.stated
         payloads = [] if actual.picture is None else actual.picture.payloads
@@ -102,7 +102,7 @@ class ViewCheck:
         )
         differences = [difference for part in parts for difference in islice(part, MAX_DIFFERENCES)]
         parts_with_differences = {difference.table for difference in differences}
-        # A change within the tolerance, or of a text that is not compared, still changes the digest.
+        # The digest detects changes within the tolerance and in texts that are not compared.
         for name, part in stated.parts.items():
             if name not in parts_with_differences and digest(part) != stated.sha256.get(name):
                 differences.append(
@@ -145,10 +145,10 @@ class ViewCheck:
     def _order(
         self, actual: ReportTable, rows: Sequence[int | None], allowed: Mapping[str, float]
     ) -> Iterator[Difference]:
-        """Yield rows whose position differs from the recomputed table, unless near-ties explain the change.
+        """Yield rows that moved relative to the recomputed table, unless nearly equal numbers explain it.
 
-        If two lists of numbers differ by at most a tolerance, so do the sorted lists, position by position.
-        So rows may exchange positions only if the sort column has nearly the same numbers at these positions.
+        If the numbers of two lists differ by at most a tolerance, so do the numbers of the sorted lists. Rows
+        may therefore exchange positions only if their numbers in the sort column are nearly equal.
         """
         moved = [row for row, match in enumerate(rows) if match is not None and match != row]
         for column, other in zip(self.stated.table.columns, actual.columns, strict=True) if moved else ():
@@ -191,7 +191,7 @@ class ViewCheck:
                 )
 
     def _note(self) -> Iterator[Difference]:
-        """Compare the displayed note with its source and the referenced cells."""
+        """Compare the displayed note with the written note and the cells to which it refers."""
         source, stated = self.stated.note["written"], self.stated.note["shown"]
         unchecked = notes.unchecked_numbers(source)
         if unchecked:
@@ -228,7 +228,7 @@ class ViewCheck:
             yield self.difference("provenance", "", "names and types", *texts)
 
     def _derived_parts(self, actual: ViewNumbers, tolerances: ViewTolerances) -> Iterator[Difference]:
-        """Compare title, code and the settings of the picture, which follow from the question."""
+        """Compare the title, the code and the settings of the picture, which the question determines."""
         try:
             parts = Item(DraftEntry(self.stated.view, self.stated.note["written"]), actual, tolerances).parts
         except ReportError:
@@ -237,7 +237,7 @@ class ViewCheck:
             yield from self._leaves(name, leaves(self.stated.parts[name]), leaves(parts[name]), {})
 
     def _tolerances(self, own: ViewTolerances) -> Iterator[Difference]:
-        """Compare the stated errors, with the same tolerances as the numbers themselves."""
+        """Compare the stated rounding errors, with the same tolerances as the numbers."""
         stated = self.stated.tolerances
         groups = [(stated.table, own.table), (stated.provenance, own.provenance)]
         groups += [*zip(stated.payloads, own.payloads, strict=False)]
@@ -346,7 +346,7 @@ class ViewCheck:
                 yield from self._array(name, array, left, right, allowed.get(array, 0.0))
 
     def _extremes(self, name: str, stated: PicturePayload) -> Iterator[Difference]:
-        """Compare the minimum and maximum in a heatmap's legend with the values of the same picture."""
+        """Compare the minimum and maximum in a heatmap's legend with the values of the heatmap."""
         values = stated.arrays.get("values")
         if values is None or "min" not in stated.leaves:
             return
@@ -385,7 +385,7 @@ def _are_numbers(*cells: Any) -> bool:
 
 
 def _may_be_sorted(numbers: Sequence[float], rows: Sequence[int]) -> bool:
-    """Return whether unequal numbers are sorted, by value or magnitude, within runs of consecutive rows."""
+    """Return whether unequal numbers of consecutive rows are sorted, by value or by magnitude."""
     sides = ([*numbers], [abs(number) for number in numbers])
     pairs = [index for index in range(1, len(rows)) if rows[index] == rows[index - 1] + 1]
     return len({*numbers}) > 1 and any(

@@ -1,6 +1,7 @@
 """View files: the question, models, inputs and page of a view as JSON, from which it can be recomputed.
 
-A view file has no results. It may be untrusted, so everything is checked while it is read, without a model.
+A view file has no results. It may come from an untrusted source, so all of its content is checked when it is
+read, which needs no model.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class ModelReference:
 
     @property
     def shown(self) -> str:
-        """The display name: name and revision."""
+        """The display name of the model: its name and revision."""
         return f"{self.name or BUILT_IN}{f' at {self.revision}' if self.revision else ''}"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
@@ -118,7 +119,7 @@ class ViewFile:
 
     Attributes:
         question: public name of the question's class; "" for a page without a question.
-        asked: all fields of the question, as URL parameters.
+        asked: all fields of the question in the form of URL parameters.
         models: one model, or two models to compare.
         texts: input texts of the question.
         sentences: input sentences, for questions about many sentences.
@@ -180,11 +181,11 @@ class ViewFile:
         )
 
     def on(self, page: str, address: Mapping[str, str]) -> Self:
-        """Return a copy with the page that shows the view."""
+        """Return a copy of the view file that names the page and its URL parameters."""
         return replace(self, page=page, address=dict(address))
 
     def to_bytes(self) -> bytes:
-        """Return the content of the file."""
+        """Return the view as the content of a file."""
         text = json.dumps({KIND: FORMAT} | self.to_json(), ensure_ascii=False, indent=1)
         return f"{text}\n".encode("utf-8", "backslashreplace")
 
@@ -247,7 +248,7 @@ class ViewFile:
         return view
 
     def asked_of(self, checkpoint: Checkpoint) -> Question:
-        """Return the question, with its fields checked for a model.
+        """Return the question of the view, after checking its fields against a model.
 
         Raises:
             SelectionError: a layer, head or choice does not exist.
@@ -258,7 +259,7 @@ class ViewFile:
         return find_question(self.question).from_address(self.asked, checkpoint.description)
 
     def answer(self, *checkpoints: Checkpoint, progress: Progress = no_progress) -> AnsweredView:
-        """Answer the question.
+        """Answer the question of the view.
 
         Args:
             checkpoints: the opened `models`, in their order.
@@ -322,7 +323,7 @@ def read_view_file(path: Path) -> ViewFile:
 
 
 def find_question(name: str) -> type[Question]:
-    """Return the question class with a public name.
+    """Return the question class that has the given public name.
 
     Raises:
         ReportError: the class does not exist.
@@ -344,7 +345,7 @@ def _model_reference(model: Mapping[str, Any]) -> ModelReference:
 
 
 def _find_sentences(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the input sentences of a result, from the result itself or from ``data``."""
+    """Return the input sentences of a result, which the result or ``data`` contains."""
     digest = result.inputs.sentences.get("sentences_sha256")
     if digest is None:
         return ()
@@ -361,7 +362,7 @@ def _find_sentences(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _changed_fields(value: ModelReference | TextInput) -> dict[str, Any]:
-    """Return the fields that differ from their defaults."""
+    """Return the fields of an object whose values differ from the defaults."""
     return {
         field.name: getattr(value, field.name)
         for field in fields(value)
@@ -381,7 +382,7 @@ def _parse_text(value: Any) -> TextInput:
 
 
 def describe_question(view: ViewFile) -> tuple[str, str]:
-    """Return the display name of a view's question and its non-default fields; "" without a question."""
+    """Return the display name of a view's question, and its non-default fields as text."""
     if not view.question:
         return "", ""
     question = find_question(view.question)
@@ -405,7 +406,7 @@ def describe_inputs(view: ViewFile) -> str:
 
 
 MOST_BYTES: Final = 3_000_000
-"""Maximum bytes of all files or sentences of a view; two treebanks of 2,000 sentences each are allowed."""
+"""Maximum size of all files or sentences of a view in bytes, enough for two treebanks of 2,000 sentences."""
 
 Rows = LabeledTexts | Sequence[TaggedSentence]
 
@@ -463,7 +464,7 @@ class Attachment:
             raise ReportError(
                 f"A file in this view has the name {name[:60]!r}, which is not a valid file name."
             )
-        # The ZIP of a report contains this file next to code.py, which the user may run.
+        # Other extensions are unsafe: the ZIP of a report has this file next to code.py, which users may run.
         if PurePath(name).suffix not in (".csv", ".conll", ".conllu"):
             raise ReportError(
                 f"A file in this view has the name {name[:60]!r}. It must end in .csv, .conll or .conllu."
@@ -478,7 +479,7 @@ class Attachment:
         return {name: value for name, value in values.items() if value}
 
     def rows(self) -> Rows:
-        """Parse the file.
+        """Parse the rows of the attached file.
 
         Raises:
             TextError: the file cannot be parsed.
@@ -493,14 +494,14 @@ class Attachment:
 def make_attachments(
     data: Mapping[str, Rows], records: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Attachment]:
-    """Return argument name → attachment, for the input files of a result.
+    """Return an attachment for each input file of a result, by argument name.
 
     Args:
         data: argument name → input rows of the question.
         records: argument name → provenance of the file in the result.
 
     Raises:
-        UnavailableError: a file is missing, changes when it is written, or is too large.
+        UnavailableError: a file is missing or too large, or its rows change when they are written to a file.
     """
     if not records.keys() <= data.keys():
         raise UnavailableError(
@@ -514,7 +515,7 @@ def make_attachments(
 
 
 def check_size(count: int, error: type[ProbeError] = UnavailableError) -> None:
-    """Raise an error if the inputs have more than `MOST_BYTES` bytes."""
+    """Raise an error if the inputs of a view have more than `MOST_BYTES` bytes."""
     if count > MOST_BYTES:
         raise error(
             f"The input texts have {count / 1e6:.1f} MB, but a view file can have at most "

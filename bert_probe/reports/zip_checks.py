@@ -53,7 +53,7 @@ def file_differences(
     expected = text_files(stated.view, stated.parts)
     picture = actual.picture
     if picture is not None and picture.still is None:
-        # Draw the stated payloads, so that no digit of the picture depends on the processor.
+        # Stated payloads are drawn instead of recomputed ones, whose last digits depend on the processor.
         decoded = [check.decode_payload(i, len(payload)) for i, payload in enumerate(picture.payloads)]
         payloads = [payload for payload in decoded if payload is not None]
         if len(payloads) == len(decoded):
@@ -91,7 +91,7 @@ def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
 
 
 def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | None) -> Iterator[Difference]:
-    """Compare a table.parquet whose bytes differ with the stated table, cell by cell."""
+    """Compare the cells of an unexpected Parquet file with the cells of the stated table."""
     tables = None if expected is None else decoded(content, expected)
     if tables is None:
         yield check.difference("table.parquet", "", "", "cannot be compared", "", finding=NOT_RENDERED)
@@ -117,7 +117,7 @@ def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | Non
 def manifest_differences(
     read: ReportFile, files: Mapping[str, bytes], sha256: Mapping[str, str], is_right: bool
 ) -> Iterator[Difference]:
-    """Compare the file names of a ZIP, and if there are no other differences, its manifest.
+    """Compare the file names of a ZIP, and also its manifest if no other differences were found.
 
     Args:
         read: the report.
@@ -162,8 +162,8 @@ def _is_same_image(stated: str, expected: str) -> bool:
         return True
     try:
         sides = [base64.b64decode(side, validate=True) for side in (expected, stated)]
-        # All other chunks must be equal: they could contain an animation or a color profile, and an equal
-        # header bounds the number of decompressed pixels.
+        # All other chunks must be equal, because they could contain an animation or a color profile.
+        # An equal header also limits the number of decompressed pixels.
         if _png_chunks(sides[0]) != _png_chunks(sides[1]):
             return False
         images = [Image.open(io.BytesIO(side), formats=["PNG"]) for side in sides]
@@ -173,7 +173,7 @@ def _is_same_image(stated: str, expected: str) -> bool:
 
 
 def _png_chunks(png: bytes) -> list[tuple[bytes, bytes]]:
-    """Return (type, content) of a PNG's chunks; the compressed pixels are one chunk without content.
+    """Return the type and content of each chunk of a PNG; the compressed pixels are one empty chunk.
 
     Raises:
         struct.error: the last chunk is incomplete.
@@ -191,7 +191,7 @@ def _png_chunks(png: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _is_same_tag(stated: str, expected: str) -> bool:
-    """Return whether two tags, and the texts after them, are equal up to rounding."""
+    """Return whether two SVG tags, and the texts that follow them, are equal up to rounding."""
     if stated == expected:
         return True
     (tag, end, text), (other_tag, other_end, other_text) = stated.partition(">"), expected.partition(">")
@@ -209,7 +209,7 @@ def _is_rounding(stated: str, expected: str) -> bool:
 
 
 _EXTRA_BYTES: Final = 1_000_000
-"""Bytes by which a file may exceed four times the size of the expected file."""
+"""Number of bytes by which a file may exceed four times its expected size."""
 _ENCODINGS: Final = frozenset({0, 2, 3, 8})
 """The Parquet encodings that pyarrow writes: plain, dictionary and run-length. Delta encodings are rejected,
 because they can expand a few bytes to many values."""
@@ -260,7 +260,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
             for field in expected_file.schema_arrow
             if pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type)
         ]
-        # Repeated texts stay dictionary-encoded, as in the file.
+        # Repeated texts stay dictionary-encoded, which saves memory.
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts, **options)
         return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
     except (pyarrow.ArrowException, OSError, ValueError, IndexError, struct.error, MemoryError):
@@ -275,7 +275,7 @@ def _is_small(content: bytes, expected: bytes) -> bool:
 
 
 def _has_expected_size(content: bytes, metadata: Any, expected: Any) -> bool:
-    """Return whether rows, columns and the stated sizes of all pages are as expected."""
+    """Return whether a Parquet file has the expected numbers of rows and columns and page sizes."""
     if metadata.num_rows != expected.num_rows or metadata.num_columns != expected.num_columns:
         return False
     if metadata.num_row_groups != expected.num_row_groups or metadata.schema.names != expected.schema.names:
@@ -304,9 +304,9 @@ def _chunks(metadata: Any) -> list[Any]:
 
 
 def _page_headers(chunk: bytes) -> Sequence[dict[int, Any]]:
-    """Return the headers of all pages of a column chunk, each as field number → value.
+    """Return the headers of all pages of a Parquet column chunk, each a mapping from field number to value.
 
-    They are structs in Thrift's compact protocol; see PageHeader in parquet.thrift.
+    The headers are structs in Thrift's compact protocol; see PageHeader in parquet.thrift.
     """
     headers, offset = [], 0
     while offset < len(chunk):
@@ -332,7 +332,7 @@ def _struct(data: bytes, offset: int, depth: int = 0) -> tuple[dict[int, Any], i
             number += delta
         else:
             number, offset = _zigzag(data, offset)
-        if field_type in (1, 2):  # true, false
+        if field_type in (1, 2):  # the types of true and false
             fields[number] = field_type == 1
         elif field_type in (4, 5, 6):
             fields[number], offset = _zigzag(data, offset)
@@ -343,7 +343,7 @@ def _struct(data: bytes, offset: int, depth: int = 0) -> tuple[dict[int, Any], i
             offset += size
         elif field_type == 12:
             fields[number], offset = _struct(data, offset, depth + 1)
-        else:  # no page header has lists, maps, bytes or doubles
+        else:  # other types do not occur in page headers
             raise ValueError("A page header has a field of an unknown type.")
 
 

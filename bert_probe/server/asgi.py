@@ -50,7 +50,7 @@ FRONT_PAGE = "overview"
 """Name of the default page."""
 
 ATTENTION_PARAMETERS = frozenset(("show", *PARAMETERS))
-"""URL parameters that only the attention page reads; the front page has none of them."""
+"""URL parameters of the attention page that the front page does not read."""
 
 SECTIONS = {
     "": ("overview", "report"),
@@ -134,13 +134,13 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES),
 }
-"""Headers of every response."""
+"""Headers that are added to every response."""
 
 
 class SecurityHeaders:
     """ASGI middleware that adds `HEADERS` to every HTTP response, including errors and Streamlit's responses.
 
-    A header that a response already has is kept: BertViz frames have a stricter policy.
+    Headers that a response already has are kept; for example, BertViz frames have a stricter policy.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -153,7 +153,7 @@ class SecurityHeaders:
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "websocket.close" and not started and can_deny(scope):
-                # Otherwise uvicorn would answer, without the headers.
+                # This response replaces uvicorn's, which would lack the headers.
                 await _NO_WEBSOCKET(scope, receive, send_with_headers)
                 return
             started = True
@@ -180,7 +180,7 @@ class WithoutMetrics:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, or answer 404 for the metrics of Streamlit."""
-        # A route is not possible, because Streamlit reserves paths under _stcore, possibly after a base path.
+        # Streamlit reserves paths under _stcore, possibly after a base path, so a route cannot match them.
         is_metrics = scope["type"] == "http" and scope["path"].rstrip("/").endswith("/_stcore/metrics")
         await (_NO_METRICS if is_metrics else self.app)(scope, receive, send)
 
@@ -193,13 +193,13 @@ _SERVER_ERROR = text_response(
 
 
 async def health(_request: Request) -> JSONResponse:
-    """Return the status of the server and its version."""
+    """Answer a health check with the status and the version of the app."""
     content = {"status": "ok", "version": bert_probe.__version__}
     return JSONResponse(content, headers={"Cache-Control": "no-store"})
 
 
 async def index(_request: Request) -> HTMLResponse:
-    """Return Streamlit's index page with an additional script and styles, which thus apply from the start."""
+    """Return Streamlit's index page, with a script and styles that apply before the app has loaded."""
     style = _STATIC.joinpath("page.css").read_text(encoding="utf-8")
     head = f"<script>{_SCRIPT}</script><style>{style}</style></head>"
     page = _INDEX.read_text(encoding="utf-8").replace("</head>", head, 1)
@@ -227,7 +227,7 @@ async def front_page(request: Request) -> Response:
 
 
 async def to_front_page(request: Request) -> RedirectResponse:
-    """Redirect to the front page, and keep only the parameters that it reads."""
+    """Redirect to the front page, without the parameters that only the attention page reads."""
     parameters = request.query_params.multi_items()
     query = urlencode([(name, value) for name, value in parameters if name not in ATTENTION_PARAMETERS])
     return RedirectResponse(f"/?{query}" if query else "/")

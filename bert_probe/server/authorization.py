@@ -1,8 +1,8 @@
 """Authorization of API requests. Programs on this machine can use the API; programs on other machines need
 the token.
 
-A page of another site can make a user's browser send requests here. But it cannot send JSON, because no CORS
-header allows that, and the browser sends the page's site in the header Origin.
+A page of another site can make a user's browser send requests to the API. Such a request cannot contain JSON,
+because no CORS header allows that, and the browser names the site in the header Origin.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bert_probe.errors import AddressError
 from bert_probe.server import hosts
 
 VARIABLE: Final = "BERT_PROBE_TOKEN"
-"""Environment variable with the token."""
+"""Name of the environment variable that contains the token."""
 MIN_CHARACTERS: Final = 16
 """Minimum length of a token; shorter tokens can be guessed."""
 MAX_CHARACTERS: Final = 512
@@ -35,12 +35,13 @@ _TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/-]{{{MIN_CHARACTERS},{MAX_CHARACTER
 _PROXY_HEADER: Final = re.compile(
     r"forwarded|via|x-forwarded-.*|x-real-ip|x-(original|cluster|envoy)-.*|(x-|true-|cf-|fastly-)[a-z-]*-ip"
 )
-"""Headers that a proxy adds to the requests of its clients."""
+"""Matches the names of headers that a proxy adds to the requests of its clients."""
 
 
 def token(file: Path | None = None) -> str:
-    """Return the token from `file`, by default from the environment variable `VARIABLE`; "" if the variable
-    is not set.
+    """Return the token from a file or, without a file, from the environment variable `VARIABLE`.
+
+    If the variable is not set, the token is "".
 
     Raises:
         AddressError: The file cannot be read, other users can read it, or it does not contain a token.
@@ -121,7 +122,7 @@ class Authorization:
         )
 
     def _is_local(self, request: Request) -> bool:
-        """Return whether a program on this machine sent the request, and not a proxy for another machine."""
+        """Return whether a program on this machine, other than a proxy, sent the request."""
         if any(map(_PROXY_HEADER.fullmatch, request.headers.keys())):
             return False
         return _is_loopback(request.client.host if request.client else "") and hosts.is_own(
@@ -130,7 +131,7 @@ class Authorization:
 
     def _has_token(self, request: Request) -> bool:
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-        # compare_digest takes constant time, so the token cannot be guessed part by part.
+        # compare_digest takes constant time, so response times do not reveal parts of the token.
         is_equal = hmac.compare_digest(credentials.strip().encode("utf-8", "replace"), self._token)
         return bool(self._token) and scheme.lower() == "bearer" and is_equal
 

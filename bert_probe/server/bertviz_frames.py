@@ -1,9 +1,9 @@
 """BertViz views of a trace, each in a sandboxed frame that can reach neither the app nor the network.
 
-BertViz writes text unescaped into a script and loads its libraries from a CDN. Here it receives placeholders
-for the tokens, which are replaced afterwards by escaped text; its libraries come from installed packages; and
-its page is served with a policy that gives it an origin of its own. The views are described in Vig 2019, "A
-Multiscale Visualization of Attention in the Transformer Model".
+BertViz writes text unescaped into a script and loads its libraries from a CDN. Therefore it receives
+placeholders for the tokens, which are replaced afterwards by escaped text. Its libraries come from installed
+packages, and its page is served with a policy that gives it an origin of its own. The views are described in
+Vig 2019, "A Multiscale Visualization of Attention in the Transformer Model".
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MODEL_VIEW_CAPTION: Final = (
     "weight shows where a head attends, not what caused a result."
 )
 
-# Sizes in the drawings of BertViz 1.4.1, in CSS pixels; a frame is as high as its drawing.
+# Sizes of parts of BertViz 1.4.1 drawings, in CSS pixels, from which the height of a frame is computed.
 _HEAD_VIEW_ROW, _HEAD_VIEW_TOP = 22.5, 30
 _MODEL_VIEW_WIDTH, _MODEL_VIEW_AXIS, _THUMBNAIL_PADDING = 970, 38, 10
 _DETAIL_ROW, _DETAIL_FRAME = 18, 55
@@ -81,7 +81,7 @@ class BertVizFrame:
 
     url: str  # path on this server, valid as long as the frame is in the store
     height: int  # height of the complete drawing in CSS pixels, so that only the page scrolls
-    title: str  # text alternative
+    title: str  # text alternative for screen readers
     caption: str  # how to read the view, and its limits
 
 
@@ -108,7 +108,7 @@ class FrameStore:
         """
         frame_id = hmac.new(self._secret, key, hashlib.sha256).hexdigest()[:40]
         if self.get(frame_id) is None:
-            # Rendering is slow, so it holds no lock: at worst two threads render the same frame.
+            # Rendering is slow, so the lock is not held: at worst, two threads render the same frame.
             page = render()
             with self._lock:
                 self._frames[frame_id] = page
@@ -188,8 +188,8 @@ def model_view(trace: Trace, dark: bool, store: FrameStore = STORE) -> BertVizFr
 
         mode = "dark" if dark else "light"
         drawing = draw(**_arguments(trace, weights), display_mode=mode, html_action="return").data
-        # BertViz colors this view by layer, which the rows already show. One accent color cannot be mistaken
-        # for the head colors of the app.
+        # BertViz colors this view by layer, although its rows already show the layers.
+        # A single accent color cannot be mistaken for the head colors of the app.
         accent = palette.ACCENT_DARK if dark else palette.ACCENT_LIGHT
         return _page("BertViz model view", drawing, trace, dark, (accent,) * 10)
 
@@ -224,12 +224,12 @@ def _model_view_height(trace: Trace) -> int:
     rows = trace.layers * (tokens * 7 * 12 / trace.heads + _THUMBNAIL_PADDING) + _MODEL_VIEW_AXIS
     drawing = max(rows, tokens * _DETAIL_ROW + _DETAIL_FRAME)
     controls = 0 if _second_start(trace) is None else _CONTROLS
-    # On a narrow screen the frame has a horizontal scrollbar.
+    # The scrollbar needs space because it appears on narrow screens.
     return math.ceil(drawing) + controls + _MARGIN + _SCROLLBAR
 
 
 def _weights(trace: Trace) -> Array:
-    """Return the attention of all layers, [layer, head, query, key], float32."""
+    """Return the attention of all layers as an array of shape [layer, head, query, key]."""
     return np.stack([trace.attention(layer) for layer in range(trace.layers)])
 
 
@@ -259,7 +259,7 @@ def _key(view: str, trace: Trace, weights: Array, dark: bool, *options: object) 
     tokens = [token.display for token in trace.tokens]
     content = [view, tokens, _second_start(trace), weights.shape, dark, options]
     digest = hashlib.sha256(json.dumps(content).encode())
-    # Hashes the weights instead of the model's name, because the trace may be from a modified model.
+    # The weights are hashed, not the model's name, because the trace may come from a modified model.
     digest.update(weights.tobytes())
     return digest.digest()
 
@@ -309,7 +309,7 @@ def _script_string(text: str) -> str:
 
 
 def _variables(dark: bool, longest: int) -> str:
-    """Return the CSS variables: the theme's colors, and the extra width that the longest token needs."""
+    """Return the CSS variables of a frame: the theme's colors, and the extra width for the longest token."""
     variables = {
         "paper": palette.PAPER_DARK if dark else palette.PAPER_LIGHT,
         "ink": palette.INK_DARK if dark else palette.INK_LIGHT,
@@ -335,7 +335,7 @@ def library(name: str) -> bytes:
 
 
 def _library_url(name: str) -> str:
-    # Relative to the URL of a frame. The digest is needed because browsers cache the library forever.
+    # The URL is relative to that of a frame. It contains a digest because browsers cache it forever.
     return f"lib/{name}.js?{hashlib.sha256(library(name)).hexdigest()[:12]}"
 
 

@@ -26,7 +26,7 @@ _MARK: Final = "keeps clicks"
 
 
 def keep_clicks() -> None:
-    """Patch Streamlit's script runner once per process."""
+    """Patch Streamlit's script runner, once per process, so that no clicks are lost."""
     if not hasattr(ScriptRunner, _MARK):
         setattr(ScriptRunner, _MARK, True)
         _finish_callbacks()
@@ -35,7 +35,7 @@ def keep_clicks() -> None:
 
 
 def _finish_callbacks() -> None:
-    """Ignore newer requests while callbacks run; Streamlit checks for them again afterwards."""
+    """Ignore newer requests while callbacks run; Streamlit handles these requests afterwards."""
     run_callbacks = SafeSessionState.on_script_will_rerun
 
     @wraps(run_callbacks)
@@ -48,7 +48,7 @@ def _finish_callbacks() -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Run the body to completion even if the user clicks again meanwhile."""
+    """Run the code in this context to completion even if the user clicks again meanwhile."""
     context = get_script_run_ctx(suppress_warning=True)
     if context is None:
         yield
@@ -61,10 +61,10 @@ def uninterrupted() -> Iterator[None]:
 @contextmanager
 def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
     runner = getattr(state._yield_callback, "__self__", None)
-    if not isinstance(runner, ScriptRunner) or not runner._execing:  # in tests without a browser
+    if not isinstance(runner, ScriptRunner) or not runner._execing:  # in a test without a browser
         yield
         return
-    runner._execing = False  # turns off the check for a newer request
+    runner._execing = False  # turns off Streamlit's check for a newer request
     try:
         yield
     finally:
@@ -72,7 +72,7 @@ def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
 
 
 def _replay_clicks() -> None:
-    """Pass clicks on buttons that a stopped run had not reached to the run that replaces it."""
+    """If a run is stopped before it reaches a clicked button, pass the click to the next run."""
     check = ScriptRunner._maybe_handle_execution_control_request
 
     @wraps(check)

@@ -23,17 +23,17 @@ from streamlit.runtime.app_session import AppSession
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS: Final = 1_000
-"""Maximum number of connections."""
+"""Maximum number of open connections to the server."""
 MAX_PER_CLIENT: Final = 250
 """Maximum number of connections per IP address; behind a proxy all users have the same address."""
 IDLE_SECONDS: Final = 20.0
-"""Time after which a connection without a complete request head is closed."""
+"""Number of seconds after which a connection without a complete request head is closed."""
 MAX_HEAD_BYTES: Final = 65_536
 """Maximum number of consecutive bytes outside of a body: request line, headers, trailers."""
 MAX_MESSAGE_BYTES: Final = 16_000_000
-"""Maximum size of a WebSocket message."""
+"""Maximum size of a WebSocket message in bytes."""
 MAX_INCOMPLETE_BYTES: Final = 160_000_000
-"""Maximum total size of the incomplete messages of all WebSockets."""
+"""Maximum total size of the incomplete messages of all WebSockets, in bytes."""
 _FILE_DESCRIPTORS: Final = 4_096
 """Number of file descriptors for `MAX_CONNECTIONS`, connections to be rejected, and the app's own files."""
 _MARK: Final = "bert_probe_limits"
@@ -81,7 +81,7 @@ def limit() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Raise the soft limit of file descriptors; asyncio floods the log when they run out."""
+    """Raise the soft limit on file descriptors, because asyncio floods the log when none are left."""
     if sys.platform == "win32":
         return
     import resource
@@ -140,7 +140,7 @@ def _client(connection: Any) -> str:
 
 def _close_idle(connection: Any) -> None:
     transport, cycle = connection.transport, connection.cycle
-    if transport.is_closing() or transport.get_protocol() is not connection:  # closed, or now a WebSocket
+    if transport.is_closing() or transport.get_protocol() is not connection:  # closed or a WebSocket now
         return
     if cycle is None or cycle.response_complete:
         transport.close()
@@ -183,9 +183,7 @@ def _resetting(callback: Any) -> Any:
 
 
 def _limit_message_bytes(protocol: Any) -> None:
-    """Abort a connection with a large incomplete message if all incomplete messages together exceed the
-    limit.
-    """
+    """Abort connections with large incomplete messages if the total of all exceeds the limit."""
     data_received, complete = protocol.data_received, protocol.send_receive_event_to_app
 
     @wraps(data_received)
@@ -213,7 +211,7 @@ _ATTRIBUTE: Final = "sent_messages"
 
 
 class SentMessages:
-    """The large messages of a session, by hash, with the number of finished runs at their last use."""
+    """Records when each large message of a session was last used, as the number of finished runs."""
 
     def __init__(self) -> None:
         self._finished = 0

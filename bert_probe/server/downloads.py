@@ -32,7 +32,7 @@ MAX_CONCURRENT: Final = 2
 _NAME: Final = "trained-model"
 _CHUNK: Final = 1 << 20
 _CHUNK_SECONDS: Final = 60.0
-"""Time limit for sending a chunk, because a slow client blocks the downloads of other users."""
+"""Time limit for sending a chunk, in seconds, because a slow client blocks the downloads of other users."""
 
 
 class Download:
@@ -93,7 +93,7 @@ class _FileResponse(Response):
         super().__init__(headers=headers)
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """Send the file."""
+        """Send the file in chunks, and release its resources."""
         try:
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}

@@ -21,7 +21,7 @@ from bert_probe.server import paths
 from bert_probe.server.responses import can_deny, text_response
 
 VARIABLE: Final = "BERT_PROBE_HOSTS"
-"""Environment variable with additional host names, separated by commas."""
+"""Name of the environment variable with additional host names, separated by commas."""
 
 _REMEDY: Final = f"add it to {VARIABLE} or pass it as bert-probe app --allow"
 _NAME: Final = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]"
@@ -71,7 +71,7 @@ class AllowedHosts:
         self._allowed = (*own_names(), *names, address.lower())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request, or reject it."""
+        """Forward a request to an allowed host, and reject all other requests."""
         if scope["type"] in ("http", "websocket"):
             refusal = self._refusal(scope)
             if refusal is not None:

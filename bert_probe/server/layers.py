@@ -43,7 +43,7 @@ class LayerLink:
     @property
     def data(self) -> HeadViewData | None:
         """The head view, or None if the link has expired."""
-        from bert_probe.views.head_view import HeadViewData  # already imported by the caller
+        from bert_probe.views.head_view import HeadViewData  # the caller has already imported it
 
         trace = self._trace()
         return (
@@ -72,7 +72,7 @@ def _source(data: HeadViewData) -> tuple[object, ...]:
 
 
 def labels(trace: Trace) -> Labels:
-    """Return a one-word label for each head, [layer][head]; () if the text is too long to measure heads."""
+    """Return one-word labels for the heads of each layer; () if the text is too long to measure heads."""
     from bert_probe.analyses.attention.heads import Heads
     from bert_probe.views.head_view import MAX_LABELED_TOKENS
 
@@ -88,14 +88,14 @@ def _serve(request: Request) -> Response:
     names = [] if data is None else [str(layer + 1) for layer in range(data.trace.layers)]
     headers = {"Cache-Control": "no-store"}
     if data is None and name == LABELS:
-        # Not an error: the browser requests labels after the first paint, when the user may have left the
-        # page.
+        # The response is not an error, because the browser requests labels after the first paint.
+        # The user may have left the page by then.
         return Response(status_code=204, headers=headers)
     if data is None or name not in (*names, LABELS):
         return PlainTextResponse(
             "This layer does not exist or has expired. Reload the page.", status_code=404, headers=headers
         )
-    from bert_probe.views import head_view  # already imported, see `LayerLink.data`
+    from bert_probe.views import head_view  # `LayerLink.data` has already imported it
 
     try:
         if name == LABELS:
@@ -104,13 +104,13 @@ def _serve(request: Request) -> Response:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
     layer = names.index(name)
     if data.what.takes_long(data.trace, layer):
-        # The browser then requests this layer from the page's script, which starts a job.
+        # After a 204, the browser requests this layer from the page's script, which starts a job.
         return Response(status_code=204, headers=headers)
     try:
         payload = head_view.payload(data, layer, key="", ask=shared_cache.answers.of)
     except ProbeError as error:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
-    # Floats do not compress well; Streamlit's gzip would take longer than sending them.
+    # Floats do not compress well: Streamlit's gzip would take longer than it saves.
     headers["Content-Encoding"] = "identity"
     return Response(payload, media_type="application/octet-stream", headers=headers)
 

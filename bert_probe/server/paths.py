@@ -29,7 +29,7 @@ def settings_file() -> Path:
 
 
 def settings() -> dict[str, Any]:
-    """Return the settings: option name, such as `server.address` or `theme.light.textColor`, -> value."""
+    """Return the settings by option name, such as `server.address` or `theme.light.textColor`."""
     return _flatten(tomllib.loads(settings_file().read_text(encoding="utf-8")))
 
 

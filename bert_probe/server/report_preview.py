@@ -14,7 +14,7 @@ from bert_probe.server import sessions
 
 POLICY: Final = "; ".join(
     (
-        # The frame has an opaque origin; its buttons can save files.
+        # The frame has an opaque origin, but its buttons may save files.
         "sandbox allow-scripts allow-downloads",
         "default-src 'none'",
         "script-src 'unsafe-inline'",
@@ -34,7 +34,7 @@ class Preview:
 
     Attributes:
         page: The report as HTML.
-        address: URL path.
+        address: Path of the URL.
     """
 
     def __init__(self, page: bytes) -> None:

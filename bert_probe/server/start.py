@@ -53,8 +53,8 @@ def start(
     answers_to = list(
         dict.fromkeys((*hosts.own_names(), *filter(None, [address]), *hosts.additional_names(names)))
     )
-    # Streamlit reads the settings next to the started script last, so they override those in the current
-    # folder and the home folder.
+    # Streamlit reads the settings file next to the started script last.
+    # Its settings override those in the current folder and in the home folder.
     sys.argv = [str(paths.root_folder() / "app.py")]
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
     url = _url(host, port)
@@ -122,7 +122,7 @@ def _has_display() -> bool:
 def _announcing_lifespan(
     message: str, url: str, browser: bool
 ) -> Callable[[st.App], AbstractAsyncContextManager[None]]:
-    """Return a lifespan that prints the message and opens the browser once the port is bound."""
+    """Return a lifespan that prints a message and opens the browser once the port is bound."""
 
     @asynccontextmanager
     async def lifespan(app: st.App) -> AsyncIterator[None]:

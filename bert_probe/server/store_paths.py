@@ -10,10 +10,10 @@ from typing import Final
 from bert_probe.errors import AddressError
 
 VARIABLE: Final = "BERT_PROBE_CORPORA"
-"""Environment variable with the folders, separated as in PATH."""
+"""Name of the environment variable with the folders, which are separated as in PATH."""
 
 DEFAULT_FOLDER: Final = "corpora"
-"""Default folder, relative to the current folder."""
+"""Default folder of stores, relative to the current folder."""
 
 MANIFEST: Final = "manifest.json"
 """Name of the file that identifies a folder as a store.
@@ -37,7 +37,10 @@ def set_folders(folders: Sequence[Path]) -> None:
 
 
 def stores() -> dict[str, Path]:
-    """Return the available stores: name -> folder. A configured folder is a store or contains stores."""
+    """Return the folder of each available store, by name.
+
+    A configured folder is a store or contains stores.
+    """
     by_name: dict[str, Path] = {}
     for parent in _configured_folders():
         for folder in _stores_in(parent):

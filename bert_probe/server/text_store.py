@@ -12,12 +12,12 @@ from typing import Final
 from cachetools import LRUCache
 
 CAPACITY_BYTES: Final = 64_000_000
-"""Capacity for the texts of all sessions; the least recently used text is dropped first."""
+"""Capacity for the texts of all sessions, in bytes; the least recently used text is dropped first."""
 
 _LARGEST: Final = CAPACITY_BYTES // 8
 """Maximum size of a stored text in bytes; larger texts exceed the limit of every model."""
 
-# The name of a text is the same in every session, and cannot be computed without this key.
+# Key for computing the names of texts, which are the same in every session but cannot be guessed.
 _SECRET: Final = secrets.token_bytes(32)
 _texts: LRUCache[str, str] = LRUCache(CAPACITY_BYTES, getsizeof=sys.getsizeof)
 _lock = threading.Lock()
@@ -38,6 +38,6 @@ def put(text: str) -> str:
 
 
 def get(name: str) -> str | None:
-    """Return the text that is stored under a name, or None."""
+    """Return the text that is stored under a name; None if it is not stored."""
     with _lock:
         return _texts.get(name)

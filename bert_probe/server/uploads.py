@@ -18,15 +18,15 @@ from bert_probe.server import sessions
 from bert_probe.server.responses import text_response
 
 SESSION_BYTES: Final = 20_000_000
-"""Maximum size of the files of a session."""
+"""Maximum total size of the uploaded files of a session, in bytes."""
 CLIENT_BYTES: Final = 100_000_000
-"""Maximum size of the files from one IP address; behind a proxy all users have the same address."""
+"""Maximum total size of the files from one IP address, which all users behind a proxy share, in bytes."""
 TOTAL_BYTES: Final = 200_000_000
-"""Maximum size of the files of all sessions."""
+"""Maximum total size of the uploaded files of all sessions, in bytes."""
 UPLOAD_SECONDS: Final = 60.0
-"""Time limit for an upload."""
+"""Time limit for an upload, in seconds."""
 STALL_SECONDS: Final = 10.0
-"""Time after which an upload is aborted if no data arrives."""
+"""Number of seconds without data after which an upload is aborted."""
 
 _PATH: Final = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
@@ -43,8 +43,8 @@ class _RefusedError(Exception):
 class BoundedUploads:
     """ASGI middleware that enforces the limits on uploads.
 
-    For the session's limit, an upload counts with its Content-Length, so that it can be rejected before it is
-    read. For the other limits only received bytes count; otherwise a client could block other clients by
+    The session's limit counts the Content-Length of an upload, so that the upload can be rejected before it
+    is read. The other limits count only received bytes; otherwise a client could block other clients by
     stating a false length.
     """
 
@@ -55,7 +55,7 @@ class BoundedUploads:
         self._clients: dict[str, str] = {}  # session → IP address of its latest upload
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request, or reject it."""
+        """Forward a request, or reject an upload that exceeds a limit."""
         match = _PATH.search(scope["path"]) if scope["type"] == "http" else None
         if match is None or scope["method"] != "PUT":
             await self.app(scope, receive, send)
@@ -103,7 +103,7 @@ class BoundedUploads:
         except _RefusedError as error:
             await _end(error.response)(scope, receive, send)
         except ClientDisconnect:
-            pass  # there is no client to answer
+            pass  # the client has disconnected
         finally:
             for counter, number in ((self._stated, size), (self._arrived, arrived)):
                 counter[session] -= number
@@ -147,7 +147,7 @@ class BoundedUploads:
 def _reject_null(session: str, file_id: str) -> None:
     """Remove a file whose name contains NUL, and raise `_RefusedError`.
 
-    Otherwise Streamlit would fail in every run of the page.
+    If the file were kept, Streamlit would fail in every run of the page.
     """
     if any("\0" in file.name for file in _manager().get_files(session, [file_id])):
         _manager().remove_file(session, file_id)
@@ -165,7 +165,7 @@ def _manager() -> MemoryUploadedFileManager:
 
 
 def _stored_bytes() -> Counter[str]:
-    """Return the size of the stored files: session -> bytes."""
+    """Return the total size of the stored files of each session, in bytes."""
     sessions_files = list(_manager().file_storage.items())
     return Counter(
         {session: sum(len(file.data) for file in list(files.values())) for session, files in sessions_files}
