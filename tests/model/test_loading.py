@@ -236,7 +236,7 @@ def test_tokenizer_larger_than_vocabulary_is_refused(
 ) -> None:
     build("bert", folder, vocab_size=60)
     with pytest.raises(
-        TokenizerError, match=r"the largest id in the model's vocabulary is 59\. Use the tokenizer"
+        TokenizerError, match=r"largest id in the model's vocabulary is 59\. Use the tokenizer"
     ):
         bert_probe.load(folder).trace(TEXT)
 

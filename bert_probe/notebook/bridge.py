@@ -1,0 +1,25 @@
+"""The widget that passes messages between a view's frame and the kernel, with `js/notebook/bridge.js`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anywidget
+import traitlets
+
+from bert_probe.views import built
+
+
+class Bridge(anywidget.AnyWidget):
+    """An invisible widget that connects frames to the kernel. Frames also work without it.
+
+    Attributes:
+        key: Key shared by the widget and the frames with which it communicates.
+        view: The last view that a frame reported.
+        wish: The view that the kernel asks the frames to display.
+    """
+
+    _esm = built.script("bridge")
+    key = traitlets.Unicode().tag(sync=True)
+    view: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+    wish: traitlets.Dict[str, Any] = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
