@@ -76,10 +76,10 @@ class AttributionTarget:
 
     @cached_property
     def read_at(self) -> Array:
-        """How much the prediction depends on each token's last-layer vector, in proportion to the gradient norm.
+        """How much the prediction depends on each token's last-layer vector, by the norm of the gradient.
 
-        The values are float64 of shape [token] and sum to 1. For a class, [CLS] typically has all of it, and
-        for a masked word, the mask has all of it.
+        The values are float64 of shape [token] and sum to 1. For example, the prediction of a masked word
+        depends only on the vector of the mask.
         """
         with forward_from_embeddings(self.trace) as forward_pass:
             states, _ = forward_pass.to_end(forward_pass.start())
