@@ -1,4 +1,4 @@
-"""Attention matrices of a text: of one head or the mean over a layer's heads, between tokens or words."""
+"""Attention between the tokens or words of a text, for one head or averaged over a layer's heads."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ class UnitSelection:
     indices: list[int] | None
 
     def reduce(self, weights: Array) -> Array:
-        """Merge and select the rows and columns of token weights.
+        """Return attention between tokens, reduced to the selected tokens or words.
 
         The shape [..., token, token] becomes [..., unit, unit].
         """

@@ -71,7 +71,7 @@ class HeadMeans(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> HeadMeansResult:
-        """Return the means over sentences, which are separate inputs with equal weight.
+        """Return the mean of each measure over sentences, which are separate inputs of equal weight.
 
         Args:
             checkpoint: the model.

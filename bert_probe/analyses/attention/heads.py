@@ -37,7 +37,7 @@ LABELS = {
     "same_token": "repeated token",
 }
 LABEL_SHARE = 0.5
-"""Minimum share of a head's attention on a target, such as the previous token, for a label."""
+"""Minimum share of attention on a target, such as the previous token, for a head to be labeled."""
 BROAD_ENTROPY = 0.85
 """Minimum relative entropy of a head labeled "broad"."""
 
@@ -47,7 +47,7 @@ Labels = tuple[tuple[str, ...], ...]
 
 @question("heads")
 class Heads(Question):
-    """Profiles of all heads: measures of the targets of each head's attention, averaged over the queries.
+    """Profiles of all heads: measures of where each head's attention goes, averaged over the queries.
 
     Most measures are those of Clark et al. 2019, sections 3 and 4; see `measure_heads`.
 
@@ -196,7 +196,7 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
 
 @dataclass(frozen=True, eq=False)
 class _Features:
-    """The keys of a text that each of the `SHARES` counts.
+    """The keys of a text whose attention is summed for each of the `SHARES`.
 
     Attributes:
         length: number of tokens or words.

@@ -1,4 +1,4 @@
-"""The attention of one query, step by step from q and k to the head's output, compared with the model."""
+"""The attention of one query, step by step from q and k to the head's output, checked against the model."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ class AttentionStepsResult(Result):
             absolute output.
         rotary: whether the config sets rotary position embeddings (Su et al. 2021).
         local: whether the config restricts this layer to a window around the query.
-        sharing: indices of the heads that share their keys and values, including this head. There are
-            several with grouped-query attention (Ainslie et al. 2023).
+        sharing: indices of the heads that have the same keys and values as this head, including this head.
+            With grouped-query attention, there are several (Ainslie et al. 2023).
     """
 
     question: AttentionSteps

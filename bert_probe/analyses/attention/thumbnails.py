@@ -49,7 +49,7 @@ class Thumbnails:
 
     @property
     def layers(self) -> int:
-        """Number of layers."""
+        """Number of layers of the model."""
         return int(self.weights.shape[0])
 
     @property

@@ -208,7 +208,7 @@ class AttributionResult(Result):
         )
 
 
-forward_ad: Any = _forward_ad  # torch provides no types for this module
+forward_ad: Any = _forward_ad  # the functions of this module are untyped
 
 METHOD = "integrated-jacobians"
 
@@ -326,7 +326,7 @@ def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) ->
 
 
 def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.Tensor) -> Array:
-    """Return the derivatives of the sentence vector along directions from a point.
+    """Return the directional derivatives of the sentence vector at a point.
 
     The result has shape [direction, size].
     """

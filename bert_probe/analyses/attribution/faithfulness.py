@@ -38,7 +38,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 REMOVED_SHARES = (0.1, 0.2, 0.5)
-"""Shares of the words, with the highest scores, that are removed or, for sufficiency, kept.
+"""Shares of the words, highest scores first, that are removed or, for sufficiency, kept.
 
 At least one word is removed or kept.
 """

@@ -175,7 +175,7 @@ class HeadAblationResult(Result):
         }
 
     def similarity(self) -> SimilarityChange:
-        """Return the cosines between tokens, with and without the heads."""
+        """Return the cosines between tokens before and after switching off the heads."""
         tokens = tuple(token for token in self.tokens if self.question.specials or not token.special)
         positions = [token.position for token in tokens]
         before, after = (

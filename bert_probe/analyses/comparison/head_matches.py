@@ -136,7 +136,7 @@ class HeadMatchesResult(Result):
         return layer, index
 
     def maps(self, a: Trace, b: Trace, row: int, column: int) -> tuple[Array, Array]:
-        """Return the attention matrices of two heads, merged into spans, each of shape [query, key].
+        """Return the attention matrices of two heads, merged into text spans, each of shape [query, key].
 
         Args:
             a, b: the compared traces.

@@ -30,7 +30,7 @@ CHANGES = ("total_variation", "jensen_shannon")
 """Names of the measures by which a head's change is measured; see `MinimalPairResult`."""
 
 REST = "rest"
-"""Name of the table row for all keys without a counterpart taken together."""
+"""Name of the table row for the sum over all keys without a counterpart."""
 
 
 @question("minimal pair", command="compare")

@@ -9,7 +9,7 @@ from bert_probe.analyses.attention.heads import LABEL_SHARE, SHARE_TARGETS, SHAR
 from bert_probe.model.trace import Trace
 
 SPECIALIZED_SHARES = tuple(share for share in SHARES if share not in ("first", "separator"))
-"""Attention shares by which a head can stand out, without those of attention sinks."""
+"""Attention shares by which a head can stand out; the shares of attention sinks are excluded."""
 
 MAX_QUERIES = 64
 """Maximum number of queries that are measured, so that long texts open quickly.
@@ -18,7 +18,7 @@ The queries are taken from the beginning of the text.
 """
 
 MAX_TOKENS = 1024
-"""Maximum number of tokens of a text that is measured.
+"""Maximum number of tokens of a text whose heads are measured.
 
 With some attention masks, measuring a few queries requires the attention of a whole layer.
 """

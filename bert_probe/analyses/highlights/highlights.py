@@ -128,7 +128,7 @@ class Highlight:
 
     @property
     def percentile(self) -> float:
-        """Percentage of the reference sentences with a smaller value; NaN if they were not measured."""
+        """Percentage of the reference sentences with a smaller value, 0 to 100; NaN if not measured."""
         return 100 * self.below / self.of if self.of else float("nan")
 
     @property
@@ -348,7 +348,7 @@ class ReferenceNumbers:
     tokens: tuple[int, int]
 
     def __or__(self, other: ReferenceNumbers) -> ReferenceNumbers:
-        """Return the values of both, for highlights of single texts and of comparisons."""
+        """Return the reference values of both operands combined."""
         return ReferenceNumbers(self.sentences, {**self.numbers, **other.numbers}, self.tokens)
 
     @property

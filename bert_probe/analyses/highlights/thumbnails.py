@@ -51,7 +51,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Bars:
-    """A bar chart.
+    """A bar chart with signed values.
 
     Attributes:
         values: signed lengths of the bars; the chart is scaled to the longest bar.

@@ -19,7 +19,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 MAX_TOKENS = 1024
-"""Maximum number of tokens of a text.
+"""Maximum number of tokens of a text for value zeroing.
 
 The layer runs once for each token, so the cost grows with the square of the length.
 """
@@ -80,7 +80,7 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
 
 @dataclass(frozen=True, eq=False)
 class _Zeroed:
-    """Callback that subtracts the contribution of one key per batch row from the attention output."""
+    """Callback that subtracts, in each batch row, the contribution of one key from the attention output."""
 
     keys: torch.Tensor
     weights: torch.Tensor

@@ -52,7 +52,7 @@ class AttributionTarget:
         return self.number.trace
 
     def summed(self, tokens: Array) -> Array:
-        """Return the sum of the token scores of each unit."""
+        """Return the score of each unit, which is the sum of the scores of its tokens."""
         scores: Array = np.array([tokens[list(positions(unit))].sum() for unit in self.units])
         return scores
 
@@ -76,7 +76,7 @@ class AttributionTarget:
 
     @cached_property
     def read_at(self) -> Array:
-        """How much the prediction depends on each token's last-layer vector, by the norm of the gradient.
+        """Dependence of the prediction on each token's last-layer vector, measured by the gradient norm.
 
         The values are float64 of shape [token] and sum to 1. For example, the prediction of a masked word
         depends only on the vector of the mask.
