@@ -1,4 +1,4 @@
-"""Attention matrices of a text, for one head or the mean over a layer's heads, between tokens or words."""
+"""Attention between the tokens or words of a text, for one head or averaged over a layer's heads."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ RESIDUAL = "For rollout: weight of the residual connection, 0 to 1."
 class Attention(Question):
     """Attention of one head, or the mean of a layer's heads, between tokens or words.
 
-    Subword tokens are merged first, then special tokens left out, then rows renormalized.
+    First, subword tokens are merged; then special tokens are left out; finally, rows are renormalized. Each
+    of these steps is optional.
 
     Attributes:
         layer: layer index from 0; negative values count from the end.
         head: head index from 0, or "mean" for the mean over the layer's heads. Rollout and value zeroing are
-            defined for whole layers only and need "mean".
-        measure: "weights", "value-norm", "rollout", …; see `measures`.
+            defined for whole layers only and require "mean".
+        measure: name of an attention measure, such as "weights" or "rollout"; see `measures`.
         words: merge subword tokens into words: sum over keys, mean over queries.
         specials: keep special tokens. If they are left out, rows no longer sum to 1; [CLS] and [SEP] often
             receive most of the attention (Clark et al. 2019).
@@ -97,8 +98,8 @@ class AttentionLong(Question):
     """Attention of several layers and heads in long format: one row for each weight.
 
     Attributes:
-        layers, heads: indices from 0; None for all. Measures that are not defined for individual heads give
-            one matrix per layer.
+        layers, heads: indices from 0. If None, all are included; a measure that is not defined for
+            individual heads then gives one matrix per layer.
         measure, words, specials, renormalize, residual: as in `Attention`.
     """
 
@@ -138,13 +139,13 @@ class AttentionLong(Question):
             single = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
             single.of(trace, step_progress(progress, number, len(slow)))
         result = AttentionLongResult(resolved, InputRecord.of(trace), trace, tuple(product(layers, heads)))
-        next(result.matrices())  # raise errors now instead of while the table is written
+        next(result.matrices())  # raise errors here and not while the table is written
         return result
 
     def options(self) -> list[str]:
-        """Return the command-line options, always with layers and heads.
+        """Return the command-line options, which always include --layer and --head.
 
-        Without them, the command would use its default, the mean over the last layer's heads.
+        Without these options, the command would use its default: the mean over the last layer's heads.
         """
         layers, heads = Indices(LAYER).write(self.layers), Indices(HEAD).write(self.heads)
         return ["--layout", "long", "--layer", layers, "--head", heads, *super().options()]
@@ -155,8 +156,9 @@ class AttentionResult(Result):
     """The attention matrix of one head or of a whole layer.
 
     Attributes:
-        queries, keys: tokens or words of the rows and of the columns.
-        weights: values of the measure, [query, key], in the dtype of the trace; 0 to 1 if rows sum to 1.
+        queries, keys: the tokens or words that label the rows (queries) and the columns (keys).
+        weights: values of the measure, shape [query, key], in the dtype of the trace; 0 to 1 if rows sum
+            to 1.
         notes: metadata about the measure, written to exported files.
         shares: whether each row sums to 1 over all keys, so that no value exceeds 1.
     """
@@ -177,21 +179,21 @@ class AttentionResult(Result):
 
     @property
     def row_sums(self) -> Array:
-        """Sum of each row, [query]; 1 for attention weights unless tokens are left out."""
+        """Sum of each row, shape [query]. Rows of attention weights sum to 1 unless tokens are left out."""
         sums: Array = self.weights.sum(axis=1)
         return sums
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Notes on the measure."""
+        """Notes on the attention measure, for exported files."""
         return self.notes
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each query and a column for each key."""
+        """Return a table with a row for each query and a column for each key."""
         return frames.matrix(self.weights, self.queries, self.keys)
 
     def long(self) -> pd.DataFrame:
-        """Return a row for each weight.
+        """Return a table with a row for each weight.
 
         Columns: layer, head, query_position, query_token, key_position, key_token, weight.
         """
@@ -214,11 +216,11 @@ class AttentionResult(Result):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionLongResult(Result):
-    """Attention of several layers and heads; each matrix is computed when it is needed.
+    """Attention of several layers and heads, with each matrix computed only when it is needed.
 
     Attributes:
         trace: the model's forward pass over the text.
-        chosen: (layer, head) of each matrix; indices from 0.
+        chosen: layer and head index of each matrix, from 0.
     """
 
     question: AttentionLong
@@ -226,7 +228,7 @@ class AttentionLongResult(Result):
     chosen: tuple[tuple[int, Head], ...]
 
     def matrices(self) -> Iterator[AttentionResult]:
-        """Yield the matrix of each layer and head."""
+        """Yield the attention matrix of each selected layer and head."""
         asked = self.question
         options = (asked.measure, asked.words, asked.specials, asked.renormalize, asked.residual)
         for layer, head in self.chosen:
@@ -234,23 +236,23 @@ class AttentionLongResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Notes on the measure."""
+        """Notes on the attention measure, for exported files."""
         return _notes(get_measure(self.question.measure), self.trace)
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each weight of all matrices; see `AttentionResult.long`."""
+        """Return one table with a row for each weight of every matrix; see `AttentionResult.long`."""
         return self.joined([matrix.long() for matrix in self.matrices()])
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-        """Concatenate the tables of all matrices."""
+        """Return one table with the rows of all matrices."""
         table = super().joined(parts)
         if len({part["head"].dtype for part in parts}) > 1:
-            # "mean" and integers are mixed, but a column of a file needs a single type.
+            # This column has both "mean" and integers, but a file needs a single type for each column.
             table["head"] = table["head"].astype(str)
         return table
 
     def parts(self) -> Iterator[pd.DataFrame]:
-        """Yield the table of each matrix."""
+        """Yield the table of each matrix, with its provenance."""
         for matrix in self.matrices():
             yield self._with_provenance(matrix.long())
 
@@ -261,7 +263,7 @@ class UnitSelection:
 
     Attributes:
         units: the selected tokens or words.
-        lens: merges subword tokens into words; None if the units are tokens.
+        lens: the mapping that merges subword tokens into words; None if the units are tokens.
         indices: indices of the selected units among all units; None if all are selected.
     """
 
@@ -270,7 +272,10 @@ class UnitSelection:
     indices: list[int] | None
 
     def reduce(self, weights: Array) -> Array:
-        """Return the weights of the selected units, [..., token, token] → [..., unit, unit]."""
+        """Return attention between tokens, reduced to the selected tokens or words.
+
+        The shape [..., token, token] becomes [..., unit, unit].
+        """
         merged = weights if self.lens is None else self.lens.merge(weights)
         return merged if self.indices is None else merged[..., self.indices, :][..., self.indices]
 

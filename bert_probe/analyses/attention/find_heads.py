@@ -21,16 +21,16 @@ from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 
 Word = int | str
-"""A word, given by its name (see `find_word`) or by the position of one of its tokens."""
+"""Type of a word, given by its name (see `find_word`) or by the position of one of its tokens."""
 
 
 class WordPairs(FieldType):
-    """Field type of (query, key) word pairs, written "11-9,4-5" (positions) or "ground-left" (names)."""
+    """Field type of (query, key) word pairs, written as positions ("11-9,4-5") or names ("ground-left")."""
 
     metavar = "QUERY-KEY,…"
 
     def check(self, name: str, value: Any) -> tuple[tuple[Word, Word], ...]:
-        """Check that there is at least one valid pair, and return the pairs as tuples."""
+        """Check that the value is a nonempty list of word pairs, and return the pairs as tuples."""
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list of (query, key) pairs, not {value!r}.")
         if not value:
@@ -41,26 +41,26 @@ class WordPairs(FieldType):
         return tuple((_check_word(query), _check_word(key)) for query, key in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[tuple[str, str], ...]:  # noqa: ARG002
-        """Return the pairs as word names, which identify the same words on the command line."""
+        """Return the pairs with each word given by its name, which also identifies it on the command line."""
         query_keys = [[word_name(trace, select_word(trace, word)) for word in pair] for pair in value]
         return tuple((query, key) for query, key in query_keys)
 
     def to_json(self, value: Any) -> list[list[Word]]:
-        """Return the pairs as lists."""
+        """Return the word pairs as lists, for JSON."""
         return [[*pair] for pair in value]
 
     @property
     def schema(self) -> Schema:
-        """JSON Schema: a list of pairs."""
+        """JSON Schema of a list of word pairs."""
         pair = {"type": "array", "items": TokenSelector().schema, "minItems": 2, "maxItems": 2}
         return {"type": "array", "items": pair, "minItems": 1}
 
     def write(self, value: Any) -> str:
-        """Return the pairs as text: a hyphen between query and key, commas between pairs."""
+        """Return the pairs as text, with a hyphen between query and key and commas between pairs."""
         return ",".join("-".join(map(_write_word, pair)) for pair in value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> tuple[tuple[Word, Word], ...]:  # noqa: ARG002
-        """Return the pairs that `write` wrote."""
+        """Return the word pairs in a text that `write` returned."""
         pairs = []
         for pair in text.split(","):
             query, hyphen, key = pair.partition("-")
@@ -72,13 +72,13 @@ class WordPairs(FieldType):
 
 @question("find heads", command="find")
 class FindHeads(Question):
-    """All heads, ranked by how much they attend from one word to another.
+    """All heads, ranked by their attention from one word to another.
 
     Subword tokens are merged into words.
 
     Attributes:
-        pairs: (query, key) words, each given by name, such as "ground" or "it:2", or by the position of one
-            of its tokens. The results are averaged over the pairs.
+        pairs: (query, key) word pairs. Each word is given by its name, such as "ground" or "it:2", or by the
+            position of one of its tokens. The results are averaged over the pairs.
     """
 
     inputs = OneTrace()
@@ -89,8 +89,8 @@ class FindHeads(Question):
         """Return the attention of each head from the query words to the key words.
 
         Raises:
-            SelectionError: the text does not contain a word, or contains it several times and the name does
-                not specify which occurrence.
+            SelectionError: the text does not contain a word, or contains it several times and its name does
+                not specify the occurrence.
         """
         lens = word_lens(trace)
         indices = {unit.positions: index for index, unit in enumerate(lens.units)}
@@ -112,18 +112,18 @@ class FindHeads(Question):
         )
 
     def options(self) -> list[str]:
-        """Return the command-line options: a --query and a --key for each pair."""
+        """Return the command-line options, with --query and --key for each pair."""
         return [part for query, key in self.pairs for part in ("--query", str(query), "--key", str(key))]
 
 
 @dataclass(frozen=True)
 class HeadScore:
-    """The attention of a head from one word to another.
+    """The attention of one head from the query words to the key words.
 
     Attributes:
         layer, head: indices from 0.
-        weight: attention from the query word to the key word, mean over the pairs, 0 to 1.
-        rank: rank of the key word in the query word's row, 1 for the largest weight; mean over the pairs.
+        weight: attention from the query word to the key word, 0 to 1, averaged over the pairs.
+        rank: rank of the key word by its weight in the query word's row, from 1, averaged over the pairs.
     """
 
     layer: int
@@ -134,12 +134,13 @@ class HeadScore:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FindHeadsResult(Result):
-    """Every head's attention from the query words to the key words.
+    """The attention of every head from the query words to the key words.
 
     Attributes:
-        words: (query, key) of each pair.
-        weights: attention from query to key, mean over the pairs, float64 [layer, head], 0 to 1.
-        ranks: rank of the key in the query's row, 1 for the largest; mean over the pairs, [layer, head].
+        words: query word and key word of each pair.
+        weights: attention from query to key, averaged over the pairs; float64, shape [layer, head], 0 to 1.
+        ranks: rank of the key by its weight in the query's row, from 1, averaged over the pairs; shape
+            [layer, head].
     """
 
     question: FindHeads
@@ -156,7 +157,7 @@ class FindHeadsResult(Result):
 
     @property
     def ranked(self) -> tuple[HeadScore, ...]:
-        """All heads, by descending weight."""
+        """Scores of all heads, by descending weight."""
         order = np.argsort(-self.weights, axis=None, kind="stable")
         indices = zip(*np.unravel_index(order, self.weights.shape), strict=True)
         return tuple(
@@ -166,11 +167,14 @@ class FindHeadsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Token positions of the words of each pair."""
+        """Token positions of both words of each pair."""
         return {"positions": [[[*word.positions] for word in pair] for pair in self.words]}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each head, by descending weight: layer, head, weight, rank_in_row."""
+        """Return a table with a row for each head, by descending weight.
+
+        Columns: layer, head, weight, rank_in_row.
+        """
         scores = self.ranked
         return pd.DataFrame(
             {
@@ -205,7 +209,7 @@ def _check_word(word: Any) -> Word:
 
 
 def _write_word(word: Word) -> str:
-    """Return a position in digits, or a percent-encoded name without hyphens."""
+    """Return a position as digits, or a name percent-encoded so that it contains no hyphen."""
     if isinstance(word, int):
         return str(word)
     if word.isascii() and word.isdigit():

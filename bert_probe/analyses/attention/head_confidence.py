@@ -21,9 +21,9 @@ from bert_probe.model.trace import Array, Trace, read_only
 class HeadConfidence(Question):
     """Confidence of each head: the largest attention weight of a query, averaged over the queries.
 
-    Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 4, leave out the end-of-sentence token;
-    here all special tokens are left out, as queries and as keys, unless ``specials`` is true. Weights are not
-    renormalized. A confident head is not necessarily an important one.
+    Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 4, leave out the end-of-sentence token.
+    This question leaves out all special tokens, as queries and as keys, unless ``specials`` is true. Weights
+    are not renormalized. A confident head is not necessarily an important one.
 
     Attributes:
         specials: include special tokens such as [CLS] and [SEP].
@@ -57,12 +57,12 @@ class HeadConfidenceResult(Result):
     """Confidence of every head on one text.
 
     Attributes:
-        confidence: confidence of each head, float64 [layer, head], 0 to 1.
+        confidence: confidence of each head; float64, shape [layer, head], 0 to 1.
     """
 
     question: HeadConfidence
     confidence: Array
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per head: layer and head from 1, confidence."""
+        """Return a table with a row for each head: layer and head, counted from 1, and confidence."""
         return frames.by_head({"confidence": self.confidence})

@@ -1,4 +1,4 @@
-"""Profiles of attention heads averaged over sentences, with bootstrap intervals."""
+"""Profiles of attention heads, averaged over sentences, with bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -26,21 +26,24 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 BATCH_TOKENS = 2048
-"""Maximum number of padded tokens in a batch; low, because a trace stores the vectors of every layer."""
+"""Maximum number of tokens in a batch, padding included.
+
+The limit is low because a trace stores the vectors of every layer.
+"""
 _BLOCK = 50
-"""Number of resamples averaged in one matrix product."""
+"""Number of bootstrap resamples whose means are computed in one matrix product."""
 
 
 @question("head means", command="head-means")
 class HeadMeans(Question):
-    """Profiles of all heads averaged over sentences, with percentile bootstrap intervals.
+    """Profiles of all heads, averaged over sentences, with percentile bootstrap intervals.
 
     An interval estimates how much the mean would vary with other sentences of the same kind (Efron and
     Tibshirani 1993, chapter 13). It does not apply to other kinds of text.
 
     Attributes:
-        words: merge subword tokens into words first.
-        confidence: share of the resampled means within the interval, above 0 and below 1.
+        words: merge subword tokens into words before measuring.
+        confidence: share of the resampled means that the interval contains, above 0 and below 1.
         resamples: number of bootstrap resamples.
         seed: seed of the random resampling.
     """
@@ -68,7 +71,7 @@ class HeadMeans(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> HeadMeansResult:
-        """Return the means over sentences. Each sentence is a separate input; all have the same weight.
+        """Return the mean of each measure over sentences, which are separate inputs of equal weight.
 
         Args:
             checkpoint: the model.
@@ -77,8 +80,8 @@ class HeadMeans(Question):
             progress: called with the number of sentences done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: there is no sentence, or a sentence cannot be encoded;
-                the message names its line.
+            EmptyTextError, TooLongError, TextError: there are no sentences, or one cannot be encoded; the
+                message then states its line.
             OutOfMemoryError: the sentences need more memory than is free.
             UnavailableError: the model in memory changes during the computation.
         """
@@ -93,7 +96,7 @@ class HeadMeans(Question):
         return HeadMeansResult(self, inputs, mean, _by_measure(low), _by_measure(high), head_labels(mean))
 
     def _measured(self, checkpoint: Checkpoint, encodings: Sequence[Encoding], progress: Progress) -> Array:
-        """Return every measure of each sentence, float64 [sentence, measure, layer, head]."""
+        """Return all measures of each sentence, float64 of shape [sentence, measure, layer, head]."""
         description = checkpoint.description
         with memory_errors(
             f"The measures of {len(encodings):,} sentences need more memory than is free. "
@@ -114,7 +117,12 @@ class HeadMeans(Question):
         return values
 
     def _interval(self, values: Array, check_cancelled: Callable[[], None]) -> tuple[Array, Array]:
-        """Return the bounds of the bootstrap interval of the mean of ``values`` [sentence, …]."""
+        """Return the lower and upper bounds of the bootstrap interval of the mean over sentences.
+
+        Args:
+            values: the values to average, with sentences as the first dimension.
+            check_cancelled: function that raises an error if the work was cancelled.
+        """
         flat = values.reshape(len(values), -1)
         with memory_errors(
             f"{self.resamples:,} resamples need more memory than is free. Use fewer resamples."
@@ -123,7 +131,7 @@ class HeadMeans(Question):
         counts = _resample_counts(len(values), self.resamples, self.seed)
         for start in range(0, self.resamples, _BLOCK):
             check_cancelled()
-            # A matrix product of the counts is faster than gathering the sentences of every resample.
+            # Multiplying by the counts is faster than collecting the sentences of every resample.
             block = np.stack([next(counts) for _ in range(min(_BLOCK, self.resamples - start))])
             means[start : start + len(block)] = block @ flat / len(values)
         ends = [50 * (1 - self.confidence), 50 * (1 + self.confidence)]
@@ -136,9 +144,10 @@ class HeadMeansResult(Result):
     """Measures of every head, averaged over sentences.
 
     Attributes:
-        mean: name of a measure → float64 [layer, head]; see `HeadsResult`.
-        low, high: lower and upper end of the bootstrap interval of the mean, in the same form as ``mean``.
-        labels: label of each head, [layer][head], derived from the means; see `head_labels`.
+        mean: mapping from the name of each measure to its means, float64 of shape [layer, head]; see
+            `HeadsResult`.
+        low, high: lower and upper end of the bootstrap interval of each mean, in the same form as ``mean``.
+        labels: label of each head, derived from the means, for each layer and head; see `head_labels`.
     """
 
     question: HeadMeans
@@ -152,16 +161,16 @@ class HeadMeansResult(Result):
 
     @property
     def sentences(self) -> int:
-        """Number of sentences."""
+        """Number of sentences that were averaged."""
         return int(self.inputs.sentences["sentences"])
 
     @property
     def tokens_dropped(self) -> int:
-        """Number of truncated tokens in all sentences."""
+        """Number of tokens removed by truncation, summed over the sentences."""
         return int(self.inputs.sentences["tokens_dropped"])
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each head.
+        """Return a table with a row for each head.
 
         Columns: layer, head, the mean of each measure with its interval (``_low`` and ``_high``), label.
         """
@@ -172,7 +181,7 @@ class HeadMeansResult(Result):
 
 
 def _resample_counts(count: int, resamples: int, seed: int) -> Iterator[Array]:
-    """Yield, for each resample, how often each sentence was drawn, [sentence]."""
+    """Yield, for each resample, the number of times that each sentence was drawn, shape [sentence]."""
     generator = np.random.default_rng(seed)
     for _ in range(resamples):
         yield np.bincount(generator.integers(count, size=count), minlength=count).astype(np.float64)

@@ -37,12 +37,12 @@ LABELS = {
     "same_token": "repeated token",
 }
 LABEL_SHARE = 0.5
-"""Minimum share of attention on a target for which a head is labeled."""
+"""Minimum share of attention on a target, such as the previous token, for a head to be labeled."""
 BROAD_ENTROPY = 0.85
 """Minimum relative entropy of a head labeled "broad"."""
 
 Labels = tuple[tuple[str, ...], ...]
-"""Label of each head, [layer][head]; "" for a head without a label."""
+"""Label of each head, for each layer and head; "" for a head without a label."""
 
 
 @question("heads")
@@ -52,7 +52,7 @@ class Heads(Question):
     Most measures are those of Clark et al. 2019, sections 3 and 4; see `measure_heads`.
 
     Attributes:
-        words: merge subword tokens into words first: sum over keys, mean over queries.
+        words: merge subword tokens into words before measuring: sum over keys, mean over queries.
     """
 
     inputs = OneTrace()
@@ -66,7 +66,7 @@ class Heads(Question):
             OutOfMemoryError: a layer's attention needs more memory than is free.
         """
         values = measure_heads(trace, word_lens(trace) if self.words else None)
-        # Shares have no meaning where rows do not sum to 1.
+        # Attention shares are meaningless if the rows do not sum to 1.
         labels = (("",) * trace.heads,) * trace.layers if trace.caveat else head_labels(values)
         return HeadsResult(self, InputRecord.of(trace), values, labels)
 
@@ -76,9 +76,10 @@ class HeadsResult(Result):
     """Measures of every head of a model on one text.
 
     Attributes:
-        values: name of a measure → float64 [layer, head]; names, units and ranges as in `measure_heads`.
-        labels: label of each head, [layer][head], see `head_labels`; all "" for external attention whose rows
-            do not sum to 1.
+        values: mapping from the name of each measure to its values, float64 of shape [layer, head]; for
+            names, units and ranges, see `measure_heads`.
+        labels: label of each head, for each layer and head; see `head_labels`. All labels are "" for external
+            attention whose rows do not sum to 1.
     """
 
     question: Heads
@@ -89,15 +90,18 @@ class HeadsResult(Result):
         check_grid(self.labels, self.values)
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each head: layer, head, the measures, label."""
+        """Return a table with a row for each head: layer, head, the measures, label."""
         return frames.by_head(self.values, self.labels)
 
 
 def head_labels(values: Mapping[str, Array]) -> Labels:
-    """Return a label for each head from its measures, [layer, head] each.
+    """Return a label for each head, derived from its measures.
 
-    A head is labeled by its largest share if this is at least `LABEL_SHARE`, else "broad" if its relative
-    entropy is at least `BROAD_ENTROPY`, else "".
+    A head is labeled with the name of its largest share if that share is at least `LABEL_SHARE`. Otherwise,
+    it is labeled "broad" if its relative entropy is at least `BROAD_ENTROPY`. All other labels are "".
+
+    Args:
+        values: the measures, each of shape [layer, head].
     """
     layers, heads = values["self"].shape
     return tuple(
@@ -114,7 +118,7 @@ def _label(profile: dict[str, float]) -> str:
 
 
 def check_grid(labels: Labels, *measured: Mapping[str, Array]) -> None:
-    """Check that all measures have the [layer, head] shape of the labels.
+    """Check that all measures have the same shape as the labels, [layer, head].
 
     Raises:
         ShapeError: a measure has a different shape.
@@ -139,18 +143,24 @@ SHARE_TARGETS = {
     "same_word": "the rest of the same word",
     "same_token": "other occurrences of the same token",
 }
-"""Name of a share → the keys whose attention it sums. Shares overlap: the next token may be a separator."""
+"""Name of a share → the keys whose attention it sums.
+
+Shares overlap; for example, the next token may be a separator.
+"""
 
 SHARES = tuple(SHARE_TARGETS)
 
 MEASURES = ("entropy_bits", "mean_distance", *SHARES, "relative_entropy", "difference_from_mean")
 
 BLOCK = 2**19
-"""Attention weights per thread and block: small enough for the cache, large enough to amortize threading."""
+"""Number of attention weights per thread and block.
+
+The blocks are small enough for the CPU cache and large enough to amortize the cost of threading.
+"""
 LANES = 64
-"""Row widths are rounded up to multiples of this, because reductions are vectorized."""
+"""Row widths are rounded up to multiples of this number, because reductions are vectorized."""
 MASKED_SCORE = -1e30
-"""Score of the keys in the margin: its softmax weight is 0 in float32 and float64."""
+"""Score of the keys in the margin, whose softmax weight is then 0 in float32 and float64."""
 
 
 @torch.inference_mode()
@@ -161,12 +171,14 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
 
     Args:
         trace: the model's forward pass over the text.
-        lens: merges subword tokens into words first, see `WordLens.merge`; None to measure tokens.
-        max_queries: average over this many queries from the beginning of the text; None for all.
+        lens: the mapping that merges subword tokens into words; see `WordLens.merge`. If None, tokens are
+            measured.
+        max_queries: number of queries, from the beginning of the text, to average over. If None, all.
 
     Returns:
-        Name → float64 [layer, head], for each name in `MEASURES`:
-            entropy_bits: −Σ p log₂ p of a row; relative_entropy: divided by log₂ of the row's length.
+        A mapping from each name in `MEASURES` to its values, float64 of shape [layer, head]:
+            entropy_bits: entropy of a row, −Σ p log₂ p.
+            relative_entropy: entropy_bits divided by log₂ of the row's length.
             mean_distance: Σ p · |query − key|, in tokens or words.
             each of `SHARES`: total attention on these keys, 0 to 1; a query without such a key counts as 0.
             difference_from_mean: total variation, ½ Σ |p − p̄|, from the mean over the layer's heads.
@@ -184,15 +196,16 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
 
 @dataclass(frozen=True, eq=False)
 class _Features:
-    """For one text, the keys that each of the `SHARES` counts.
+    """The keys of a text whose attention is summed for each of the `SHARES`.
 
     Attributes:
         length: number of tokens or words.
-        keys: for shares that count the same keys for every query: name → 1 or 0 for each key, float64 [key].
-        groups: for shares that count the other members of the query's group: name → index of the
-            group of each token or word.
-        segments: for each run of queries in one segment, its slice, and 1 for each key of another segment and
-            0 otherwise, float64 [key].
+        keys: for each share that counts the same keys for every query, 1 for each counted key and 0 for the
+            others; float64, shape [key].
+        groups: for each share that counts the other members of the query's group, the index of the group of
+            each token or word.
+        segments: for each run of queries in the same segment, its slice, and an array with 1 for each key
+            of another segment and 0 for the other keys; float64, shape [key].
     """
 
     length: int
@@ -202,26 +215,26 @@ class _Features:
 
 
 class _AttentionBuffer:
-    """Reusable memory for the attention of a block of queries, [head, row, key].
+    """Reusable memory for the attention of a block of queries, shape [head, row, key].
 
-    Each row begins with a margin of zeros. With a stride of one more than the row width, the weights at the
-    same distance from their query form a column, and reading past the end of a row gives zeros of the next
-    row's margin. Sums of columns are then the attention at each distance.
+    Each row begins with a margin of zeros. A view whose row stride is the row width plus one has the weights
+    at equal distance from their query in the same column; where it reads past the end of a row, it gets zeros
+    from the margin of the next row. The sum of a column is then the attention at one distance.
 
     Attributes:
         width, margin: widths of a row and of its margin.
-        scores, weights: scores and weights including the margin, [head, row, width].
-        within: view of the weights without the margin, [head, row, key].
+        scores, weights: scores and weights including the margin, shape [head, row, width].
+        within: view of the weights without the margin, shape [head, row, key].
         slanted: for each group of at most margin + 1 rows, the index after its last row, and a view of its
-            weights with the stride above, [head, row, key − query], beginning with the smallest distance.
-        mean: mean of the weights over the heads, [row, width].
+            weights with the stride above, shape [head, row, key − query]; the smallest distance comes first.
+        mean: mean of the weights over the heads, shape [row, width].
     """
 
     def __init__(self, heads: int, rows: int, length: int, margin: int, dtype: torch.dtype) -> None:
         group = margin + 1
         self.width = width = margin + length
         self.margin = margin
-        # Zeros after the last row serve as the margin of a next row.
+        # The last row has no next row, so zeros after it take the place of that row's margin.
         memory = torch.zeros(heads * rows * width + group - 1, dtype=dtype)
         self.weights = memory[: heads * rows * width].view(heads, rows, width)
         self.within = self.weights[:, :, margin:]
@@ -242,7 +255,8 @@ class _QueryBlock:
     Attributes:
         queries: positions of the queries.
         buffer: memory for the attention of these queries, shared by blocks of the same size.
-        pairs: name of a share → flat indices, within one head of the buffer, of the weights that it counts.
+        pairs: for each share that counts groups, the flat indices of the weights that it counts, within one
+            head of the buffer.
     """
 
     queries: slice
@@ -254,11 +268,11 @@ _ComputedBlock = tuple[_QueryBlock, torch.Tensor]
 
 
 def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Features) -> Array:
-    """Return all measures of a layer's heads, float64 [measure, head]."""
+    """Return all measures of a layer's heads, float64 of shape [measure, head]."""
     length, segments = features.length, features.segments
     zeros = partial(torch.zeros, dtype=torch.float64)
     sums = {name: zeros(heads) for name in MEASURES}
-    # Many measures depend only on the sums by key and query segment, or on the sums by distance.
+    # Many measures depend only on sums of attention by key and query segment, or by distance.
     by_key = zeros(len(segments), heads, length)
     by_distance = zeros(heads, 2 * length + 1)
     count = 0
@@ -273,7 +287,7 @@ def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Fea
         for name, indices in block.pairs.items():
             sums[name] += buffer.weights.flatten(1).index_select(1, indices).sum(dim=1)
         sums["entropy_bits"] += entropy.sum(dim=1)
-        # This comes last, because it overwrites the weights.
+        # The difference from the mean comes last, because computing it overwrites the weights.
         torch.mean(buffer.weights, dim=0, out=buffer.mean)
         sums["difference_from_mean"] += buffer.weights.sub_(buffer.mean).abs_().sum(dim=(1, 2))
     for name, is_counted in features.keys.items():
@@ -293,7 +307,10 @@ def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Fea
 def _compute_blocks(
     trace: Trace, layer: int, lens: WordLens | None, blocks: list[_QueryBlock]
 ) -> Iterator[_ComputedBlock]:
-    """Yield each block with a layer's weights in its buffer, and their entropy in nats, [head, row]."""
+    """Yield each block, with a layer's attention weights in its buffer, and the entropy of each row.
+
+    The entropy is in nats and has shape [head, row].
+    """
     if lens is not None or trace.masks is None or trace.masks[layer] is not None:
         attention = trace.attention(layer)
         merged: torch.Tensor = from_dlpack(attention if lens is None else lens.merge(attention))
@@ -306,18 +323,19 @@ def _compute_blocks(
         buffer = block.buffer
         torch.bmm(queries[:, block.queries], keys, out=buffer.scores)
         torch.softmax(buffer.scores, dim=-1, out=buffer.weights)
-        # −Σ p log p = log Z − Σ p s with log Z = max s − log max p avoids the logarithm of every weight.
+        # For weights p and scores s, −Σ p log p = log Z − Σ p s, where log Z = max s − log max p.
+        # This formula avoids computing the logarithm of every weight.
         log_sum = buffer.scores.amax(dim=-1) - buffer.weights.amax(dim=-1).log_()
         yield block, log_sum - buffer.scores.mul_(buffer.weights).sum(dim=-1)
 
 
 def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the two factors of a layer's scores, [head, query, size + 1] and [head, size + 1, margin + key].
+    """Return the scaled queries and the transposed keys whose product is a layer's attention scores.
 
-    The additional dimension gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product
-    computes a block including its margin.
+    Their shapes are [head, query, size + 1] and [head, size + 1, margin + key]. The additional dimension
+    gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product includes the margin.
     """
-    assert trace.queries is not None  # present if masks are present
+    assert trace.queries is not None  # a trace with masks also has queries and keys
     assert trace.keys is not None
     assert trace.scaling is not None
     original = from_dlpack(trace.queries[layer])
@@ -331,7 +349,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
 
 
 def _split_queries(trace: Trace, features: _Features, count: int) -> list[_QueryBlock]:
-    """Split the first ``count`` queries into blocks of about equal size."""
+    """Return the first ``count`` queries, split into blocks of about equal size."""
     heads, length = trace.heads, features.length
     dtype = torch.from_numpy(np.empty(0, trace.dtype)).dtype
     max_size = max(1, BLOCK * torch.get_num_threads() // (heads * length))
@@ -380,7 +398,10 @@ def _features(trace: Trace, lens: WordLens | None) -> _Features:
 
 
 def is_punctuation(unit: Token | Unit) -> bool:
-    """Return whether a unit is punctuation as in BERT's tokenizer: ASCII symbols and Unicode category P."""
+    """Return whether a token or word is punctuation.
+
+    As in BERT's tokenizer, ASCII symbols and the Unicode category P are punctuation.
+    """
     text = str(unit).removeprefix("##").strip("▁Ġ ")
     return bool(text) and not unit.special and all(map(_is_sign, text))
 

@@ -1,4 +1,4 @@
-"""The attention of one query step by step, from q and k to the head's output, checked against the model."""
+"""The attention of one query, step by step from q and k to the head's output, checked against the model."""
 
 from __future__ import annotations
 
@@ -28,17 +28,23 @@ from bert_probe.model.trace import Array, Trace, read_only
 
 LAYER, HEAD, TOKEN = Index("layer"), Index("head"), Optional(TokenSelector())
 
-_FRACTION_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # by dtype of the model
+_FRACTION_BITS = {
+    "float64": 52,
+    "float32": 23,
+    "float16": 10,
+    "bfloat16": 7,
+}  # stored mantissa bits
 
 
 @question("attention steps", command="steps")
 class AttentionSteps(Question):
-    """Steps of the attention of one query: softmax(q·kᵀ × scaling + mask) v; Vaswani et al. 2017, eq. 1.
+    """Steps of the attention of one query: softmax(q·kᵀ × scaling + mask) v (Vaswani et al. 2017, eq. 1).
 
     Attributes:
         layer, head: indices from 0; negative values count from the end.
-        query: position of the query, or a word; None for the last word of the text.
-        key: position or word of the key whose vectors are shown; None for a table of all keys.
+        query: the query, given by its position or as a word. If None, the last word of the text.
+        key: the key whose vectors are shown, given by its position or as a word. If None, a table of all
+            keys is shown.
     """
 
     inputs = OneTrace()
@@ -54,17 +60,17 @@ class AttentionSteps(Question):
     )
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the resolved question; the default query is the last word of the text."""
+        """Return the question with its defaults resolved; the default query is the text's last word."""
         resolved = super().resolved(trace)
         return resolved if resolved.query is not None else replace(resolved, query=default_query(trace))
 
     def of(self, trace: Trace, outputs: HeadOutputs | None = None) -> AttentionStepsResult:
-        """Return the steps for a text, and the model's own output for comparison.
+        """Return the steps of the attention, with the model's own output for comparison.
 
         Args:
             trace: the model's forward pass over the text.
-            outputs: the result of `head_outputs`, which saves a forward pass for each further query or head.
-                If None, the model runs again.
+            outputs: the result of `head_outputs` for this text. If None, the model runs again, so pass it
+                for several queries or heads of one text.
 
         Raises:
             SelectionError: the layer, head or token does not exist, or the outputs come from another model or
@@ -106,21 +112,22 @@ class AttentionSteps(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionStepsResult(Result):
-    """The attention of one query of one head; each step is computed from the operands on access.
+    """The attention of one query in one head, with each step computed on access.
 
     Attributes:
         trace: the model's forward pass over the text; each of its tokens is a key.
-        q: the query vector, [dim], after rotary position embeddings if the model has them.
-        keys: key vectors, [key, dim], also after rotary position embeddings.
-        values: value vectors, [key, dim]; their dim may differ from that of q and k.
-        scaling: the factor of q·k, 1/√dim in BERT.
-        mask: values added to the scaled scores, [key]: 0, -inf for a masked key, or a bias.
-        model_output: the output of the model's own kernel for this head and query, [dim].
-        spacing: distance between adjacent values of the model's dtype, near the largest absolute output.
+        q: the query vector, shape [dim], after rotary position embeddings if the model has them.
+        keys: key vectors, shape [key, dim], also after rotary position embeddings.
+        values: value vectors, shape [key, dim]; their dim may differ from that of q and k.
+        scaling: the factor by which q·k is multiplied, 1/√dim in BERT.
+        mask: values added to the scaled scores, shape [key]: 0, -inf for a masked key, or a bias.
+        model_output: the output of the model's own kernel for this head and query, shape [dim].
+        spacing: distance between adjacent floating-point numbers of the model's dtype, near the largest
+            absolute output.
         rotary: whether the config sets rotary position embeddings (Su et al. 2021).
         local: whether the config restricts this layer to a window around the query.
-        sharing: indices of the heads that share keys and values with this head, including itself; more than
-            one with grouped-query attention (Ainslie et al. 2023).
+        sharing: indices of the heads that have the same keys and values as this head, including this head.
+            With grouped-query attention, there are several (Ainslie et al. 2023).
     """
 
     question: AttentionSteps
@@ -158,36 +165,36 @@ class AttentionStepsResult(Result):
 
     @property
     def query(self) -> int:
-        """Position of the query."""
+        """Position of the query in the text."""
         return _position(self.question.query)
 
     @cached_property
     def products(self) -> Array:
-        """Elementwise products of q and each key, [key, dim]."""
+        """Elementwise product of q and each key, shape [key, dim]."""
         products: Array = self.q * self.keys
         return products
 
     @cached_property
     def dot_products(self) -> Array:
-        """q · k, [key]."""
+        """Dot product q · k of each key, shape [key]."""
         sums: Array = self.keys @ self.q
         return sums
 
     @cached_property
     def scaled(self) -> Array:
-        """q · k × scaling, [key]."""
+        """Scaled dot product of each key, q · k × scaling, shape [key]."""
         scaled: Array = self.dot_products * self.scaling
         return scaled
 
     @cached_property
     def scores(self) -> Array:
-        """q · k × scaling + mask, [key]; -inf for masked keys."""
+        """Attention score of each key, q · k × scaling + mask, shape [key]; -inf for masked keys."""
         scores: Array = self.scaled + self.mask
         return scores
 
     @property
     def masked(self) -> Array:
-        """Whether each key is masked, bool [key]."""
+        """Whether each key is masked, bool of shape [key]."""
         return np.isneginf(self.mask)
 
     @property
@@ -197,7 +204,7 @@ class AttentionStepsResult(Result):
 
     @property
     def allowed_scores(self) -> Array:
-        """Scores of the keys that are not masked, [allowed key]; finite."""
+        """Finite scores of the keys that are not masked, shape [allowed key]."""
         allowed: Array = self.scores[~self.masked]
         return allowed
 
@@ -208,48 +215,48 @@ class AttentionStepsResult(Result):
 
     @cached_property
     def exponentials(self) -> Array:
-        """e^(score − largest score), [key], 0 to 1: the numerators of the softmax."""
+        """Numerators of the softmax, e^(score − largest score), shape [key], 0 to 1."""
         exponentials: Array = np.exp(self.scores - self.scores.max())
         return exponentials
 
     @property
     def exponential_sum(self) -> float:
-        """Sum of the `exponentials`, at least 1: the denominator of the softmax."""
+        """Denominator of the softmax: the sum of the `exponentials`, at least 1."""
         return float(self.exponentials.sum())
 
     @cached_property
     def weights(self) -> Array:
-        """Softmax of the scores, [key]; they sum to 1."""
+        """Attention weight of each key, shape [key]: the softmax of the scores, which sums to 1."""
         weights: Array = self.exponentials / self.exponential_sum
         return weights
 
     @cached_property
     def weighted_values(self) -> Array:
-        """Weight × value of each key, [key, dim]."""
+        """Weight × value vector of each key, shape [key, dim]."""
         weighted: Array = self.weights[:, None] * self.values
         return weighted
 
     @cached_property
     def output(self) -> Array:
-        """Output of the head for this query: the sum of the `weighted_values`, [dim]."""
+        """Output of the head for this query, shape [dim]: the sum of the `weighted_values`."""
         output: Array = self.weights @ self.values
         return output
 
     @property
     def value_lengths(self) -> Array:
-        """‖v‖ of each key, [key]."""
+        """Norm of the value vector of each key, ‖v‖, shape [key]."""
         lengths: Array = np.linalg.norm(self.values, axis=1)
         return lengths
 
     @property
     def weighted_lengths(self) -> Array:
-        """‖weight × v‖ of each key, [key]."""
+        """Norm of the weighted value vector of each key, ‖weight × v‖, shape [key]."""
         lengths: Array = np.linalg.norm(self.weighted_values, axis=1)
         return lengths
 
     @property
     def output_length(self) -> float:
-        """‖output‖."""
+        """Norm of the head's output, ‖output‖."""
         return float(np.linalg.norm(self.output))
 
     @property
@@ -266,11 +273,12 @@ class AttentionStepsResult(Result):
         """Split the output into the weighted values of the keys with the largest weights, and a remainder.
 
         Args:
-            count: maximum number of keys with a row of their own.
+            count: maximum number of keys that have their own row.
 
         Returns:
-            The positions of these keys, by descending weight, and their weighted values, [row, dim]. With
-            more keys than ``count``, a last row is the sum of the other keys. The rows add up to `output`.
+            The positions of these keys, by descending weight, and an array of shape [row, dim] with their
+            weighted values. If the text has more keys than ``count``, an additional last row is the sum over
+            the other keys. The rows add up to `output`.
         """
         order = np.argsort(-self.weights, kind="stable")
         largest, remaining = order[:count], order[count:]
@@ -292,10 +300,10 @@ class AttentionStepsResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each key; if the question has a key, its `vectors`.
+        """Return a table with a row for each key or, if the question has a key, its `vectors`.
 
         Columns: position, token, dot_product, scaled, masked, bias, score, weight, value_length (‖v‖),
-        weighted_length (‖weight × v‖). ``bias`` and ``score`` of masked keys, which are -inf, are empty.
+        weighted_length (‖weight × v‖). For masked keys, ``bias`` and ``score`` are -inf and left empty.
         """
         if self.question.key is not None:
             return self.vectors(_position(self.question.key))
@@ -315,9 +323,10 @@ class AttentionStepsResult(Result):
         )
 
     def vectors(self, key: int) -> pd.DataFrame:
-        """Return the vectors of one key, a row each: q, k, q×k, v, weight×v, output, and the model's output.
+        """Return a table of the vectors that lead from one key to the head's output, one row each.
 
-        If values and queries differ in size, the missing dimensions of the shorter vectors are empty.
+        The rows are q, k, q×k, v, weight×v, output, and the model's output. If values and queries differ in
+        size, the missing dimensions of the shorter vectors are empty.
         """
         rows = {
             "q": self.q,
@@ -335,18 +344,21 @@ class AttentionStepsResult(Result):
 
 
 def _position(token: int | str | None) -> int:
-    assert isinstance(token, int)  # the question is resolved
+    assert isinstance(token, int)  # resolving the question replaced words and None by positions
     return token
 
 
 def default_query(trace: Trace) -> int:
-    """Return the position of the last alphanumeric token, or 0 if there is none."""
+    """Return the position of the last alphanumeric token of a text, or 0 if the text has none."""
     words = [token.position for token in trace.tokens if token.display.isalnum() and not token.special]
     return words[-1] if words else 0
 
 
 def _mask_row(mask: Array | None, head: int, query: int, length: int) -> Array:
-    """Return the values that a mask, shaped as in `Trace.masks`, adds to one query's scores, [key]."""
+    """Return the values that a mask adds to the scores of one query, shape [key].
+
+    The mask has a shape that `Trace.masks` allows.
+    """
     if mask is None:
         return np.zeros(length)
     rows = mask if mask.ndim == 2 else mask[head if len(mask) > 1 else 0]
@@ -373,7 +385,7 @@ class HeadOutputs:
 
     Attributes:
         provenance: provenance of the trace of the text.
-        layers: read-only float32 [head, token, dim] for each layer.
+        layers: outputs of each layer, read-only, float32 of shape [head, token, dim].
     """
 
     provenance: Mapping[str, Any]
@@ -386,7 +398,7 @@ class HeadOutputs:
 
 
 class AttentionParts(NamedTuple):
-    """Attention operands of all layers; see `Trace` for their shapes."""
+    """Queries, keys, values, scaling and masks of all layers; see `Trace` for their shapes."""
 
     queries: tuple[Array, ...]
     keys: tuple[Array, ...]
@@ -411,7 +423,7 @@ def attention_parts(trace: Trace) -> AttentionParts:
 
 
 def head_outputs(trace: Trace) -> HeadOutputs:
-    """Run the text of a trace again and return the outputs of all heads.
+    """Run the model again on the text of a trace and return the outputs of all heads.
 
     Raises:
         SelectionError: the model has changed since it made the trace.
@@ -424,7 +436,7 @@ def head_outputs(trace: Trace) -> HeadOutputs:
     description = checkpoint.description
     if trace.provenance.get("weights_sha256") != description.weights_sha256:
         raise SelectionError(_changed_model(description.name))
-    # A new context, so that an ablation around this call does not apply to it.
+    # Use a new context, so that an enclosing ablation does not affect this forward pass.
     calls = Context().run(_record_calls, checkpoint, trace.encoding)
     if len(calls) != trace.layers:
         raise SelectionError(_changed_model(description.name))

@@ -14,19 +14,19 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit
 
 SIZE = 96
-"""Maximum number of cells per side: most screens have too few pixels to show more."""
+"""Maximum number of cells per side; most screens have too few pixels to show more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Thumbnails:
-    """Small attention matrices of all heads.
+    """Downsampled attention matrices of all heads.
 
     Attributes:
-        weights: largest weight of each block, float32 [layer, head, query block, key block]; 0 to 1 if the
-            rows of the measure sum to 1.
+        weights: largest weight of each block, float32 of shape [layer, head, query block, key block]; 0 to 1
+            if the rows of the measure sum to 1.
         units: the tokens or words that are the queries and keys.
-        block: number of queries, and of keys, per cell; the last block may be smaller. A cell is the
-            **largest** weight of its block, so rows do not sum to 1 unless block is 1.
+        block: number of queries, and also of keys, per cell; the last block may be smaller. A cell shows the
+            **largest** weight of its block, so rows do not sum to 1 unless ``block`` is 1.
         specials: whether special tokens are included.
         words: whether subword tokens are merged into words.
         measure: name of the attention measure.
@@ -49,7 +49,7 @@ class Thumbnails:
 
     @property
     def layers(self) -> int:
-        """Number of layers."""
+        """Number of layers of the model."""
         return int(self.weights.shape[0])
 
     @property
@@ -59,7 +59,7 @@ class Thumbnails:
 
     @property
     def side(self) -> int:
-        """Number of cells per side."""
+        """Number of cells per side of a matrix."""
         return int(self.weights.shape[2])
 
 
@@ -70,10 +70,11 @@ def make_thumbnails(
     words: bool = False,
     measure: str = "weights",
 ) -> Thumbnails:
-    """Return the attention of every head in at most ``size`` cells per side.
+    """Return the attention matrix of every head, downsampled to at most ``size`` cells per side.
 
-    A longer text is split into blocks of equal length, and a cell is the largest weight of its block: a mean
-    would hide the single strong weights that distinguish heads. One layer is in memory at a time.
+    A text with more tokens is split into blocks of equal length. A cell shows the largest weight of its
+    block, because a mean would hide the single strong weights that distinguish heads. Only one layer is in
+    memory at a time.
 
     Args:
         trace: the model's forward pass over the text.
@@ -101,9 +102,10 @@ def make_thumbnails(
 
 
 def largest_in_blocks(weights: Array, block: int) -> Array:
-    """Return the maximum of each ``block`` × ``block`` square of [head, query, key].
+    """Return the largest weight of each square of ``block`` × ``block`` attention weights.
 
-    The result is [head, query block, key block]. The last block of a row or column may be smaller.
+    The weights have shape [head, query, key], and the result has shape [head, query block, key block]. The
+    last block of a row or column may be smaller.
     """
     if block == 1:
         return weights
@@ -112,7 +114,7 @@ def largest_in_blocks(weights: Array, block: int) -> Array:
 
 
 def _largest_of_rows(weights: Array, block: int) -> Array:
-    # Compare row 0 of all blocks with row 1 of all blocks, …: many times faster than block by block.
+    # Comparing the first rows of all blocks, then the second rows, … is much faster than block by block.
     largest: Array = weights[:, ::block].copy()
     for start in range(1, min(block, weights.shape[1])):
         rows = weights[:, start::block]
@@ -122,5 +124,5 @@ def _largest_of_rows(weights: Array, block: int) -> Array:
 
 
 def _blocks(count: int, block: int) -> int:
-    """Return the number of blocks, rounded up."""
+    """Return the number of blocks into which ``count`` tokens or words are split."""
     return -(-count // block)

@@ -27,12 +27,12 @@ DIRECTIONS = ("from", "into")
 
 @question("token rollout", command="rollout")
 class TokenRollout(Question):
-    """One token's column or row of the attention rollout up to each layer.
+    """The column or row of one token in the attention rollout up to each layer.
 
     Attributes:
-        token: position of the token, or a word; with ``words``, the whole word that contains it.
-        direction: "from": how much of the token reaches each other token (its column); "into": how much of
-            each other token reaches it (its row).
+        token: the token, given by its position or as a word. With ``words``, the word that contains it.
+        direction: "from" for how much of the token reaches each token (its column), or "into" for how much
+            of each token reaches it (its row).
         words: merge subword tokens into words.
         residual: the weight of the residual connection, 0 to 1.
     """
@@ -50,13 +50,13 @@ class TokenRollout(Question):
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with its token as a position; for a word, the position of its first token."""
+        """Return the question with its token given by position; a word is given by its first token."""
         if self.words and isinstance(self.token, str):
             return replace(self, token=find_word(trace, self.token).position).resolved(trace)
         return super().resolved(trace)
 
     def of(self, trace: Trace) -> TokenRolloutResult:
-        """Return the token's rollout after each layer.
+        """Return the token's rollout up to each layer.
 
         Raises:
             SelectionError: the text does not contain the token.
@@ -84,8 +84,9 @@ class TokenRolloutResult(Result):
 
     Attributes:
         units: the tokens or words of the text.
-        chosen: index of the token or word in `units`.
-        values: rollout [layer, unit], in the dtype of the trace, 0 to 1; with "into", each layer sums to 1.
+        chosen: index in `units` of the token or word whose rollout is shown.
+        values: the rollout, shape [layer, unit], in the dtype of the trace, 0 to 1. With "into", the values
+            of each layer sum to 1.
     """
 
     question: TokenRollout
@@ -99,10 +100,10 @@ class TokenRolloutResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The token as text."""
+        """Text of the token or word whose rollout is shown."""
         return {"token": str(self.units[self.chosen])}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each layer, from 1, and a column for each token or word."""
+        """Return a table with a row for each layer, from 1, and a column for each token or word."""
         layers = [str(layer + 1) for layer in range(len(self.values))]
         return frames.matrix(self.values, layers, self.units, "layer")

@@ -1,4 +1,4 @@
-"""Activation patching: copying activations of one text's forward pass into another's."""
+"""Activation patching: copying activations from the forward pass of one text into that of another."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ class ActivationPatching(Question):
 
     Vig et al. 2020, Meng et al. 2022.
 
-    The prediction is one output value of a trained head, by default A's most probable prediction; without a
-    head it is the cosine with A's sentence vector. Without patching, it has B's value; with everything
-    patched, it has A's value. The result is the share of this difference that patching one component at a
-    time restores. Unlike attention, this is a causal effect, measured by running the model. Question
-    answering and next-sentence prediction need two text pairs.
+    The target value is one output value of a trained head, by default that of A's most probable prediction.
+    Without a head, it is the cosine with A's sentence vector. Without patching, the model returns B's value;
+    with everything patched, it returns A's. The result is the share of this difference that is restored by
+    patching one component at a time. Unlike attention, this is a causal effect, measured by running the
+    model. Question answering and next-sentence prediction need two text pairs.
 
     Attributes:
-        component: "tokens": patch the vector of one token after one layer; "heads": patch the output of one
-            head at all aligned tokens.
-        task: task of the output head; None for the first head that can be used with these texts, or for the
-            cosine if there is none.
-        target: the class, label, word, or rank of an answer span whose value is predicted; None for A's most
-            probable.
+        component: "tokens" to patch the vector of one token after one layer, or "heads" to patch the output
+            of one head at all aligned tokens.
+        task: task of the output head. If None, the first head that can be used with these texts, or the
+            cosine if there is no such head.
+        target: the class, label, word, or rank of an answer span whose value is predicted. If None, A's most
+            probable prediction.
         at: the token of A whose label or word is predicted.
     """
 
@@ -104,8 +104,8 @@ class ActivationPatching(Question):
             progress: called with the number of components done and the total.
 
         Raises:
-            SelectionError: the traces are from different models, the texts have the same prediction or
-                no token in common, or the predicted token has no counterpart in B.
+            SelectionError: the traces are from different models, the texts have no token in common or the
+                same prediction, or the predicted token has no counterpart in B.
             TextError: the task needs text pairs, but an input is a single text.
             UnavailableError: the architecture does not expose its layers, a trace has no model, or the
                 checkpoint has no head for the task.
@@ -137,8 +137,8 @@ class ActivationPatching(Question):
         )
 
     def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
-        """Return the target output of a trained head; None for the cosine."""
-        # By default, masked-word prediction is used only if the text has a mask, pair tasks only for pairs.
+        """Return the target output of a trained head, or None if the target value is the cosine."""
+        # By default, masked-word prediction needs a mask in the text, and pair tasks need text pairs.
         has_pairs = a.encoding.pair is not None and b.encoding.pair is not None
         has_mask = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
         is_applicable = {FILL_MASK: has_mask} | dict.fromkeys(PAIR_TASKS, has_pairs)
@@ -164,14 +164,14 @@ class ActivationPatchingResult(Result):
 
     Attributes:
         tokens_a, tokens_b: the aligned tokens of A and of B.
-        whole: whether all tokens of both texts are aligned. If so, patching all tokens after any layer turns
-            B's forward pass into A's.
+        whole: whether all tokens of both texts are aligned. In this case, patching all tokens after any layer
+            turns B's forward pass into A's.
         number: description of the target output; "" for the cosine with A's sentence vector.
         nothing: target value for B without patching.
         goal: target value for A; 1 for the cosine.
-        answers: target values with one component patched, float64 [layer + 1, token] (row 0 is the
+        answers: target values with one component patched; float64, shape [layer + 1, token] (row 0 is the
             embeddings) or [layer, head].
-        together: target values with all components of a layer patched, [layer + 1] or [layer].
+        together: target values with all components of a layer patched, shape [layer + 1] or [layer].
     """
 
     question: ActivationPatching
@@ -195,16 +195,16 @@ class ActivationPatchingResult(Result):
 
     @property
     def recovered(self) -> Array:
-        """Share of the difference between B's value and A's that each component restores.
+        """Share of the difference between B's and A's target value that patching each component restores.
 
-        0 is B's value and 1 is A's; negative values lead away from A. The shares of several components need
-        not add up to the effect of patching them together.
+        At 0, the target value is B's, and at 1, it is A's; negative shares lead away from A. The shares of
+        several components do not necessarily add up to the effect of patching them together.
         """
         return self._share(self.answers)
 
     @property
     def recovered_together(self) -> Array:
-        """Share restored by patching all components of a layer together."""
+        """Share of the difference that is restored by patching all components of each layer together."""
         return self._share(self.together)
 
     def _share(self, values: Array) -> Array:
@@ -213,7 +213,7 @@ class ActivationPatchingResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Target values, the share that each whole layer restores, and whether all tokens are aligned."""
+        """Target values, the share that patching each layer restores, and whether all tokens are aligned."""
         values = {"number": self.number, "of_a": self.goal, "of_b": self.nothing} if self.number else {}
         return {
             **(values or {"cosine": self.nothing}),
@@ -222,10 +222,10 @@ class ActivationPatchingResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per patched component.
+        """Return a table with one row per patched component.
 
-        For tokens: layer, position, token, recovered; layer 0 is the embeddings, position and token are A's.
-        For heads: layer, head, recovered, counted from 1.
+        Columns for tokens: layer (0 is the embeddings), position and token in A, recovered. Columns for
+        heads: layer and head, counted from 1, and recovered.
         """
         if self.question.component == "heads":
             return frames.by_head({"recovered": self.recovered})
@@ -241,10 +241,10 @@ class ActivationPatchingResult(Result):
 
 
 def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
-    """Return a (position in A, position in B) for each pair of aligned tokens, in ascending order.
+    """Return the positions in A and in B of each pair of aligned tokens, in ascending order.
 
-    Identical tokens are aligned as in `align_traces`. The tokens between two identical tokens are aligned one
-    by one if A and B have the same number of them.
+    Identical tokens are aligned as in `align_traces`. The tokens between two aligned tokens are also aligned,
+    one by one, if A and B have the same number of them.
 
     Raises:
         SelectionError: no tokens are aligned.
@@ -262,7 +262,7 @@ def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
 
 
 AnswerFn = Callable[[torch.Tensor], Array]
-"""Function from last hidden states [row, token, hidden] to values, float64 [row]."""
+"""Function from last hidden states, shape [row, token, hidden], to target values, float64 of shape [row]."""
 
 
 class _PatchedText:
@@ -290,7 +290,7 @@ class _PatchedText:
         return cosines, 1.0
 
     def _number(self, number: TargetOutput, aligned: Mapping[int, int]) -> tuple[AnswerFn, float]:
-        """Return a function that computes the target value at B's aligned tokens, and its value for A."""
+        """Return a function that computes the target value for B, and the target value for A."""
         unaligned = [place for place in number.places if place not in aligned]
         if unaligned:
             token = self.a.trace.tokens[unaligned[0]]
@@ -311,7 +311,7 @@ class _PatchedText:
         return values, float(number.on(inputs_a, last, self.a.pooled(last))[0])
 
     def untouched(self) -> float:
-        """Return the value for B without patching; raise an error if it equals the value for A."""
+        """Return the target value for B without patching; raise an error if it equals that for A."""
         value = float(self.answer_fn(self.b.states[-1][None])[0])
         # Rounding may make a cosine of 1 slightly larger than 1.
         if value == self.goal or (self.goal == 1 and not value < 1):
@@ -322,24 +322,24 @@ class _PatchedText:
         return value
 
     def tokens(self, progress: Progress) -> Array:
-        """Return the target values with each token's vector patched, [layer + 1, token + 1].
+        """Return the target values with each token's vector patched.
 
-        In the last column, all tokens are patched.
+        The shape is [layer + 1, token + 1]. In the last column, all tokens are patched.
         """
 
         def run(layer: int, mask: torch.Tensor) -> torch.Tensor:
             states = self.b.states[layer].repeat(len(mask), 1, 1)
             patch = self.a.states[layer][self.from_]
             states[:, self.to] = torch.where(mask[..., None], patch, states[:, self.to])
-            # The last states are already the output of all steps, including a norm after the layers.
+            # After the last layer, the states are the output of all steps, including any final norm.
             return states if layer == self.b.trace.layers else self._onward(states, layer)
 
         return self._grid(run, self.b.trace.layers + 1, len(self.to), progress)
 
     def heads(self, progress: Progress) -> Array:
-        """Return the target values with each head's output patched, [layer, head + 1].
+        """Return the target values with each head's output patched.
 
-        In the last column, all heads of the layer are patched.
+        The shape is [layer, head + 1]. In the last column, all heads of the layer are patched.
         """
 
         def run(layer: int, mask: torch.Tensor) -> torch.Tensor:
@@ -360,11 +360,13 @@ class _PatchedText:
     def _grid(
         self, run: Callable[[int, torch.Tensor], torch.Tensor], layers: int, parts: int, progress: Progress
     ) -> Array:
-        """Return the target values [layer, component + 1], computed in batches.
+        """Return the target values with each component patched, computed in batches.
+
+        The shape is [layer, component + 1]. In the last column, all components are patched.
 
         Args:
-            run: function from a layer and a mask of the components to patch, bool [row, component], to the
-                last hidden states.
+            run: function that patches components of a layer and returns the last hidden states. Its arguments
+                are the layer and a mask of the components to patch, bool of shape [row, component].
         """
         single = torch.eye(parts, dtype=torch.bool, device=self.to.device)
         masks = torch.cat([single, torch.ones_like(single[:1])])
@@ -379,7 +381,7 @@ class _PatchedText:
         return values
 
     def _onward(self, states: torch.Tensor, layer: int) -> torch.Tensor:
-        """Run hidden states through a layer of B and all later steps; return the last hidden states."""
+        """Run hidden states through the given layer and all later steps; return the last hidden states."""
         for step in self.steps[layer:]:
             states = step.on(states)
         return states

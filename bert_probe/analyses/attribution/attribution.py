@@ -1,4 +1,4 @@
-"""Attribution of a prediction or of a similarity to words or tokens."""
+"""Attribution of a prediction, or of the similarity of two texts, to words or tokens."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class TargetQuestion(Question):
     """Base class of questions about one output value of a prediction.
 
     Attributes:
-        task: task of the output head; None for the checkpoint's first head.
-        target: the class, label, word, or rank of an answer span whose value is explained; None for the most
-            probable.
+        task: task of the output head. If None, the task of the checkpoint's first head.
+        target: the class, label, word, or rank of an answer span whose value is explained. If None, the most
+            probable prediction.
         at: the word to mask, or the token whose label is explained.
     """
 
@@ -75,7 +75,7 @@ class TargetQuestion(Question):
         return select_output(trace, other, self.task, self.target, None if at is None else int(at))
 
     def about(self, number: TargetOutput, trace: Trace) -> Self:
-        """Return the question with its default task and target filled in."""
+        """Return the question with the task and target of the explained output filled in."""
         return replace(self.resolved(trace), task=number.task, target=number.target or None)
 
 
@@ -84,11 +84,12 @@ class Attribution(TargetQuestion):
     """How much one output value of the model depends on each token or word.
 
     Attributes:
-        method: one of `methods()`.
-        words: score whole words.
-        removal: how a word is ablated; None for "masked" if the prediction is at a token, else "removed".
-        baseline: baseline token of integrated gradients; None for the first of `BASELINES` that the
-            tokenizer has.
+        method: name of an attribution method; see `methods`.
+        words: score whole words instead of tokens.
+        removal: how a word is ablated. If None, "masked" when the model predicts for a token, and "removed"
+            otherwise.
+        baseline: baseline token of integrated gradients. If None, the first of `BASELINES` that the tokenizer
+            has.
     """
 
     inputs = OneOrTwoTraces("--pair")
@@ -101,10 +102,12 @@ class Attribution(TargetQuestion):
     def of(
         self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress
     ) -> AttributionResult:
-        """Score the tokens or words of a text. For sentence similarity, the second text is held constant.
+        """Return the score of each token or word of a text.
 
         Args:
-            progress: called with the work done and the total.
+            trace: the text whose tokens or words are scored.
+            other: the second text, needed for sentence similarity only, which is held constant.
+            progress: called with the number of steps done and the total.
 
         Raises:
             UnavailableError: the checkpoint has no head for the task, or its architecture does not support
@@ -122,16 +125,16 @@ class Attribution(TargetQuestion):
         )
 
     def options(self) -> list[str]:
-        """Return the command-line options, always with --method.
+        """Return the command-line options, which always include --method.
 
-        Without it, the command shows the similarity scores of two texts.
+        Without --method, the command would show the similarity scores of two texts.
         """
         method = [] if self.method != "leave-one-out" else ["--method", self.method]
         return [*method, *super().options()]
 
 
 def input_record(trace: Trace, other: Trace | None) -> InputRecord:
-    """Return the provenance of one or two texts."""
+    """Return the provenance of the traces of one or two texts."""
     return InputRecord.of(trace) if other is None else InputRecord.of(trace, other)
 
 
@@ -142,7 +145,7 @@ def attribution_result(
     value: float,
     scores: AttributionScores,
 ) -> AttributionResult:
-    """Return an `AttributionResult` with the scores of a method."""
+    """Return the scores of an attribution method as an `AttributionResult`."""
     return AttributionResult(
         resolved,
         inputs,
@@ -156,14 +159,14 @@ def attribution_result(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttributionResult(Result):
-    """How much the target output depends on each unit of a text.
+    """How much the target output depends on each token or word of a text.
 
     Attributes:
         number: description of the target output.
         value: target value for the unchanged text.
         units: tokens or words of the text as the model reads it.
-        scores: score of each unit, float64 [unit]; NaN where the method has no score.
-        said: details of the method, such as baseline, steps, error, contribution of biases.
+        scores: score of each unit, float64 of shape [unit]; NaN for units that the method does not score.
+        said: details of the computation, such as baseline, steps, error, or contribution of biases.
     """
 
     question: Attribution
@@ -179,9 +182,10 @@ class AttributionResult(Result):
 
     @property
     def shares(self) -> Array:
-        """Scores divided by the sum of absolute scores, which makes methods comparable.
+        """Scores divided by the sum of their absolute values, so that methods can be compared.
 
-        float64 [unit], -1 to 1; NaN for special tokens, which the sum excludes, and for missing scores.
+        The shares are float64 of shape [unit], -1 to 1. They are NaN for missing scores and for special
+        tokens, which the sum excludes.
         """
         own = np.where([unit.special for unit in self.units], np.nan, self.scores)
         total = np.nansum(np.abs(own))
@@ -194,7 +198,7 @@ class AttributionResult(Result):
         return {"number": self.number, "value": self.value, **self.said}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per token or word: position, token, score."""
+        """Return a table with one row per token or word: position, token, score."""
         return pd.DataFrame(
             {
                 "position": [unit.position for unit in self.units],
@@ -204,7 +208,7 @@ class AttributionResult(Result):
         )
 
 
-forward_ad: Any = _forward_ad  # untyped
+forward_ad: Any = _forward_ad  # the functions of this module are untyped
 
 METHOD = "integrated-jacobians"
 
@@ -213,12 +217,12 @@ METHOD = "integrated-jacobians"
 class SimilarityAttribution(Question):
     """Contribution of each pair of tokens, one from each text, to the cosine of the two texts.
 
-    Integrated Jacobians, Moeller et al. 2023: both texts are interpolated linearly from an uninformative
-    baseline. The score of a pair is the dot product of the two tokens' contributions to their sentence
-    vectors, divided by the norms of both sentence vectors.
+    The method is integrated Jacobians (Moeller et al. 2023): both texts are interpolated linearly from an
+    uninformative baseline. The score of a pair is the dot product of the two tokens' contributions to their
+    sentence vectors, divided by the norms of both sentence vectors.
 
     Attributes:
-        baseline: the baseline token; None for the first of `BASELINES` that the tokenizer has.
+        baseline: the baseline token. If None, the first of `BASELINES` that the tokenizer has.
         steps: number of interpolation steps.
     """
 
@@ -228,7 +232,7 @@ class SimilarityAttribution(Question):
     steps: int = param(Number(1, 1000), default=32, about="Number of interpolation steps.  [default: 32]")
 
     def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> SimilarityAttributionResult:
-        """Compute the contributions.
+        """Return the contribution of each token pair to the cosine of the texts.
 
         Args:
             progress: called with the number of steps done and the total.
@@ -279,11 +283,11 @@ class SimilarityAttribution(Question):
 
 @dataclass(frozen=True, eq=False)
 class _InterpolationPath:
-    """Result of integrating along the linear path from the baseline to a text.
+    """Contributions of a text's tokens, integrated along the linear path from the baseline to the text.
 
     Attributes:
-        tokens: contribution of each token to the sentence vector, float64 [token, size].
-        start, vector: the sentence vector of the baseline and of the text, [size].
+        tokens: contribution of each token to the sentence vector, float64 of shape [token, size].
+        start, vector: sentence vectors of the baseline and of the text, shape [size].
     """
 
     tokens: Array
@@ -294,7 +298,7 @@ class _InterpolationPath:
 def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) -> _InterpolationPath:
     trace = side.trace
     pooling, embeddings = resolve_pooling(trace.checkpoint, "model"), InputEmbeddings(model)
-    # Sentence vectors are not normalized here: `of` divides the contributions by both norms.
+    # Sentence vectors are not normalized here, because `of` divides the contributions by both norms.
     unnormalized = type(pooling)(pooling.modes)
     inputs = batch(trace.checkpoint, [trace.encoding])
 
@@ -306,7 +310,7 @@ def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) ->
         end, start = embeddings(inputs["input_ids"]), embeddings(side.ids_without())
         ends = [as_array(vector(point)[0]).astype(np.float64) for point in (start, end)]
         count = end.shape[1]
-        # One row per token, in which only the vector of this token changes.
+        # Each row has one direction, in which only the vector of one token changes.
         directions = torch.eye(count, dtype=end.dtype, device=end.device)[..., None] * (end - start)
         moving = (end - start)[0].abs().sum(dim=-1).nonzero()[:, 0]
         tokens = np.zeros((count, len(ends[0])))
@@ -322,7 +326,10 @@ def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) ->
 
 
 def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.Tensor) -> Array:
-    """Return the directional derivatives of the sentence vector at a point, [direction, size]."""
+    """Return the directional derivatives of the sentence vector at a point.
+
+    The result has shape [direction, size].
+    """
     with forward_ad.dual_level():
         dual = vector(forward_ad.make_dual(point.expand_as(directions).contiguous(), directions))
         tangent = forward_ad.unpack_dual(dual).tangent
@@ -330,20 +337,21 @@ def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.
 
 
 def _quadrature(steps: int) -> Iterator[tuple[float, float]]:
-    """Yield the points, 0 to 1, and weights of Gauss-Legendre quadrature."""
+    """Yield each point, 0 to 1, and its weight in Gauss-Legendre quadrature."""
     points, weights = np.polynomial.legendre.leggauss(steps)
     yield from zip((points + 1) / 2, weights / 2, strict=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimilarityAttributionResult(Result):
-    """Contributions of pairs of input tokens to a cosine.
+    """Contributions of token pairs to the cosine of two texts.
 
     Attributes:
         tokens_a, tokens_b: tokens of the texts as the model reads them.
-        contributions: contribution of each token pair to the cosine, float64 [token of A, token of B].
+        contributions: contribution of each token pair to the cosine, float64 of shape
+            [token of A, token of B].
         cosine: cosine of the two sentence vectors.
-        reference: share of the cosine that is due to the baselines and not attributed to any token pair.
+        reference: part of the cosine that is due to the baselines and not attributed to any token pair.
         baseline: the baseline token.
     """
 
@@ -369,12 +377,12 @@ class SimilarityAttributionResult(Result):
 
     @property
     def percent(self) -> Array:
-        """The contributions times 100, so that they fit into a heatmap cell with two decimals."""
+        """The contributions times 100, so that two decimals are enough in a heatmap cell."""
         return read_only(100 * self.contributions)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The cosine, its share due to the baselines, the integration error, and the baseline token."""
+        """The cosine, the part due to the baselines, the integration error, and the baseline token."""
         return {
             "cosine": self.cosine,
             "reference": self.reference,
@@ -383,5 +391,5 @@ class SimilarityAttributionResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per token of A and one column per token of B."""
+        """Return a table with one row per token of A and one column per token of B."""
         return frames.matrix(self.contributions, self.tokens_a, self.tokens_b)

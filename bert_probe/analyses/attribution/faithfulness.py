@@ -38,21 +38,25 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 REMOVED_SHARES = (0.1, 0.2, 0.5)
-"""Shares of the highest-scoring words that are removed or, for sufficiency, kept; at least one word."""
+"""Shares of the words, highest scores first, that are removed or, for sufficiency, kept.
+
+At least one word is removed or kept.
+"""
 RANDOM = "random order"
 INTERVAL = (2.5, 97.5)
 
 
 @question("attribution faithfulness", command="faithfulness")
 class AttributionFaithfulness(TargetQuestion):
-    """How well each method predicts the effect of removing words on the target value; DeYoung et al. 2020.
+    """How well each method predicts the effect of removing words on the target value (DeYoung et al. 2020).
 
     Attributes:
-        words: score whole words.
+        words: score whole words instead of tokens.
         removal, baseline: as in `Attribution`.
         orders: number of random orders of the words, for comparison.
         seed: random seed of these orders.
-        rows: rows of the table: "methods" with their faithfulness, or "words" with the scores of each method.
+        rows: "methods" for a table of the methods and their faithfulness, or "words" for a table of the words
+            and their scores by each method.
     """
 
     inputs = OneOrTwoTraces("--pair")
@@ -73,10 +77,10 @@ class AttributionFaithfulness(TargetQuestion):
     def of(
         self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress
     ) -> AttributionFaithfulnessResult:
-        """Run all methods and measure their faithfulness.
+        """Run all attribution methods on a text and measure their faithfulness.
 
         Args:
-            progress: called with the work done and the total.
+            progress: called with the number of steps done and the total.
 
         Raises:
             UnavailableError, SelectionError, TextError, OutOfMemoryError: see `Attribution.of`. Methods that
@@ -113,7 +117,7 @@ class AttributionFaithfulness(TargetQuestion):
 
 
 def _rank_units(target: AttributionTarget, scores: Array) -> Array:
-    """Return the removable units, highest score first."""
+    """Return the indices of the removable units, sorted by descending score."""
     removable = np.array(target.free)
     return removable[np.argsort(-np.nan_to_num(scores[removable]), kind="stable")]
 
@@ -121,7 +125,10 @@ def _rank_units(target: AttributionTarget, scores: Array) -> Array:
 def _effects(
     target: AttributionTarget, value: float, orders: Mapping[str, Array], progress: Progress
 ) -> Mapping[str, tuple[float, float]]:
-    """Return comprehensiveness and sufficiency of each order; each set of words is removed only once."""
+    """Return the comprehensiveness and sufficiency of each order of the words.
+
+    A set of words that occurs in several orders is removed only once.
+    """
     unit_count = len(target.free)
     counts = sorted({max(1, round(share * unit_count)) for share in REMOVED_SHARES})
     indices: dict[frozenset[int], int] = {}
@@ -151,9 +158,10 @@ class AttributionFaithfulnessResult(Result):
     """Faithfulness of all methods for one target output.
 
     Attributes:
-        explanations: name of a method → its scores.
-        refused: name of a method that is not supported → the reason.
-        effects: name of a method or random order → comprehensiveness and sufficiency.
+        explanations: mapping from the name of each supported method to its scores.
+        refused: mapping from the name of each method that is not supported to the reason.
+        effects: mapping from the name of each method or random order to its comprehensiveness and
+            sufficiency.
     """
 
     question: AttributionFaithfulness
@@ -163,18 +171,18 @@ class AttributionFaithfulnessResult(Result):
 
     @property
     def random(self) -> Array:
-        """Effects of the random orders, float64 [order, comprehensiveness or sufficiency]."""
+        """Comprehensiveness and sufficiency of each random order, float64 of shape [order, 2]."""
         effects: Array = np.array(
             [effect for name, effect in self.effects.items() if name.startswith(RANDOM)]
         )
         return effects
 
     def loo_correlation(self, method: str) -> float:
-        """Return Spearman's rank correlation of a method's scores with the leave-one-out effects.
+        """Return Spearman's rank correlation of a method's scores with the leave-one-out effects, -1 to 1.
 
-        -1 to 1; NaN for fewer than three words, or if all scores or effects are equal.
+        It is NaN for fewer than three words, or if all scores or effects are equal.
         """
-        from scipy.stats import spearmanr  # slow to import
+        from scipy.stats import spearmanr  # imported here because the import is slow
 
         effects, scores = (self.explanations[name].scores for name in ("leave-one-out", method))
         is_measured = ~np.isnan(effects)
@@ -184,7 +192,7 @@ class AttributionFaithfulnessResult(Result):
 
     @property
     def best(self) -> str:
-        """The method with the highest comprehensiveness, other than leave-one-out."""
+        """Name of the method with the highest comprehensiveness, leave-one-out excluded."""
         candidates = [name for name in self.explanations if name != "leave-one-out"]
         return max(candidates or self.explanations, key=lambda name: self.effects[name][0])
 
@@ -197,13 +205,14 @@ class AttributionFaithfulnessResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return the table that the question selects.
 
-        "words": a row per token or word with position, token, and its score by each method.
+        "words" selects a table with a row per token or word. Columns: position, token, and the score by each
+        method.
 
-        "methods": a row per method, and one for the mean of the random orders. Columns: method,
-        comprehensiveness (how much the target value falls without the highest-ranked words; higher is
+        "methods" selects a table with a row per method and one for the mean of the random orders. Columns:
+        method, comprehensiveness (how much the target value falls without the highest-ranked words; higher is
         better), sufficiency (how much it falls with only these words; lower is better), loo_correlation (rank
-        correlation with leave-one-out effects), and for the random orders the bounds of the middle 95 % of
-        comprehensiveness and sufficiency.
+        correlation with leave-one-out effects). For the random orders, further columns have the bounds of the
+        middle 95 % of comprehensiveness and sufficiency.
         """
         if self.question.rows == "words":
             return self._by_word()
@@ -240,12 +249,14 @@ class AttributionFaithfulnessResult(Result):
 MEASURES = ("comprehensiveness", "sufficiency", "loo_correlation")
 RANDOM_ROW = "random"
 PAIR_SEPARATOR = "\t"
-"""Separates a text from its second text in a line."""
+"""Character that separates a text from an optional second text in a line."""
 
 
 @question("faithfulness summary", command="faithfulness-summary")
 class FaithfulnessSummary(Question):
-    """The mean of `AttributionFaithfulness` over texts. By default, each text's top prediction is explained.
+    """Faithfulness of each attribution method, averaged over texts; see `AttributionFaithfulness`.
+
+    By default, the most probable prediction for each text is explained.
 
     Attributes:
         task, target, words, removal, baseline, orders, seed: as in `AttributionFaithfulness`.
@@ -275,13 +286,13 @@ class FaithfulnessSummary(Question):
         """Return the measures of each method for each text.
 
         Args:
-            sentences: the texts; a text and its second text are separated by a tab.
+            sentences: the texts, each optionally followed by a tab and a second text.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of texts done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError, SelectionError: there is no text, or a text that cannot
-                be explained; the message names its line.
+            EmptyTextError, TooLongError, TextError, SelectionError: there are no texts, or one cannot be
+                explained; the message then states its line.
             UnavailableError, OutOfMemoryError: see `AttributionFaithfulness.of`.
         """
         lines = with_line_numbers(sentences, "text")
@@ -316,7 +327,7 @@ class FaithfulnessSummary(Question):
     def _measures(
         self, check: AttributionFaithfulness, checkpoint: Checkpoint, line: str, truncate: bool
     ) -> tuple[Mapping[str, tuple[float, ...]], int]:
-        """Return the measures of each method for one line, and the number of truncated tokens."""
+        """Return the measures of each method on one line of text, and the number of truncated tokens."""
         first, tab, second = line.partition(PAIR_SEPARATOR)
         is_similarity = (self.task or next(iter(checkpoint.tasks), None)) == SENTENCE_SIMILARITY
         pair = second if tab else None
@@ -341,9 +352,9 @@ class FaithfulnessSummaryResult(Result):
     """Faithfulness of each method over many texts.
 
     Attributes:
-        values: measures of each method on each text, float64 [text, method, measure]: methods in the order of
-            `methods`, then the random orders; measures in the order of `MEASURES`. NaN where a method or its
-            rank correlation is not available.
+        values: measures of each method on each text, float64 of shape [text, method, measure]. The methods
+            are in the order of `methods`, followed by the random orders; the measures are in the order of
+            `MEASURES`. NaN if a method or its rank correlation is not available.
     """
 
     question: FaithfulnessSummary
@@ -351,7 +362,10 @@ class FaithfulnessSummaryResult(Result):
 
     @property
     def means(self) -> Array:
-        """Means over texts, ignoring NaN, [method, measure]; NaN if all values are NaN."""
+        """Mean of each measure over the texts, shape [method, measure].
+
+        NaN values are ignored; the mean is NaN if all values are NaN.
+        """
         counts = (~np.isnan(self.values)).sum(axis=0)
         means: Array = np.divide(
             np.nansum(self.values, axis=0), counts, out=np.full(counts.shape, np.nan), where=counts > 0
@@ -359,7 +373,7 @@ class FaithfulnessSummaryResult(Result):
         return means
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per method, with the random orders last.
+        """Return a table with one row per method, with the random orders in the last row.
 
         The columns are the method, the `MEASURES` and the number of texts.
         """

@@ -1,6 +1,6 @@
 """Head ablation: how the last layer changes when attention heads are switched off.
 
-Heads are switched off in these forward passes only, never in the shared model.
+Heads are switched off only for individual forward passes, so the shared model is never changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
 Head = tuple[int, int]
-"""Layer index and head index, from 0."""
+"""A head, given by its layer index and head index, from 0."""
 
 REPLACEMENTS = ("zero", "mean")
 SIMILARITIES = ("before", "after", "difference")
@@ -39,14 +39,14 @@ REPLACEMENT_HELP = "What replaces a head's output: 0, or its mean over the token
 
 @question("head ablation", command="ablate")
 class HeadAblation(Question):
-    """How the last layer changes when some heads are switched off together; Michel et al. 2019.
+    """How the last layer changes when some heads are switched off together (Michel et al. 2019).
 
     Attributes:
-        heads: (layer, head) from 0; negative values count from the end.
-        replacement: what replaces a head's output, before the output projection: "zero", or its "mean" over
-            the tokens of the text.
-        show: the table to return: "set" is one row for all heads together; "tokens" is a row per token;
-            "before", "after" and "difference" (after minus before) are the cosines between tokens.
+        heads: layer and head index of each head, from 0; negative values count from the end.
+        replacement: what replaces the output of a head before the output projection: "zero", or "mean" for
+            its mean over the tokens of the text.
+        show: the table to return: "set" for one row for all heads together; "tokens" for one row per token;
+            "before", "after" or "difference" (after minus before) for the cosines between tokens.
         specials: include special tokens in the cosines.
     """
 
@@ -74,7 +74,7 @@ class HeadAblation(Question):
     )
 
     def of(self, trace: Trace) -> HeadAblationResult:
-        """Run the model on a traced text without these heads.
+        """Run the model on a traced text with the heads switched off.
 
         Raises:
             SelectionError: a layer or head does not exist.
@@ -107,7 +107,7 @@ class HeadAblationSweep(Question):
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> HeadAblationSweepResult:
-        """Measure the effect of switching off each head. Several heads share a batch.
+        """Measure the effect of switching off each head on its own. Several heads share a batch.
 
         Args:
             progress: called with the number of heads done and the total.
@@ -127,14 +127,16 @@ class HeadAblationSweep(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAblationResult(Result):
-    """What changed when some heads were switched off.
+    """How the last layer changed when some heads were switched off.
 
-    A change is 1 − cosine of a last-layer vector with and without the heads: 0 is unchanged, 1 orthogonal.
+    A change is 1 − cosine of a token's last-layer vectors with and without the heads: 0 if they have the same
+    direction, and 1 if they are orthogonal.
 
     Attributes:
         tokens: tokens of the text.
-        with_heads, without_heads: last-layer vectors, [token, hidden], in the trace's dtype.
-        token_change: change of each token, float64 [token], 0 to 2.
+        with_heads, without_heads: last-layer vectors with all heads and without the heads that are switched
+            off, shape [token, hidden], in the trace's dtype.
+        token_change: change of each token's vector, float64 of shape [token], 0 to 2.
         pooler_change: change of the pooler's output; None if the model has no pooler.
     """
 
@@ -155,12 +157,12 @@ class HeadAblationResult(Result):
 
     @property
     def cls_change(self) -> float:
-        """Change of the first token, which is [CLS] or <s> in models that have one."""
+        """Change of the first token's vector; in many models, the first token is [CLS] or <s>."""
         return float(self.token_change[0])
 
     @property
     def mean_token_change(self) -> float:
-        """Mean change over the tokens."""
+        """Change of a token's vector, averaged over the tokens."""
         return float(self.token_change.mean())
 
     @property
@@ -173,7 +175,7 @@ class HeadAblationResult(Result):
         }
 
     def similarity(self) -> SimilarityChange:
-        """Return the cosines between tokens, with and without the heads."""
+        """Return the cosines between tokens before and after switching off the heads."""
         tokens = tuple(token for token in self.tokens if self.question.specials or not token.special)
         positions = [token.position for token in tokens]
         before, after = (
@@ -185,9 +187,9 @@ class HeadAblationResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return the table that the question selects.
 
-        Columns of "set": layer, head, cls_change, mean_token_change; several heads are written as 8.10+3.2
-        and their layer is empty. Columns of "tokens": position, token, change. Tables of cosines have a row
-        and a column per token.
+        Columns of "set": layer, head, cls_change, mean_token_change. Several heads are written as 8.10+3.2,
+        with an empty layer. Columns of "tokens": position, token, change. Tables of cosines have a row and a
+        column per token.
         """
         if self.question.show == "set":
             return self._one_row()
@@ -213,12 +215,12 @@ class HeadAblationResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class SimilarityChange:
-    """Cosines between the tokens of a text after the last layer, with and without some heads.
+    """Cosines between the tokens of a text after the last layer, before and after switching off heads.
 
     Attributes:
         tokens: the compared tokens.
-        before, after: cosines with and without the heads, [token, token], -1 to 1, in the trace's dtype; NaN
-            for a zero vector.
+        before, after: cosines before and after switching off the heads, shape [token, token], -1 to 1, in
+            the trace's dtype; NaN for a zero vector.
     """
 
     tokens: tuple[Token, ...]
@@ -227,19 +229,22 @@ class SimilarityChange:
 
     @property
     def difference(self) -> Array:
-        """After minus before, [token, token], -2 to 2; positive where tokens became more similar."""
+        """Cosines after minus cosines before, shape [token, token], -2 to 2.
+
+        Positive values mean that two tokens became more similar.
+        """
         difference: Array = self.after - self.before
         return difference
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAblationSweepResult(Result):
-    """What changed when each head was switched off on its own.
+    """How the last layer changed when each head was switched off on its own.
 
     Attributes:
         mean_token_change: mean over the tokens of 1 − cosine of their last-layer vectors with and without the
-            head, float64 [layer, head], 0 to 2.
-        cls_change: 1 − cosine of the first token's vectors, float64 [layer, head], 0 to 2.
+            head, float64 of shape [layer, head], 0 to 2.
+        cls_change: 1 − cosine of the first token's vectors with and without the head, in the same form.
     """
 
     question: HeadAblationSweep
@@ -254,7 +259,10 @@ class HeadAblationSweepResult(Result):
             )
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per head, largest mean change first: layer, head, cls_change, mean_token_change."""
+        """Return a table with one row per head, sorted by descending mean change.
+
+        Columns: layer, head, cls_change, mean_token_change.
+        """
         columns = {"cls_change": self.cls_change, "mean_token_change": self.mean_token_change}
         order = np.argsort(-self.mean_token_change, axis=None, kind="stable")
         return frames.by_head(columns).iloc[order].reset_index(drop=True)
@@ -270,7 +278,7 @@ class _AblatedText:
 
 
 def model_with_heads(trace: Trace) -> Checkpoint:
-    """Return the model of a trace after checking that its heads can be switched off.
+    """Return the model of a trace, after checking that its heads can be switched off.
 
     Raises:
         UnavailableError: the architecture does not expose its heads, or the trace has no model.
@@ -283,7 +291,7 @@ def model_with_heads(trace: Trace) -> Checkpoint:
 
 
 def _ablate(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> Iterator[_AblatedText]:
-    """Yield the ablated text for each set of heads; several sets share a batch."""
+    """Yield the ablated text for each set of heads. Several sets share a batch."""
     checkpoint, encoding = model_with_heads(trace), trace.encoding
     original = _run(checkpoint, encoding, [()], replacement)
     size = max(1, BATCH_TOKENS // len(encoding))
@@ -301,7 +309,11 @@ def _ablate(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> I
 def _run(
     checkpoint: Checkpoint, encoding: Encoding, sets: Sequence[Sequence[Head]], replacement: str
 ) -> tuple[Array, Array | None]:
-    """Return last-layer vectors [set, token, hidden] and pooler outputs [set, 1, hidden]."""
+    """Return last-layer vectors and pooler outputs for each set of heads that is switched off.
+
+    Their shapes are [set, token, hidden] and [set, 1, hidden]. The pooler outputs are None if the model has
+    no pooler.
+    """
     description = checkpoint.description
     off = np.zeros((description.layers, len(sets), description.heads), dtype=bool)
     for row, heads in enumerate(sets):

@@ -34,13 +34,13 @@ TABLES = ("heads", "layers", "importance")
 
 @question("head attribution", command="head-attribution")
 class HeadAttribution(TargetQuestion):
-    """How one output value of the model changes when each head, or each layer's heads, are switched off.
+    """How one output value of the model changes without each head, or without all heads of each layer.
 
-    The result also has the gradient-based importance of each head; Michel et al. 2019.
+    The result also contains the gradient-based importance of each head (Michel et al. 2019).
 
     Attributes:
-        replacement: what replaces a head's output, before the output projection: "zero", or its "mean" over
-            the tokens of the text.
+        replacement: what replaces the output of a head before the output projection: "zero", or "mean" for
+            its mean over the tokens of the text.
         show: the table to return: "heads" for the change without each head, "layers" for the change without
             all heads of each layer, or "importance" for the importance of each head.
     """
@@ -58,7 +58,7 @@ class HeadAttribution(TargetQuestion):
         """Measure the target value without each head, and without all heads of each layer.
 
         Args:
-            progress: called with the number of runs done and the total.
+            progress: called with the number of ablations done and the total.
 
         Raises:
             UnavailableError: see `Attribution.of`; also if the architecture does not expose its heads.
@@ -93,7 +93,7 @@ class HeadAttribution(TargetQuestion):
 
 
 def _importance(number: TargetOutput) -> Array:
-    """Return |Σ output · gradient of the target value| for each head, [layer, head]."""
+    """Return the importance of each head, |Σ output · gradient of the target value|, shape [layer, head]."""
     with forward_from_embeddings(number.trace) as forward_pass:
         with recording() as calls:
             states, pooled = forward_pass.to_end(forward_pass.start())
@@ -115,9 +115,9 @@ class HeadAttributionResult(Result):
     Attributes:
         number: description of the target output.
         value: target value of the unchanged model.
-        changes: target value without each head minus ``value``, float64 [layer, head].
-        layers: target value without all heads of each layer minus ``value``, [layer].
-        importance: |Σ output · gradient| of each head, [layer, head].
+        changes: target value without each head minus ``value``, float64 of shape [layer, head].
+        layers: target value without all heads of each layer minus ``value``, shape [layer].
+        importance: importance of each head, |Σ output · gradient|, shape [layer, head].
     """
 
     question: HeadAttribution
@@ -136,8 +136,8 @@ class HeadAttributionResult(Result):
 
     @property
     def agreement(self) -> float:
-        """Spearman's rank correlation between importance and absolute change, -1 to 1."""
-        from scipy.stats import spearmanr  # slow to import
+        """Spearman's rank correlation between the heads' importance and absolute change, -1 to 1."""
+        from scipy.stats import spearmanr  # imported here because the import is slow
 
         return float(spearmanr(self.importance.ravel(), np.abs(self.changes).ravel()).statistic)
 
@@ -161,19 +161,19 @@ class HeadAttributionResult(Result):
 
 ORDERS = ("effect", "importance", "random")
 SEPARATOR = "\t"
-"""Separates label, text and optional second text in a line."""
+"""Character that separates label, text and optional second text in a line."""
 
 
 @question("head pruning", command="head-pruning")
 class HeadPruning(Question):
-    """Accuracy on labeled texts as heads are switched off step by step; Michel et al. 2019.
+    """Accuracy on labeled texts as more and more heads are switched off (Michel et al. 2019).
 
-    The least important heads are removed first, in three orders: by the mean "effect" of each head on the
-    logit of the true class, by its mean gradient-based "importance" for that logit, and in "random" order for
-    comparison.
+    The least important heads are switched off first, in one of three orders: by the mean "effect" of each
+    head on the logit of the true class, by its mean gradient-based "importance" for that logit, or, for
+    comparison, in "random" order.
 
     Attributes:
-        parts: number of steps from no head to all heads switched off, of about equal size.
+        parts: number of steps of about equal size, from no head to all heads switched off.
         seed: random seed of the random order.
     """
 
@@ -189,7 +189,7 @@ class HeadPruning(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> HeadPruningResult:
-        """Compute the accuracy curve of each order.
+        """Return the accuracies for each order in which heads are switched off.
 
         Args:
             sentences: labeled texts, each written as label, tab, text, and optionally tab and second text.
@@ -272,11 +272,11 @@ def _accuracy(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadPruningResult(Result):
-    """Accuracies as heads are switched off.
+    """Accuracies as more and more heads are switched off.
 
     Attributes:
-        removed: number of heads that are switched off, from none to all, [step].
-        accuracies: accuracy after each step, float64 [order, step], 0 to 1; orders as in `ORDERS`.
+        removed: number of heads that are switched off at each step, from none to all, shape [step].
+        accuracies: accuracy at each step, float64 of shape [order, step], 0 to 1; orders as in `ORDERS`.
     """
 
     question: HeadPruning
@@ -296,7 +296,7 @@ class HeadPruningResult(Result):
         return {"accuracy": float(self.accuracies[0, 0])}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per order and step: order, removed, accuracy."""
+        """Return a table with one row per order and step: order, removed, accuracy."""
         return pd.DataFrame(
             {
                 "order": np.repeat(ORDERS, len(self.removed)),

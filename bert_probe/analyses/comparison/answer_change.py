@@ -1,4 +1,4 @@
-"""Change of predictions: what two models predict for the same text."""
+"""Changes in predictions: what two models predict for the same text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from bert_probe.model.outputs import missing_head_message, output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 Key = tuple[Any, ...]
-"""The cells of a table row that identify a prediction: position and token, a label, or a text span."""
+"""Values that identify a prediction in a table: position and token, a label, or a text span."""
 
 KEY_COLUMNS: Mapping[str, tuple[str, ...]] = {
     FILL_MASK: ("position", "token"),
@@ -48,7 +48,7 @@ KEY_COLUMNS: Mapping[str, tuple[str, ...]] = {
     NEXT_SENTENCE_PREDICTION: ("label",),
     SENTENCE_SIMILARITY: (),
 }
-"""Task → the columns that identify a prediction."""
+"""Task → the table columns that identify a prediction."""
 
 
 @question("answer change", command="diff answers")
@@ -56,9 +56,9 @@ class AnswerChange(Question):
     """The predictions of two models with heads for the same task.
 
     Attributes:
-        task: a task for which both models have a head; None for the first common task.
-        top: number of words per mask, or of answer spans, from each model. For text classification all
-            classes are compared, for token classification each token's most probable label.
+        task: a task for which both models have a head. If None, the first common task.
+        top: number of words per mask, or of answer spans, from each model. In text classification, all
+            classes are compared; in token classification, each token's most probable label.
         mask: position or name of a word to mask, in addition to the masks in the text.
     """
 
@@ -89,7 +89,7 @@ class AnswerChange(Question):
         if task == SENTENCE_SIMILARITY and resolve_pooling(a.checkpoint, "model") != resolve_pooling(
             b.checkpoint, "model"
         ):
-            trace_b = b  # equal weights, but different pooling
+            trace_b = b  # models with equal weights may still have different pooling
         resolved = replace(self, task=task).resolved(a)
         prediction_a = _PREDICT[task](resolved, trace_a)
         prediction_b = prediction_a if trace_b is trace_a else _PREDICT[task](resolved, trace_b)
@@ -99,7 +99,7 @@ class AnswerChange(Question):
                 "Choose another task or model."
             )
         keys = tuple(dict.fromkeys([*prediction_a.keys, *prediction_b.keys]))
-        # In text order; the sort is stable, so A's predictions come first at each position.
+        # Sort by position. The sort is stable, so A's predictions come first at each position.
         if task in (FILL_MASK, TOKEN_CLASSIFICATION):
             keys = tuple(sorted(keys, key=lambda key: int(key[0])))
         numbers = (
@@ -111,13 +111,13 @@ class AnswerChange(Question):
 
 @dataclass(frozen=True, eq=False)
 class _ModelAnswer:
-    """The predictions of one model.
+    """The predictions of one model for a text.
 
     Attributes:
         kind: unit of the predictions: "probability", "value" or "cosine".
         keys: the model's top predictions, most probable first.
-        number: function that returns the value of any prediction; NaN for a label that the model does not
-            have.
+        number: function that returns the model's value for any prediction, or NaN for a label that the model
+            does not have.
     """
 
     kind: str
@@ -127,14 +127,14 @@ class _ModelAnswer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnswerChangeResult(Result):
-    """The predictions of both models.
+    """The predictions of both models for a text, with their values.
 
     Attributes:
         kind: unit of the predictions: "probability", "value" or "cosine".
-        keys: the predictions, each identified by the cells of `KEY_COLUMNS`; at each position, A's top
-            predictions come first, then the top predictions that only B has.
-        a, b: value of each prediction in A and in B, float64 [prediction]; NaN for a label that the model
-            does not have.
+        keys: the predictions, each identified by its values in the `KEY_COLUMNS`. At each position, A's top
+            predictions come first, followed by the top predictions that only B has.
+        a, b: value of each prediction in A and in B, float64 of shape [prediction]; NaN for a label that the
+            model does not have.
     """
 
     question: AnswerChange
@@ -152,7 +152,7 @@ class AnswerChangeResult(Result):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Short names of the predictions, for charts."""
+        """Short names of the predictions, used in charts."""
         task = self.question.task
         if task == SENTENCE_SIMILARITY:
             return ("cosine",)
@@ -164,18 +164,18 @@ class AnswerChangeResult(Result):
 
     @property
     def difference(self) -> Array:
-        """B minus A, [prediction]."""
+        """Value in B minus value in A for each prediction, shape [prediction]."""
         change: Array = self.b - self.a
         return change
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Unit of the predictions; see ``kind``."""
+        """Unit of the predictions, such as "probability"."""
         return {"numbers": self.kind}
 
     @property
     def finding(self) -> str:
-        """The largest change, as a sentence."""
+        """A sentence about the prediction that changed most."""
         change = np.nan_to_num(np.abs(self.difference))
         if not change.any():
             return (
@@ -189,7 +189,7 @@ class AnswerChangeResult(Result):
         return f"‘{self.names[index]}’ changed most: {self.kind} {self.a[index]:.3g} → {self.b[index]:.3g}."
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per prediction: the `KEY_COLUMNS` of the task, a, b, difference."""
+        """Return a table with one row per prediction: the `KEY_COLUMNS` of the task, a, b, difference."""
         columns: dict[str, Any] = {}
         for index, name in enumerate(KEY_COLUMNS[str(self.question.task)]):
             cells = [key[index] for key in self.keys]

@@ -20,18 +20,21 @@ from bert_probe.text.alignment import CommonSpans
 
 TABLES = ("best", "all")
 CHUNK_BYTES = 128_000_000
-"""Maximum size of A's attention in memory. B's attention is computed once per chunk of A's layers."""
+"""Size limit of the part of A's attention that is in memory, in bytes.
+
+B's attention is computed once for each such part.
+"""
 
 
 @question("head matches", command="diff matches")
 class HeadMatches(Question):
-    """Similarity of each head of A to each head of B: 1 − total variation, averaged over the queries.
+    """Similarity of each head of A to each head of B: 1 − total variation of their attention.
 
-    The tokenizers may differ: attention is first merged to the text spans that both tokenizers share, in the
-    same way as subword tokens are merged into words.
+    The similarity is averaged over the queries. The tokenizers may differ: tokens are first merged into the
+    text spans that both tokenizers share, in the same way as subword tokens are merged into words.
 
     Attributes:
-        show: "best" for the most similar head of B for each head of A, "all" for every pair.
+        show: "best" for each head of A with the most similar head of B, or "all" for every pair of heads.
     """
 
     inputs = TwoModelTraces()
@@ -41,9 +44,10 @@ class HeadMatches(Question):
     )
 
     def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> HeadMatchesResult:
-        """Compare all pairs of heads.
+        """Compare all pairs of heads of two models.
 
-        One layer of B's attention is in memory at a time, and as many layers of A's as fit in `CHUNK_BYTES`.
+        Only one layer of B's attention is in memory at a time, and as many layers of A's attention as fit in
+        `CHUNK_BYTES`.
 
         Args:
             progress: called with the number of layer pairs done and the total.
@@ -52,7 +56,7 @@ class HeadMatches(Question):
             SelectionError: the traces come from different texts, or the text was truncated.
             UnavailableError: a trace has no model.
         """
-        from scipy.spatial.distance import cdist  # slow to import
+        from scipy.spatial.distance import cdist  # imported here because the import is slow
 
         inputs, trace_a, trace_b, spans = align_spans(a, b)
         similarity = np.empty((trace_a.layers, trace_a.heads, trace_b.layers, trace_b.heads))
@@ -88,9 +92,9 @@ class HeadMatchesResult(Result):
     """The similarity between the heads of two models.
 
     Attributes:
-        spans: alignment of the tokens of both models.
-        similarity: similarity of each pair of heads, float64 [layer of A, head of A, layer of B, head of B],
-            0 to 1; 1 for equal attention.
+        spans: text spans that the tokenizers of both models share.
+        similarity: similarity of each pair of heads, 0 to 1, where 1 is equal attention; float64 of shape
+            [layer of A, head of A, layer of B, head of B].
     """
 
     question: HeadMatches
@@ -105,44 +109,47 @@ class HeadMatchesResult(Result):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The number of aligned spans."""
+        """The number of text spans that both tokenizers share."""
         return {"spans": len(self.spans.rows)}
 
     @property
     def matrix(self) -> Array:
-        """The similarity as [head of A, head of B], layer by layer."""
+        """Similarity of each pair of heads, shape [head of A, head of B], with heads ordered by layer."""
         layers, heads = self.similarity.shape[:2]
         return self.similarity.reshape(layers * heads, -1)
 
     @property
     def best(self) -> Array:
-        """For each row of `matrix`, the column of the most similar head; in a tie, the first."""
+        """Column of the most similar head for each row of `matrix`; in a tie, the first one."""
         columns: Array = self.matrix.argmax(axis=1)
         return columns
 
     @property
     def mutual(self) -> Array:
-        """Whether each head of A is also the best match of its own best match in B, bool [head of A]."""
+        """Whether each head of A is also the best match of its best match in B, bool of shape [head of A]."""
         is_mutual: Array = self.matrix.argmax(axis=0)[self.best] == np.arange(len(self.matrix))
         return is_mutual
 
     def place(self, head: int, side: int) -> tuple[int, int]:
-        """Return layer and head index, from 0, of a row (side 0) or a column (side 1) of `matrix`."""
+        """Return the layer index and head index, from 0, of a row (side 0) or column (side 1) of `matrix`."""
         layer, index = divmod(int(head), self.similarity.shape[1 + 2 * side])
         return layer, index
 
     def maps(self, a: Trace, b: Trace, row: int, column: int) -> tuple[Array, Array]:
-        """Return the attention of two heads over the spans, each [query, key].
+        """Return the attention matrices of two heads, merged into text spans, each of shape [query, key].
 
         Args:
             a, b: the compared traces.
-            row, column: indices of `matrix`.
+            row, column: indices of the two heads in `matrix`.
         """
         head_a, head_b = self.place(row, 0), self.place(column, 1)
         return self.spans.merged(a.attention(*head_a), 0), self.spans.merged(b.attention(*head_b), 1)
 
     def maps_frame(self, a: Trace, b: Trace, row: int, column: int) -> pd.DataFrame:
-        """Return the matrices of `maps` in long form: index and text of both spans, and both weights."""
+        """Return a table of the matrices of `maps` in long format.
+
+        Each row has the index and text of the query span and of the key span, and the weights of both heads.
+        """
         texts = np.array([span.text for span in self.spans.spans], dtype=object)
         keys = np.tile(np.arange(len(texts)), len(self.spans.rows))
         queries = np.repeat(self.spans.rows, len(texts))
@@ -160,13 +167,13 @@ class HeadMatchesResult(Result):
 
     @property
     def strongest(self) -> tuple[int, int]:
-        """Row and column of the largest value of `matrix`; in a tie, the first."""
+        """Row and column of the largest similarity in `matrix`; in a tie, the first ones."""
         row = int(self.matrix.max(axis=1).argmax())
         return row, int(self.best[row])
 
     @property
     def finding(self) -> str:
-        """The best match, as a sentence in which layers and heads count from 1."""
+        """A sentence about the best match, in which layers and heads are counted from 1."""
         row, column = self.strongest
         best = self.matrix.max(axis=1)
         return (
@@ -178,13 +185,13 @@ class HeadMatchesResult(Result):
         )
 
     def name(self, head: int, side: int) -> str:
-        """Return layer and head of a row or column of `matrix` as a name, such as "3.5"."""
+        """Return the name of a row's or column's head in `matrix`, such as "3.5" for layer 3, head 5."""
         return ".".join(str(index + 1) for index in self.place(head, side))
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per head of A with its best match, or one per pair of heads.
+        """Return a table with a row per head of A and its best match, or with a row per pair of heads.
 
-        Columns: layer_a, head_a, layer_b, head_b, similarity, and for best matches mutual.
+        Columns: layer_a, head_a, layer_b, head_b, similarity, and, for best matches, mutual.
         """
         rows, columns = self.matrix.shape
         if self.question.show == "all":
@@ -202,5 +209,5 @@ class HeadMatchesResult(Result):
 
 
 def _flat(weights: Array) -> Array:
-    """Return weights as float64 [head, query × key]."""
+    """Return attention weights with one row per head, float64 of shape [head, query × key]."""
     return weights.reshape(len(weights), -1).astype(np.float64)

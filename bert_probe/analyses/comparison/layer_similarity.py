@@ -37,8 +37,8 @@ class LayerSimilarity(Question):
     to rotating or scaling a layer's vectors, so the models may have different hidden sizes.
 
     Attributes:
-        examples: maximum number of tokens to compare; if the texts have more, a random sample is drawn.
-            Special tokens are skipped.
+        examples: maximum number of tokens to compare. If the texts have more tokens, a random sample is
+            drawn. Special tokens are skipped.
         seed: random seed of the sample.
     """
 
@@ -57,18 +57,18 @@ class LayerSimilarity(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> LayerSimilarityResult:
-        """Compare the layers over sentences.
+        """Compare the layers of two models on the tokens of sentences.
 
         Args:
             sentences: the sentences; blank ones are skipped.
             truncate: truncate sentences that are too long instead of raising an error.
-            progress: called with the number of steps done and the total. A step is a sentence read by one
-                model, or a pair of layers.
+            progress: called with the number of steps done and the total. A step is one sentence in one model
+                or one pair of layers.
 
         Raises:
             SelectionError: the models have different tokenizers.
-            EmptyTextError, TooLongError, TextError: there is no sentence, a sentence cannot be encoded, or
-                there are fewer than two tokens.
+            EmptyTextError, TooLongError, TextError: there are no sentences, a sentence cannot be encoded, or
+                there are fewer than two tokens to compare.
             OutOfMemoryError: there is not enough memory.
         """
         a, b = a.snapshot(), b.snapshot()
@@ -97,7 +97,7 @@ class LayerSimilarity(Question):
             )
 
     def _sample(self, encodings: Sequence[Encoding]) -> Array:
-        """Return sentence index and token position of the compared tokens, [token, 2], in text order."""
+        """Return the sentence index and position of each compared token, shape [token, 2], in text order."""
         positions = np.array(
             [
                 (number, token.position)
@@ -116,7 +116,7 @@ class LayerSimilarity(Question):
 
 
 class _PairCounter:
-    """Counts steps and reports progress."""
+    """Counter of completed steps that reports the progress."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.progress, self.done, self.total = progress, 0, total
@@ -131,9 +131,9 @@ class LayerSimilarityResult(Result):
     """The similarity between the layers of two models.
 
     Attributes:
-        examples: the number of compared tokens.
-        cka: CKA of each pair of layers, float64 [layer of A + 1, layer of B + 1], 0 to 1. Row and column 0
-            are the embeddings. NaN if all vectors of a layer are equal.
+        examples: number of compared tokens.
+        cka: CKA of each pair of layers, float64 of shape [layer of A + 1, layer of B + 1], 0 to 1. Row and
+            column 0 are the embeddings. NaN if all vectors of a layer are equal.
     """
 
     question: LayerSimilarity
@@ -146,9 +146,10 @@ class LayerSimilarityResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence on the layer that changed most.
+        """A sentence about the layer that changed most.
 
-        If the numbers of layers differ, a sentence on the layer of B that is most similar to A's last layer.
+        If the models have different numbers of layers, the sentence is about the layer of B that is most
+        similar to A's last layer.
         """
         if self.cka.shape[0] == self.cka.shape[1]:
             diagonal = np.diagonal(self.cka)
@@ -165,22 +166,25 @@ class LayerSimilarityResult(Result):
         return f"The last layer of A is most similar to layer {layer} of B: CKA {last_layer[layer]:.3f}."
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per pair of layers: layer_a, layer_b, cka; layer 0 is the embeddings."""
+        """Return a table with one row per pair of layers: layer_a, layer_b, cka.
+
+        Layer 0 is the embeddings.
+        """
         first, second = np.indices(self.cka.shape)
         return pd.DataFrame({"layer_a": first.ravel(), "layer_b": second.ravel(), "cka": self.cka.ravel()})
 
 
 def linear_cka(x: Array, y: Array) -> float:
-    """Return the linear CKA of two matrices; Kornblith et al. 2019, section 3.
+    """Return the linear CKA of two matrices (Kornblith et al. 2019, section 3).
 
-    With centered columns it is ‖Yᵀ X‖²_F ÷ (‖Xᵀ X‖_F ‖Yᵀ Y‖_F).
+    For matrices with centered columns, CKA is ‖Yᵀ X‖²_F ÷ (‖Xᵀ X‖_F ‖Yᵀ Y‖_F).
 
     Args:
-        x: vectors, [example, dimension].
-        y: other vectors of the same examples, [example, dimension]; their dimension may differ.
+        x: vectors, shape [example, dimension].
+        y: other vectors of the same examples, shape [example, dimension]; their dimension may differ.
 
     Returns:
-        0 to 1; exactly 1 if y is x, NaN if all rows of x or of y are equal.
+        The CKA, 0 to 1. It is exactly 1 if y is x, and NaN if all rows of x or of y are equal.
 
     Raises:
         ShapeError: the matrices have different numbers of rows.
@@ -195,7 +199,7 @@ def linear_cka(x: Array, y: Array) -> float:
 
 
 def _cka_matrix(a: Sequence[Array], b: Sequence[Array], steps: _PairCounter | None = None) -> Array:
-    """Return the CKA of every layer of a with every layer of b; the matrices must be centered."""
+    """Return the CKA of every layer in ``a`` with every layer in ``b``, given as centered matrices."""
     norms_a = [_squared_norm(x, x) for x in a]
     norms_b = norms_a if b is a else [_squared_norm(y, y) for y in b]
     cka = np.full((len(a), len(b)), np.nan)
@@ -211,7 +215,7 @@ def _cka_matrix(a: Sequence[Array], b: Sequence[Array], steps: _PairCounter | No
 
 
 def _squared_norm(x: Array, y: Array) -> float:
-    """Return ‖Yᵀ X‖²_F."""
+    """Return the squared Frobenius norm ‖Yᵀ X‖²_F."""
     product = x.T @ y
     return float(np.vdot(product, product))
 
@@ -231,7 +235,7 @@ def _center(x: Array) -> Array:
 def _vectors(
     checkpoint: Checkpoint, encodings: Sequence[Encoding], positions: Array, steps: _PairCounter
 ) -> list[Array]:
-    """Return the centered vectors of the sampled tokens after each layer, each [token, hidden]."""
+    """Return the centered vectors of the sampled tokens after each layer, shape [token, hidden]."""
     vectors: list[Array] = []
     for group in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
         traces = checkpoint.trace_encodings([encodings[index] for index in group])

@@ -27,21 +27,22 @@ from bert_probe.text.alignment import Alignment, align_traces
 from bert_probe.text.words import Unit, WordLens, find_word, truncate_text, word_lens
 
 CHANGES = ("total_variation", "jensen_shannon")
-"""Measures of the change of a head; see `MinimalPairResult`."""
+"""Names of the measures by which a head's change is measured; see `MinimalPairResult`."""
 
 REST = "rest"
-"""Name of the table row that pools all keys without a counterpart."""
+"""Name of the table row for the sum over all keys without a counterpart."""
 
 
 @question("minimal pair", command="compare")
 class MinimalPair(Question):
     """How attention and vectors differ between two texts, at the tokens that both texts share.
 
-    Texts with the same model input have differences of exactly 0, and the measures are symmetric.
+    If both texts have the same model input, all differences are exactly 0. The measures are symmetric.
 
     Attributes:
         words: merge tokens into words: attention as in `WordLens.merge`, vectors by their mean.
-        show: the table to return: "heads" for the change of each head, "moved" for the change of the vectors.
+        show: the table to return: "heads" for the change of each head, or "moved" for the change of each
+            vector.
         by: the measure by which heads are ranked.
     """
 
@@ -95,8 +96,8 @@ class MinimalPairRow(Question):
     """The attention of one token or word in two texts.
 
     Attributes:
-        token: position of the token in A, or a word; with ``words``, the word that contains the token. None
-            for the token whose vector changed most.
+        token: the token, given by its position in A or as a word. With ``words``, the word that contains the
+            token. If None, the token or word whose vector changed most.
         layer: layer index from 0; negative values count from the end.
         head: head index from 0, or "mean" for the mean over the layer's heads.
         words: merge tokens into words.
@@ -115,7 +116,7 @@ class MinimalPairRow(Question):
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> MinimalPairRowResult:
-        """Return the attention of the token in both texts.
+        """Return the attention of the selected token or word in both texts.
 
         Raises:
             SelectionError: the traces are from different models, the texts have no token in common, the
@@ -137,21 +138,25 @@ class MinimalPairRow(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MinimalPairResult(Result):
-    """The differences between two texts, at the units that both share. All arrays have the traces' dtype.
+    """The differences between two texts, at the tokens or words that both share.
+
+    All arrays have the traces' dtype.
 
     Attributes:
-        alignment: the aligned tokens or words; ``place`` in the shapes below is an index into its pairs.
+        alignment: the aligned tokens or words. In the shapes below, ``place`` stands for these pairs.
         same_input: whether the model inputs of both texts are equal.
-        total_variation: ½ Σ |p − q| between a query's attention in A and in B, [layer, head], 0 to 1. The sum
-            is over the aligned keys and all other keys pooled; it is averaged over the aligned queries.
-        jensen_shannon: Jensen-Shannon distance over the same keys and queries: the square root of the
-            divergence to base 2 (Endres and Schindelin 2003), [layer, head], 0 to 1.
-        moved: 1 − cosine of a unit's vectors in A and in B, [layer + 1, place], 0 to 2; row 0 is the
+        total_variation: ½ Σ |p − q| between a query's attention in A and in B, averaged over the aligned
+            queries; shape [layer, head], 0 to 1. The sum is over the aligned keys, and all other keys count
+            as one key.
+        jensen_shannon: Jensen-Shannon distance over the same keys and queries; shape [layer, head], 0 to 1.
+            It is the square root of the divergence to base 2 (Endres and Schindelin 2003).
+        moved: 1 − cosine of a unit's vectors in A and in B; shape [layer + 1, place], 0 to 2. Row 0 is the
             embeddings. The vector of a word is the mean of its tokens' vectors.
-        shift: attention that a query moves from one key to another, [layer, head, place], 0 to 1. It is the
-            smaller of the query's largest decrease and its largest increase.
-        strongest_a, strongest_b: attention of each query in A and in B, [place, place + 1], in the head where
-            its shift is largest (the first in a tie); the last column pools all other keys.
+        shift: attention that a query moves from one key to another; shape [layer, head, place], 0 to 1. It is
+            the smaller of the query's largest decrease and its largest increase.
+        strongest_a, strongest_b: attention of each query in A and in B, in the head where the query's shift
+            is largest (the first one in a tie); shape [place, place + 1]. The last column is the sum over all
+            other keys.
     """
 
     question: MinimalPair
@@ -178,17 +183,19 @@ class MinimalPairResult(Result):
 
     @property
     def change(self) -> Array:
-        """Change of each head by the question's measure, [layer, head]."""
+        """Change of each head by the question's measure, shape [layer, head]."""
         changed: Array = getattr(self, self.question.by)
         return changed
 
     @property
     def most_moved(self) -> int:
-        """Index of the aligned unit whose vector changed most in any layer; see the function `most_moved`."""
+        """Index of the aligned unit whose vector changed most in any layer; see `minimal_pair.most_moved`."""
         return most_moved(self.moved, self.alignment)
 
     def strongest_shift(self, place: int) -> tuple[int, int]:
-        """Return layer and head index, from 0, where a unit's attention shifts most; in a tie, the first.
+        """Return the layer index and head index of the head in which a unit's attention shifts most.
+
+        Indices are counted from 0. In a tie, the first head is returned.
 
         Raises:
             SelectionError: the place does not exist.
@@ -198,10 +205,10 @@ class MinimalPairResult(Result):
         return int(layer), int(head)
 
     def finding(self, place: int | None = None) -> str:
-        """Return a sentence on what changed for one aligned unit, by default the unit that changed most.
+        """Return a sentence about what changed for one aligned unit, by default the one that changed most.
 
-        Layers and heads count from 1. A shift states how much attention, at least, moved from one key to
-        another. If several layers or heads share the maximum, the sentence lists or counts all of them.
+        Layers and heads are counted from 1. A shift is the amount of attention that moved, at least, from one
+        key to another. If several layers or heads share the maximum, the sentence lists or counts them all.
 
         Raises:
             SelectionError: the place does not exist.
@@ -211,7 +218,8 @@ class MinimalPairResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return the table that the question selects.
 
-        "heads": one row per head, largest change first. "moved": one row per unit and one column per layer.
+        "heads" selects one row per head, sorted by descending change; "moved" selects one row per unit and
+        one column per layer.
         """
         if self.question.show == "moved":
             return frames.vectors(self.moved.T, self.alignment.aligned)
@@ -227,7 +235,8 @@ class MinimalPairRowResult(Result):
     Attributes:
         alignment: the aligned tokens or words; its pairs are the keys.
         place: index of the query among the pairs.
-        a, b: attention in A and in B, [key + 1]; the last entry pools all keys without a counterpart.
+        a, b: attention in A and in B, shape [key + 1]. The last value is the sum over all keys without a
+            counterpart.
     """
 
     question: MinimalPairRow
@@ -245,34 +254,34 @@ class MinimalPairRowResult(Result):
 
     @property
     def query(self) -> Token | Unit:
-        """The query token or word in text A."""
+        """The token or word of text A that is the query."""
         return self.keys[self.place]
 
     @property
     def keys(self) -> tuple[Token | Unit, ...]:
-        """The aligned tokens or words of text A."""
+        """The aligned tokens or words of text A, which are the keys."""
         return self.alignment.aligned
 
     @property
     def both(self) -> Array:
-        """The attention in A and in B, [2, key + 1]."""
+        """Attention of the query in A and in B as one array of shape [2, key + 1]."""
         return np.stack([self.a, self.b])
 
     @property
     def difference(self) -> Array:
-        """Attention in B minus that in A, [key + 1], -1 to 1."""
+        """Attention in B minus attention in A, shape [key + 1], -1 to 1."""
         change: Array = self.b - self.a
         return change
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The query as text."""
+        """Text of the query token or word."""
         return {"query": str(self.query)}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per key: key, position_a, position_b, a, b, difference.
+        """Return a table with one row per key: key, position_a, position_b, a, b, difference.
 
-        The last row, which has no positions, pools all keys without a counterpart.
+        The last row, which has no positions, is the sum over all keys without a counterpart.
         """
         positions = (
             [side.units_a[place].position for place in side.places_a]
@@ -297,7 +306,7 @@ def most_moved(moved: Array, alignment: Alignment) -> int:
     Special tokens are considered only if the texts share no other token.
 
     Args:
-        moved: change of each unit's vector, [layer + 1, place]; NaN counts as no change.
+        moved: change of each unit's vector, shape [layer + 1, place]; NaN counts as no change.
     """
     peaks = np.nan_to_num(moved).max(axis=0)
     if alignment.shares_text:
@@ -313,7 +322,7 @@ def _align(a: Trace, b: Trace, words: bool) -> Alignment:
 
 
 def _aligned_index(alignment: Alignment, position: int) -> int:
-    """Return the index, among the aligned units, of the unit at a position of text A."""
+    """Return the index of the aligned unit at the given position in text A."""
     unit = max(index for index, unit in enumerate(alignment.units_a) if unit.position <= position)
     if unit not in alignment.places_a:
         raise SelectionError(
@@ -325,7 +334,7 @@ def _aligned_index(alignment: Alignment, position: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _AlignedText:
-    """One of the two texts: its trace, and the indices of its aligned and other units."""
+    """One of the two texts, with its trace and the indices of its aligned units and of its other units."""
 
     trace: Trace
     lens: WordLens | None
@@ -333,9 +342,9 @@ class _AlignedText:
     changed: list[int]
 
     def rows(self, layer: int, head: Head) -> torch.Tensor:
-        """Return the attention of the aligned queries, [place, place + 1].
+        """Return the attention of the aligned queries, shape [place, place + 1].
 
-        The columns are the aligned keys, and the sum over all other keys.
+        The columns are the aligned keys, followed by the sum over all other keys.
         """
         trace = self.trace
         weights = trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
@@ -345,14 +354,14 @@ class _AlignedText:
         return torch.cat([rows[:, self.aligned], rows[:, self.changed].sum(dim=1, keepdim=True)], dim=1)
 
     def vectors(self, layer: int) -> Array:
-        """Return the vectors of the aligned units, [place, hidden]."""
+        """Return the vectors of the aligned units after a layer, shape [place, hidden]."""
         vectors = self.trace.vectors(layer)
         return (vectors if self.lens is None else self.lens.average(vectors))[self.aligned]
 
 
 def _sides(a: Trace, b: Trace, alignment: Alignment, words: bool) -> tuple[_AlignedText, _AlignedText]:
     if _same_input(a, b):
-        # Rounding may depend on a text's position in its batch, but equal inputs must have equal results.
+        # Use the same trace, because rounding may differ between two forward passes with equal inputs.
         b = a
     return (
         _AlignedText(a, word_lens(a) if words else None, list(alignment.places_a), list(alignment.changed_a)),
@@ -361,7 +370,7 @@ def _sides(a: Trace, b: Trace, alignment: Alignment, words: bool) -> tuple[_Alig
 
 
 def _vector_changes(side_a: _AlignedText, side_b: _AlignedText) -> Array:
-    """Return 1 − cosine of the aligned units' vectors, [layer + 1, place]."""
+    """Return 1 − cosine of the aligned units' vectors in both texts, shape [layer + 1, place]."""
     layers = range(side_a.trace.layers + 1)
     changes = [1 - cosine_of_rows(side_a.vectors(layer), side_b.vectors(layer)) for layer in layers]
     return np.array(changes, dtype=side_a.trace.dtype)
@@ -377,10 +386,10 @@ def _same_input(a: Trace, b: Trace) -> bool:
 
 
 def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, Array]:
-    """Return the mean total variation and mean Jensen-Shannon distance of the rows, and each row's shift."""
+    """Return the mean total variation, the mean Jensen-Shannon distance, and the shift of each row."""
     difference, total = b - a, b + a
-    # With t = (q − p) / (q + p) the divergence is Σ (p + q) ((1 + t) log(1 + t) + (1 − t) log(1 − t)) / 4.
-    # All terms of this sum are nonnegative, so small differences are not lost in rounding.
+    # The Jensen-Shannon divergence is Σ (p + q) ((1 + t) log(1 + t) + (1 − t) log(1 − t)) / 4, where
+    # t = (q − p) / (q + p). All terms of this sum are nonnegative, so rounding preserves small differences.
     relative = difference / total.clamp_min(torch.finfo(total.dtype).tiny)
     terms = torch.special.xlog1py(1 + relative, relative) + torch.special.xlog1py(1 - relative, -relative)
     divergence = (terms * total).sum(dim=1).double().clamp_min(0) / (4 * np.log(2))
@@ -389,7 +398,7 @@ def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, 
 
 
 def describe(pair: MinimalPairResult, place: int | None = None) -> str:
-    """Return a sentence on what changed for one aligned unit; see `MinimalPairResult.finding`."""
+    """Return a sentence about what changed for one aligned unit; see `MinimalPairResult.finding`."""
     if pair.same_input:
         return "Nothing changed: both texts are the same input to the model."
     place = pair.most_moved if place is None else resolve_index(place, len(pair.alignment.pairs), "place")
@@ -451,7 +460,7 @@ def _head_name(layer: int, head: int) -> str:
 
 
 def _unit_name(pair: MinimalPairResult, place: int) -> str:
-    """Return a unit in quotation marks, with its position if its text is not unique."""
+    """Return an aligned unit in quotation marks, with its position if several units have the same text."""
     names = [unit.display for unit in pair.alignment.aligned]
     unit = pair.alignment.aligned[place]
     quoted = f"‘{truncate_text(unit.display)}’"
@@ -467,5 +476,5 @@ def _join(names: list[str]) -> str:
 
 
 def _format_amount(value: float | Array) -> str:
-    """Return a number with two decimals, but never 0.00 for a number above 0."""
+    """Return a number as text with two decimals, or "less than 0.01" for a smaller number."""
     return "less than 0.01" if value < 0.005 else f"{value:.2f}"

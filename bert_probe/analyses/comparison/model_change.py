@@ -1,4 +1,4 @@
-"""Changes between two models: answers, heads and vectors on the same text."""
+"""Changes between two models: differences in heads and vectors on the same text."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.alignment import CommonSpans, common_spans
 from bert_probe.text.words import Unit, truncate_text, word_lens
 
-# Provenance fields that may differ although the model is the same.
+# Provenance fields that may differ between traces of the same model.
 _NAME_FIELDS = frozenset({"model", "origin", "revision"})
 
 
 def check_same_tokens(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
-    """Check that two traces have the same tokens; return their provenance and both traces.
+    """Check that two traces have the same tokens, and return their provenance and both traces.
 
     If the models are equal, A's trace is returned twice.
 
@@ -46,7 +46,9 @@ def check_same_tokens(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
 
 
 def align_spans(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace, CommonSpans]:
-    """Return provenance and traces as in `check_same_tokens`, and the text spans that both tokenizers share.
+    """Return the provenance of two traces, both traces, and the text spans that both tokenizers share.
+
+    If the models are equal, A's trace is returned twice.
 
     Raises:
         SelectionError: the traces come from different texts, or the text was truncated.
@@ -108,7 +110,7 @@ def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str =
     """Check that two models tokenize a text in the same way.
 
     Args:
-        text_name: name of the text for messages.
+        text_name: name of the text in error messages.
 
     Raises:
         SelectionError: the tokens differ; the message names the first token that differs.
@@ -139,7 +141,7 @@ def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str =
 def are_same_model(inputs: InputRecord, a: Checkpoint, b: Checkpoint) -> bool:
     """Return whether two models have the same weights and settings, including dtype, device and libraries.
 
-    If so, the results of A are reused for B, because rounding may differ between runs.
+    For equal models, A's results are reused for B, because rounding may differ between runs.
     """
     settings_a, settings_b = (
         {name: value for name, value in model.items() if name not in _NAME_FIELDS} for model in inputs.models
@@ -148,7 +150,7 @@ def are_same_model(inputs: InputRecord, a: Checkpoint, b: Checkpoint) -> bool:
 
 
 def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """Return a model's configuration without its name."""
+    """Return the configuration of a model without the model's name."""
     config: Any = checkpoint.model.config
     settings: dict[str, Any] = config.to_dict()
     return {name: value for name, value in settings.items() if name not in ("_name_or_path", "name_or_path")}
@@ -160,10 +162,10 @@ def _quote(piece: str | None) -> str:
 
 @question("vector change", command="diff vectors")
 class VectorChange(Question):
-    """1 − cosine of each token's vectors in two models, after each layer.
+    """Change of each token's vector between two models after each layer: 1 − cosine.
 
-    This is meaningful if one model was derived from the other, so that their dimensions correspond;
-    `LayerSimilarity` compares any two models.
+    The comparison is meaningful only if one model was derived from the other, so that their dimensions
+    correspond. `LayerSimilarity` compares any two models.
 
     Attributes:
         words: compare words instead of tokens; a word's vector is the mean of its tokens' vectors.
@@ -174,7 +176,7 @@ class VectorChange(Question):
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> VectorChangeResult:
-        """Compare the vectors of two models.
+        """Compare the vectors of two models after each layer.
 
         Raises:
             SelectionError: the traces come from different texts, or the models have different tokenizers.
@@ -206,8 +208,8 @@ class VectorChangeResult(Result):
 
     Attributes:
         units: the tokens or words of the text.
-        moved: 1 − cosine of each unit's vectors, float64 [layer + 1, unit], 0 to 2; row 0 is the embeddings.
-            NaN if a vector is zero.
+        moved: 1 − cosine of each unit's vectors, float64 of shape [layer + 1, unit], 0 to 2. Row 0 is the
+            embeddings. NaN if a vector is zero.
     """
 
     question: VectorChange
@@ -220,7 +222,10 @@ class VectorChangeResult(Result):
 
     @property
     def mean(self) -> Array:
-        """Mean over the units, ignoring NaN, [layer + 1]; NaN if all values of a layer are NaN."""
+        """Mean change over all tokens or words at each layer, ignoring NaN; shape [layer + 1].
+
+        NaN if all values of a layer are NaN.
+        """
         is_defined = ~np.isnan(self.moved)
         sums, counts = np.where(is_defined, self.moved, 0.0).sum(axis=1), is_defined.sum(axis=1)
         mean: Array = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
@@ -228,13 +233,13 @@ class VectorChangeResult(Result):
 
     @property
     def largest(self) -> Array:
-        """Maximum over the units, ignoring NaN, [layer + 1]."""
+        """Largest change of any token or word at each layer, ignoring NaN; shape [layer + 1]."""
         maxima: Array = np.nan_to_num(self.moved).max(axis=1)
         return maxima
 
     @property
     def finding(self) -> str:
-        """The vector that changed most, as a sentence."""
+        """A sentence about the vector that changed most."""
         peaks = np.nan_to_num(self.moved)
         if not peaks.any():
             return "No vector changed direction."
@@ -247,7 +252,7 @@ class VectorChangeResult(Result):
         )
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per token or word and one column per layer from 0."""
+        """Return a table with one row per token or word and one column per layer, counted from 0."""
         return frames.vectors(self.moved.T, self.units)
 
 
@@ -264,7 +269,7 @@ class HeadChange(Question):
     """Total variation between the attention of each head in two models, averaged over the queries.
 
     Attributes:
-        words: merge tokens into words first, as in `WordLens.merge`.
+        words: merge tokens into words before comparing, as in `WordLens.merge`.
     """
 
     inputs = TwoModelTraces()
@@ -303,8 +308,8 @@ class HeadChangeResult(Result):
     """How much each head changed from A to B.
 
     Attributes:
-        total_variation: change of each head, float64 [layer, head], 0 to 1: ½ Σ |p − q| between a query's
-            attention in A and in B, averaged over all queries, including special tokens.
+        total_variation: change of each head, float64 of shape [layer, head], 0 to 1: ½ Σ |p − q| between a
+            query's attention in A and in B, averaged over all queries, including special tokens.
     """
 
     question: HeadChange
@@ -318,13 +323,13 @@ class HeadChangeResult(Result):
 
     @property
     def strongest(self) -> tuple[int, int]:
-        """Layer and head index, from 0, of the head that changed most; in a tie, the first."""
+        """Layer and head index, from 0, of the head that changed most; in a tie, of the first one."""
         layer, head = np.unravel_index(int(self.total_variation.argmax()), self.total_variation.shape)
         return int(layer), int(head)
 
     @property
     def finding(self) -> str:
-        """The largest change, as a sentence in which layers and heads count from 1."""
+        """A sentence about the head that changed most, in which layers and heads are counted from 1."""
         if not self.total_variation.any():
             return "No head changed."
         layer, head = self.strongest
@@ -335,13 +340,16 @@ class HeadChangeResult(Result):
         )
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per head, largest change first: layer, head, total_variation."""
+        """Return a table with one row per head, sorted by descending change: layer, head, total_variation."""
         heads = frames.by_head({"total_variation": self.total_variation})
         return heads.sort_values("total_variation", ascending=False, kind="stable", ignore_index=True)
 
 
 def total_variation(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """Return ½ Σ |p − q| over the keys for each query, float64 [query], 0 to 1; p and q are [query, key]."""
+    """Return the total variation ½ Σ |p − q| of each query, float64 of shape [query], 0 to 1.
+
+    The sum is over the keys; p and q have the shape [query, key].
+    """
     return (q - p).abs().sum(dim=1, dtype=torch.float64) / 2
 
 

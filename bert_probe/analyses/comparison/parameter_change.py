@@ -1,4 +1,4 @@
-"""Change of parameters: how much each tensor differs between two models."""
+"""Changes in parameters: how much each tensor differs between two models."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from bert_probe.model.checkpoint import Checkpoint
 
 BOTH, OTHER_SHAPE, ONLY_A, ONLY_B = "both", "other shape", "only A", "only B"
 _BLOCK_SIZE = 1 << 20
-"""Number of values that are converted to float64 at a time, to limit memory."""
+"""Number of values that are converted to float64 at a time, which limits memory use."""
 
 
 @question("parameter change", command="diff parameters")
 class ParameterChange(Question):
     """Relative change ‖B − A‖ ÷ ‖A‖ of each parameter that both models have with the same shape.
 
-    All other parameters are listed without a change. Only parameters of the encoders are included, as in
-    `Parameters`.
+    Other parameters are listed without a value. As in `Parameters`, only parameters of the encoders are
+    included.
     """
 
     inputs = TwoCheckpoints()
@@ -57,14 +57,14 @@ class ParameterChange(Question):
 
 @dataclass(frozen=True)
 class TensorChange:
-    """A parameter name, and the change of its values between two models.
+    """A parameter and the change of its values between two models.
 
     Attributes:
         parameter: A's parameter, or B's if A has no parameter of that name.
-        there: where the parameter exists: "both", "other shape" (same name, different shape), "only A" or
-            "only B".
-        norm: ‖A‖, Frobenius norm; NaN if `there` is not "both".
-        change: ‖B − A‖; NaN if `there` is not "both".
+        there: the models that have the parameter: "both", "other shape" (both, but with different shapes),
+            "only A" or "only B".
+        norm: Frobenius norm ‖A‖; NaN if `there` is not "both".
+        change: Frobenius norm ‖B − A‖; NaN if `there` is not "both".
     """
 
     parameter: Parameter
@@ -74,7 +74,10 @@ class TensorChange:
 
     @property
     def relative(self) -> float:
-        """‖B − A‖ ÷ ‖A‖; 0 if nothing changed, NaN if not compared, or if A is zero and B is not."""
+        """Relative change ‖B − A‖ ÷ ‖A‖; 0 if nothing changed.
+
+        NaN if the parameter was not compared, or if A is zero and B is not.
+        """
         return _ratio(self.change, self.norm)
 
 
@@ -84,7 +87,7 @@ class ParameterChangeResult(Result):
 
     Attributes:
         inventory: the parameters of A.
-        tensors: A's parameters in their order, then the parameters that only B has.
+        tensors: A's parameters in their original order, followed by the parameters that only B has.
     """
 
     question: ParameterChange
@@ -98,14 +101,16 @@ class ParameterChangeResult(Result):
 
     @property
     def others(self) -> tuple[TensorChange, ...]:
-        """Parameters without a counterpart of the same shape."""
+        """Parameters of either model that have no counterpart of the same shape in the other model."""
         return tuple(tensor for tensor in self.tensors if tensor.there != BOTH)
 
     def relative(self, of: Callable[[Parameter], bool] = lambda _: True) -> float:
-        """Return ‖B − A‖ ÷ ‖A‖ over several parameters; NaN if none is compared. Tied parameters count once.
+        """Return the relative change ‖B − A‖ ÷ ‖A‖ over several parameters; NaN if none is compared.
+
+        Tied parameters count once.
 
         Args:
-            of: function that returns whether to include a parameter.
+            of: function that returns whether a parameter is included.
         """
         tensors = [
             tensor for tensor in self.compared if tensor.parameter.tied_to is None and of(tensor.parameter)
@@ -119,13 +124,13 @@ class ParameterChangeResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The relative change over all compared parameters, and the number of parameters not compared."""
+        """Relative change over all compared parameters, and the number of parameters not compared."""
         relative = self.relative()
         return {"relative": None if math.isnan(relative) else relative, "not_compared": len(self.others)}
 
     @property
     def finding(self) -> str:
-        """The largest change, as a sentence."""
+        """A sentence about the overall change and the parameter that changed most."""
         if not self.compared:
             return "The models have no parameters in common."
         if not any(tensor.change for tensor in self.compared):
@@ -138,7 +143,10 @@ class ParameterChangeResult(Result):
         return f"{total}; {largest.parameter.name} changed most, by {_percent(largest.relative)}."
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per parameter: name, group, part, shape, count, in, norm, change, relative."""
+        """Return a table with one row per parameter.
+
+        Columns: name, group, part, shape, count, in, norm, change, relative.
+        """
         return pd.DataFrame(
             {
                 "name": [tensor.parameter.name for tensor in self.tensors],
@@ -155,7 +163,7 @@ class ParameterChangeResult(Result):
 
 
 def _compare(row: Parameter, tensor_a: torch.Tensor | None, tensor_b: torch.Tensor | None) -> TensorChange:
-    assert tensor_a is not None  # rows are A's parameters
+    assert tensor_a is not None  # all rows are parameters of A
     if tensor_b is None:
         return TensorChange(row, ONLY_A)
     if tensor_a.shape != tensor_b.shape:

@@ -28,8 +28,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
-# Pairs of a minimum percentile and a maximum number of highlights. If fewer than FEW_HIGHLIGHTS reach
-# HIGH_PERCENTILE, the pair that selects most highlights applies.
+# Each pair has a minimum percentile and a maximum number of highlights.
+# If fewer than FEW_HIGHLIGHTS reach HIGH_PERCENTILE, the pair that selects more highlights is used.
 HIGH_PERCENTILE, MAX_HIGHLIGHTS = 75.0, 8
 MIDDLE_PERCENTILE, FEW_HIGHLIGHTS = 50.0, 5
 MIN_HIGHLIGHTS = 2
@@ -40,10 +40,11 @@ MAX_PER_TYPE = 2
 class Highlights(Question):
     """What is most unusual about a text, ranked by percentile among the reference sentences.
 
-    Each highlight is a measured value. Its percentile is the share of the reference sentences that have
-    a smaller value in the same model. At most `MAX_HIGHLIGHTS` highlights from `HIGH_PERCENTILE` upward are
-    reported. If these are fewer than `FEW_HIGHLIGHTS`, up to `FEW_HIGHLIGHTS` from `MIDDLE_PERCENTILE` upward
-    are reported. The first `MIN_HIGHLIGHTS` are always reported.
+    Each highlight is a measured value. Its percentile is the percentage of the reference sentences that have
+    a smaller value in the same model. Up to `MAX_HIGHLIGHTS` highlights whose percentile is at least
+    `HIGH_PERCENTILE` are reported. If there are fewer than `FEW_HIGHLIGHTS` of these, up to `FEW_HIGHLIGHTS`
+    whose percentile is at least `MIDDLE_PERCENTILE` are reported instead. The first `MIN_HIGHLIGHTS` are
+    always reported.
     """
 
     inputs = OneOrTwoTraces()
@@ -60,7 +61,8 @@ class Highlights(Question):
         Args:
             trace: the text, or a sentence pair.
             other: a second text; cannot be combined with a sentence pair.
-            numbers: the values of the reference sentences, see `measure_references_for`; measured if None.
+            numbers: the values of the reference sentences; see `measure_references_for`. If None, the
+                reference sentences are measured.
             progress: called with the number of reference sentences done and the total.
 
         Raises:
@@ -73,20 +75,20 @@ class Highlights(Question):
 
 @dataclass(frozen=True, eq=False)
 class Highlight:
-    """A value measured on a text, the sentence that states it, and its rank among the reference sentences.
+    """A value measured on a text, with the sentence that states it and its rank among reference sentences.
 
     Attributes:
         kind: the highlight type.
         value: the measured value.
         said: the sentence that states the value.
-        page, choices: page name and URL parameters, without the texts, of the view that shows the highlight.
+        page, choices: name and URL parameters, without the texts, of the page that shows the highlight.
         picture: content of the thumbnail.
         clear: whether the value is worth reporting.
         below: number of reference sentences with a smaller value.
-        of: number of reference sentences for which the value is defined; 0 if it was not measured.
-        among: number of reference sentences examined.
-        excess: distance from the median of the reference values, divided by the distance from the median to
-            their maximum.
+        of: number of reference sentences for which the value is defined; 0 if the reference sentences were
+            not measured.
+        among: number of reference sentences on which the value was measured.
+        excess: value minus the median of the reference values, divided by their maximum minus their median.
     """
 
     kind: HighlightType
@@ -105,12 +107,12 @@ class Highlight:
     def from_candidate(
         cls, highlight_type: HighlightType, candidate: HighlightCandidate, text_name: str = ""
     ) -> Highlight:
-        """Return a highlight, which unlike its candidate does not keep a trace in memory.
+        """Return the highlight of a candidate. Unlike the candidate, it does not keep a trace in memory.
 
         Args:
             highlight_type: the type that measured the candidate.
-            candidate: the value and its sentence.
-            text_name: "A" or "B" if two texts are examined and the value belongs to one of them.
+            candidate: the measured value and the sentence that states it.
+            text_name: "A" or "B" if two texts are given and the value belongs to one of them; otherwise "".
         """
         sentence = f"{text_name}: {candidate.sentence}" if text_name else candidate.sentence
         choices = {**candidate.choices, **({"of": "b"} if text_name == "B" else {})}
@@ -131,7 +133,7 @@ class Highlight:
 
     @property
     def place(self) -> str:
-        """A sentence that compares the value with the reference sentences; "" if it was not measured."""
+        """A sentence that compares the value with the reference sentences; "" if they were not measured."""
         if not self.of:
             return ""
         sentences = "pairs of reference sentences" if self.kind.texts == 2 else "reference sentences"
@@ -165,8 +167,8 @@ class HighlightsResult(Result):
     """The highlights of one or two texts.
 
     Attributes:
-        candidates: every measured value, in the order of the highlight types.
-        tokens: lengths of the shortest and the longest reference sentence; None before ranking.
+        candidates: all measured values, in the order of the highlight types.
+        tokens: lengths of the shortest and of the longest reference sentence, in tokens; None before ranking.
     """
 
     question: Highlights
@@ -204,9 +206,9 @@ class HighlightsResult(Result):
         )
 
     def link(self, finding: Highlight) -> str:
-        """Return the URL, within the app, of the view that shows a highlight.
+        """Return the app URL of the view that shows a highlight.
 
-        The URL is "" for a model or text that exists only in memory.
+        The URL is "" if the model or text exists only in memory.
         """
         texts = url_parameters(self.inputs)
         return "" if texts is None else f"/{finding.page}?{urlencode({**texts, **finding.choices})}"
@@ -223,11 +225,14 @@ class HighlightsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Lengths of the shortest and the longest reference sentence, in tokens."""
+        """Lengths of the shortest and of the longest reference sentence, in tokens."""
         return {} if self.tokens is None else {"tokens_of_shipped_sentences": [*self.tokens]}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each highlight: rank, kind, statement, measure, value, percentile, link."""
+        """Return a table with a row for each highlight.
+
+        Columns: rank, kind, statement, measure, value, percentile, link.
+        """
         highlights = self.findings
         return pd.DataFrame(
             {
@@ -248,7 +253,7 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
     Args:
         trace: the text, or a sentence pair.
         other: a second text; cannot be combined with a sentence pair.
-        quick: leave out the types that run the model again.
+        quick: leave out the highlight types that run the model again.
 
     Raises:
         TextError: two texts are given and one of them is a sentence pair.
@@ -286,7 +291,7 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
 def measure_references_for(
     trace: Trace, other: Trace | None = None, progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Measure the reference sentences in the form of the input: a text, a sentence pair, or two texts.
+    """Measure the reference sentences in the same form as the input: text, sentence pair, or two texts.
 
     Raises:
         UnavailableError: the trace was made from attention weights alone, without a model.
@@ -300,14 +305,14 @@ def measure_references_for(
 
 
 def reference_forms(trace: Trace, other: Trace | None = None) -> Sequence[ReferenceForm]:
-    """Return the forms of the reference sentences that are needed to rank one or two texts."""
+    """Return the forms in which the reference sentences must be read to rank one or two texts."""
     if trace.encoding.pair is not None:
         return ["pair"]
     return ["text"] if other is None else ["text", "two texts"]
 
 
 def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
-    """Drop highlights beyond `MAX_PER_TYPE` per type name, and further highlights of the same head."""
+    """Return at most `MAX_PER_TYPE` highlights per type name and at most one per attention head."""
     result: list[Highlight] = []
     for highlight in highlights:
         same_type = sum(previous.kind.name == highlight.kind.name for previous in result)
@@ -321,21 +326,21 @@ def _sort_value(highlight: Highlight) -> float:
     return highlight.percentile if highlight.of else -1.0
 
 
-_BATCH_SIZE = 8  # number of traces in memory at a time
+_BATCH_SIZE = 8  # number of sentences whose traces are in memory at a time
 
 ReferenceForm = Literal["text", "pair", "two texts"]
-"""How the reference sentences are read: alone, paired with the next sentence, or compared with it."""
+"""How a reference sentence is read: alone, in a pair with the next one, or compared with the next one."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReferenceNumbers:
-    """Values of the highlight types on the reference sentences.
+    """Values that the highlight types have on the reference sentences.
 
     Attributes:
         sentences: number of reference sentences.
-        numbers: ``measure`` of a highlight type → its values, float64 [sentence], ascending; sentences
-            without a value are left out.
-        tokens: lengths of the shortest and the longest reference sentence.
+        numbers: mapping from the ``measure`` of each highlight type to its values in ascending order, float64
+            of shape [sentence]. Sentences without a value are left out.
+        tokens: lengths of the shortest and of the longest reference sentence, in tokens.
     """
 
     sentences: int
@@ -343,19 +348,19 @@ class ReferenceNumbers:
     tokens: tuple[int, int]
 
     def __or__(self, other: ReferenceNumbers) -> ReferenceNumbers:
-        """Return the union of two sets of values."""
+        """Return the reference values of both operands combined."""
         return ReferenceNumbers(self.sentences, {**self.numbers, **other.numbers}, self.tokens)
 
     @property
     def nbytes(self) -> int:
-        """Size of the values in bytes."""
+        """Size of all values in bytes."""
         return sum(values.nbytes for values in self.numbers.values())
 
 
 def measure_references(
     checkpoint: Checkpoint, form: ReferenceForm, progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Measure all highlight types on the reference sentences, read in one form.
+    """Measure all highlight types on the reference sentences, which are all read in the same form.
 
     Args:
         checkpoint: the model.
@@ -386,13 +391,16 @@ def measure_references(
 
 
 def _traces(checkpoint: Checkpoint, form: ReferenceForm) -> Iterator[tuple[Trace, ...]]:
-    """Yield the trace of each sentence or, for two texts, of each sentence and the next one (cyclically)."""
+    """Yield the trace of each reference sentence or, for two texts, of each sentence and the next one.
+
+    The sentence after the last one is the first one.
+    """
     sentences = baseline_sentences()
     following = (*sentences[1:], sentences[0])
     for start in range(0, len(sentences), _BATCH_SIZE):
         batch = slice(start, start + _BATCH_SIZE)
         pairs: Sequence[str | None] = following[batch] if form == "pair" else [None] * len(sentences[batch])
-        # A sentence may have more tokens than the model accepts.
+        # Reference sentences are truncated, because some may have more tokens than the model accepts.
         traces = checkpoint.traces([*zip(sentences[batch], pairs, strict=True)], truncate=True)
         if form != "two texts":
             yield from ((trace,) for trace in traces)

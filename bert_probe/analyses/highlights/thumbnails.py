@@ -1,4 +1,4 @@
-"""Data of the thumbnails of highlights; the package `views` draws them."""
+"""Data of the thumbnails of highlights, which the package `views` draws."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bert_probe.analyses.attention.thumbnails import largest_in_blocks
 from bert_probe.model.trace import Array
 
 SIDE = 48
-"""Maximum number of rows and of columns of a grid."""
+"""Maximum number of rows and of columns of a thumbnail grid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,8 +18,8 @@ class Grid:
     """A small matrix, drawn as a heatmap.
 
     Attributes:
-        cells: values [row, column]; cells that are not above 0 are drawn empty.
-        most: value of the darkest color; larger values have the same color.
+        cells: values of the cells, shape [row, column]. Cells with values of 0 or less are drawn empty.
+        most: value that has the darkest color; larger values have the same color.
         mark: row and column of the cell to emphasize.
     """
 
@@ -29,7 +29,7 @@ class Grid:
 
     @classmethod
     def of(cls, matrix: Array, most: float = 1.0, mark: tuple[int, int] | None = None) -> Grid:
-        """Return a grid of at most `SIDE` cells per side, each the maximum of a block of the matrix."""
+        """Return a grid of at most `SIDE` cells per side, each with the maximum of a block of the matrix."""
         block = -(-max(matrix.shape) // SIDE)
         cell = None if mark is None else (mark[0] // block, mark[1] // block)
         return cls(largest_in_blocks(matrix[None], block)[0], most, cell)
@@ -37,10 +37,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class Curves:
-    """A curve with a value per layer, and a second curve for comparison.
+    """A curve with one value per layer, and a second curve for comparison.
 
     Attributes:
-        values, others: the curve and its comparison, [layer + 1], in the range -1 to 1.
+        values, others: values of the curve and of the second curve, shape [layer + 1], -1 to 1.
         mark: the layer to emphasize.
     """
 
@@ -51,10 +51,10 @@ class Curves:
 
 @dataclass(frozen=True)
 class Bars:
-    """A bar chart.
+    """A bar chart with signed values.
 
     Attributes:
-        values: signed lengths of the bars, which are scaled to the longest bar.
+        values: signed lengths of the bars; the chart is scaled to the longest bar.
         mark: index of the bar to emphasize.
     """
 
@@ -64,7 +64,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class TextSegments:
-    """Segments of a text, in order."""
+    """Segments into which a text is split, in the order of the text."""
 
     texts: Sequence[str]
 

@@ -1,7 +1,7 @@
 """Attention measures, one module each.
 
-Each module of this package defines ``MEASURE`` and is discovered automatically. The library, command line,
-pages, head view and exports offer all measures.
+Each module of this package defines ``MEASURE`` and is discovered automatically. All measures are available in
+the library, on the command line, on the pages, in the head view and in exports.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ class AttentionMeasure:
 
     Attributes:
         name: identifier in questions, URLs and on the command line.
-        label: label of its button.
-        title: start of a heatmap's title, followed by the layer.
+        label: label of the measure's button.
+        title: start of a heatmap's title, before the layer.
         value: description of a single value.
         total: description of a row's sum.
         meaning: what the measure shows and what it does not show.
         order: sort key among the measures.
-        of_layer: (trace, layer, residual weight, progress) → [query, key] for the whole layer.
-        of_heads: (trace, layer, heads) → [head, query, key]; None if the measure is not defined for
-            individual heads.
-        lengths: (trace, layer) → [head, key], the factors by which the measure multiplies the attention
-            weights; None if it does not multiply them.
+        of_layer: function from trace, layer, residual weight and progress callback to the values of the
+            whole layer, shape [query, key].
+        of_heads: function from trace, layer and heads to the values of these heads, shape
+            [head, query, key]; None if the measure is not defined for individual heads.
+        lengths: function from trace and layer to the factors by which the measure multiplies the attention
+            weights, shape [head, key]; None if the measure does not multiply them.
         shares: whether rows sum to 1 over all keys; otherwise the largest value depends on the text.
-        rolled: whether the measure combines all layers up to this one, with a weight for the residual
+        rolled: whether the value for a layer combines all layers up to it, with a weight for the residual
             connection.
-        takes_long: (trace, layer) → whether `of_layer` runs the model and reports progress. Its result is
-            cached with the trace, so a second call is fast.
-        caveat: trace → a warning about this model, or "".
+        takes_long: function from trace and layer to whether `of_layer` has to run the model. The result of
+            `of_layer` is then cached with the trace, so a second call is fast.
+        caveat: function from a trace to a warning about its model; "" if there is none.
     """
 
     name: str
@@ -72,7 +73,7 @@ class AttentionMeasure:
         return self.of_heads
 
     def sums_to_one(self, trace: Trace) -> bool:
-        """Return whether rows sum to 1 for this trace: external attention may have other row sums."""
+        """Return whether rows sum to 1 for this trace; rows of external attention may have other sums."""
         return self.shares and not trace.caveat
 
     def of_head(
@@ -83,7 +84,7 @@ class AttentionMeasure:
         residual: float,
         progress: Progress = no_progress,
     ) -> Array:
-        """Return the matrix of one head, or of the whole layer for "mean", [query, key].
+        """Return the values of one head or, for "mean", of the whole layer, shape [query, key].
 
         Raises:
             SelectionError: the layer or head does not exist, or the measure is not defined for individual
@@ -98,7 +99,7 @@ class AttentionMeasure:
 
 
 def measures() -> Mapping[str, AttentionMeasure]:
-    """Return all measures by name, sorted by their ``order``."""
+    """Return a mapping from names to attention measures, sorted by their ``order``."""
     return _load_measures()
 
 
@@ -112,7 +113,7 @@ def _load_measures() -> Mapping[str, AttentionMeasure]:
 
 
 def get_measure(name: str) -> AttentionMeasure:
-    """Return the measure with the given name.
+    """Return the attention measure with the given name.
 
     Raises:
         SelectionError: no measure has this name.

@@ -1,4 +1,4 @@
-"""Attention rollout: attention combined over all layers up to a layer (Abnar and Zuidema 2020)."""
+"""Attention rollout: attention combined over all layers up to a given one (Abnar and Zuidema 2020)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bert_probe.model.trace import Array, Trace, resolve_index
 
 
 def rollouts(layers: Iterable[Array], residual: float = 0.5) -> Iterator[Array]:
-    """Yield the rollout up to each layer, float64 [query, key]; see `rollout`.
+    """Yield the attention rollout up to each layer, float64 of shape [query, key]; see `rollout`.
 
     Raises:
         ShapeError, SelectionError: see `rollout`.
@@ -29,7 +29,7 @@ def rollouts(layers: Iterable[Array], residual: float = 0.5) -> Iterator[Array]:
                 f"All layers must have the same number of tokens, but adjacent layers have {len(result)} and "
                 f"{weights.shape[1]}."
             )
-        # Double precision: products over many layers would accumulate float32 rounding errors.
+        # Use double precision, because products over many layers accumulate rounding errors.
         mean = weights.mean(axis=0, dtype=np.float64)
         step: Array = (1 - residual) * mean + residual * np.eye(len(mean))
         result = step if result is None else step @ result
@@ -39,19 +39,23 @@ def rollouts(layers: Iterable[Array], residual: float = 0.5) -> Iterator[Array]:
 
 
 def rollout(layers: Iterable[Array], residual: float = 0.5) -> Array:
-    """Return how much of each input token reaches each token through all layers, float64 [query, key].
+    """Return how much of each input token reaches each token through all layers.
 
     R_l = ((1 − r) · mean over heads of A_l + r · I) R_{l−1}, with R_0 = I: later layers multiply from
     the left; Abnar and Zuidema 2020, section 3. Rows sum to 1. Rollout uses attention weights alone, so it
     does not measure causal importance.
 
     Args:
-        layers: attention of each layer, beginning with the first, [head, query, key].
+        layers: attention of each layer, beginning with the first; each has shape [head, query, key].
         residual: r, the weight of the residual connection, 0 to 1.
 
+    Returns:
+        The rollout, float64 of shape [query, key].
+
     Raises:
-        ShapeError: a layer is not [head, query, key], or layers have different numbers of tokens.
-        SelectionError: the residual weight is not in 0 to 1.
+        ShapeError: a layer does not have the shape [head, query, key], or layers have different numbers of
+            tokens.
+        SelectionError: the residual weight is not between 0 and 1.
     """
     *_, last = rollouts(layers, residual)
     return last
@@ -59,7 +63,7 @@ def rollout(layers: Iterable[Array], residual: float = 0.5) -> Array:
 
 def _up_to(trace: Trace, layer: int, residual: float, _report: Progress) -> Array:
     last = resolve_index(layer, trace.layers, "layer")
-    # A generator, so that only one layer is in memory at a time.
+    # The generator keeps only one layer in memory at a time.
     result = rollout((trace.attention(below) for below in range(last + 1)), residual)
     return result.astype(trace.dtype, copy=False)
 

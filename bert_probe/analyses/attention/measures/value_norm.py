@@ -13,14 +13,16 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 _cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
-"""Norms by layer for each trace, cached because views request one head at a time."""
+"""Value norms of each trace by layer, cached because views request one head at a time."""
 
 
 def value_norms(trace: Trace, layer: int) -> Array:
-    """Return the norm of each head's transformed values, ‖v W_O‖, [head, token], in the dtype of the trace.
+    """Return the norms of each head's transformed values, ‖v W_O‖.
+
+    Their shape is [head, token], and they have the dtype of the trace.
 
     W_O is the head's slice of the layer's output projection, without its bias; Kobayashi et al. 2020,
-    section 2.2. If the architecture does not expose W_O, the result is ‖v‖; see `projects`.
+    section 2.2. If the architecture does not expose W_O, the norms are ‖v‖; see `projects`.
 
     Raises:
         SelectionError: the layer does not exist.
@@ -61,14 +63,15 @@ def projects(trace: Trace) -> bool:
 
 
 def value_weighted(trace: Trace, layer: int, heads: slice) -> Array:
-    """Return ‖α v W_O‖, attention times `value_norms`, [head, query, key], in the dtype of the trace.
+    """Return value-weighted attention: attention times `value_norms`, ‖α v W_O‖.
 
-    Rows do not sum to 1. A large weight on a short vector, often that of [SEP], contributes little.
+    Its shape is [head, query, key], and it has the dtype of the trace. Rows do not sum to 1. A large weight
+    on a short vector, often that of [SEP], contributes little.
 
     Raises:
         SelectionError, UnavailableError: see `value_norms`.
     """
-    norms = value_norms(trace, layer)  # raises before any attention is computed
+    norms = value_norms(trace, layer)  # raises an error before attention is computed
     weighted: Array = trace.attention_of(layer, heads) * norms[heads, None]
     return weighted
 

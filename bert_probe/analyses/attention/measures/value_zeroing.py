@@ -19,18 +19,22 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 MAX_TOKENS = 1024
-"""Maximum number of tokens: the layer runs once per token, so the cost grows with the length squared."""
+"""Maximum number of tokens of a text for value zeroing.
+
+The layer runs once for each token, so the cost grows with the square of the length.
+"""
 
 _cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
-"""Matrices by layer for each trace, at most 4 MB per matrix in float32."""
+"""Value zeroing matrices of each trace by layer; in float32, each matrix takes at most 4 MB."""
 
 
 def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) -> Array:
-    """Return how much the output at each query changes when a key's value vector is zeroed, [query, key].
+    """Return how much the output at each query changes when the value vector of each key is zeroed.
 
-    The change is the cosine distance between the layer's outputs with and without the key's value, zeroed in
-    all heads at once with unchanged attention weights; 0 to 2. Mohebbi et al. 2023, section 3. Rows do not
-    sum to 1. The output includes the residual connection and the feed-forward block of this layer.
+    The change is the cosine distance, 0 to 2, between the layer's outputs with and without the key's value,
+    which is zeroed in all heads at once with unchanged attention weights; Mohebbi et al. 2023, section 3. The
+    result has shape [query, key]. Rows do not sum to 1. The output includes the residual connection and the
+    feed-forward block of this layer.
 
     Args:
         trace: the model's forward pass over the text.
@@ -76,20 +80,23 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
 
 @dataclass(frozen=True, eq=False)
 class _Zeroed:
-    """Callback that subtracts the contribution of one key from the output; each batch row has its own key."""
+    """Callback that subtracts, in each batch row, the contribution of one key from the attention output."""
 
     keys: torch.Tensor
     weights: torch.Tensor
     values: torch.Tensor
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
-        # [head, query, key, dim]
+        # shape [head, query, key, dim]
         read = self.weights[:, :, self.keys, None] * self.values[:, None, self.keys]
         return call.output - read.permute(2, 1, 0, 3).to(call.output.dtype)
 
 
 def _vectors(layer: ModuleCall, rows: int, zeroed: _Zeroed | None = None) -> Array:
-    """Return the layer's output, [row, token, hidden]: unchanged, or with one key's value zeroed per row."""
+    """Return the layer's output, shape [row, token, hidden].
+
+    With ``zeroed``, each row is the output with the value of one key zeroed.
+    """
     states = layer.input_states.expand(rows, -1, -1)
     if zeroed is None:
         output = layer.on(states)

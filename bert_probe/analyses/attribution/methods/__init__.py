@@ -1,7 +1,7 @@
 """Attribution methods. Each module of this package defines one as ``METHOD``.
 
-A new module is discovered automatically: the library, command line, pages, exports and the faithfulness check
-all use `methods`.
+A new module is discovered automatically. Its method is then available in the library, on the command line, on
+the pages, in exports and in the faithfulness check.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BASELINES = ("pad", "mask", "unknown")
 
 @dataclass(frozen=True, eq=False)
 class AttributionTarget:
-    """The output to explain, as a function of the tokens or words of a text.
+    """The output value to explain, as a function of the tokens or words of a text.
 
     Attributes:
         number: the target output.
@@ -52,7 +52,7 @@ class AttributionTarget:
         return self.number.trace
 
     def summed(self, tokens: Array) -> Array:
-        """Return the score of each unit: the sum of its tokens' scores."""
+        """Return the score of each unit, which is the sum of the scores of its tokens."""
         scores: Array = np.array([tokens[list(positions(unit))].sum() for unit in self.units])
         return scores
 
@@ -60,8 +60,8 @@ class AttributionTarget:
     def free(self) -> tuple[int, ...]:
         """Indices of the units that can be removed.
 
-        Special tokens and the tokens from which the target value is read cannot be removed. If units are
-        masked instead of removed, tokens from which the value is read can be masked, except mask tokens.
+        Special tokens and the tokens for which the model predicts cannot be removed. If units are masked
+        instead of removed, the tokens for which the model predicts can be masked, except mask tokens.
         """
         mask = self.trace.checkpoint.tokenizer.mask_token_id
         fixed = {position for position in self.number.places if self._stays(position, mask)}
@@ -76,9 +76,10 @@ class AttributionTarget:
 
     @cached_property
     def read_at(self) -> Array:
-        """How much the prediction depends on each token's last vector, float64 [token], summing to 1.
+        """Dependence of the prediction on each token's last-layer vector, measured by the gradient norm.
 
-        Proportional to the norm of the gradient: all at [CLS] for a class, all at the mask for a word.
+        The values are float64 of shape [token] and sum to 1. For example, the prediction of a masked word
+        depends only on the vector of the mask.
         """
         with forward_from_embeddings(self.trace) as forward_pass:
             states, _ = forward_pass.to_end(forward_pass.start())
@@ -92,9 +93,9 @@ class AttributionTarget:
         return weights
 
     def ids_without(self) -> torch.Tensor:
-        """Return the token ids of the baseline text, [1, token].
+        """Return the token ids of the baseline text, shape [1, token].
 
-        Special tokens and predicted masks are kept; all other tokens become the baseline token.
+        Special tokens and the masks to predict are kept. All other tokens become the baseline token.
         """
         checkpoint = self.trace.checkpoint
         mask = checkpoint.tokenizer.mask_token_id
@@ -110,10 +111,10 @@ class AttributionTarget:
 
 @dataclass(frozen=True, eq=False)
 class AttributionScores:
-    """The scores of a method.
+    """The scores that an attribution method gives to the tokens or words of a text.
 
     Attributes:
-        units: score of each unit, float64 [unit]; NaN where the method has no score.
+        units: score of each unit, float64 of shape [unit]; NaN for units that the method does not score.
         metadata: details of the computation, such as the number of steps.
     """
 
@@ -123,12 +124,12 @@ class AttributionScores:
 
 @dataclass(frozen=True)
 class AttributionMethod:
-    """An attribution method.
+    """An attribution method, with its name, explanation and function.
 
     Attributes:
         name: identifier in questions, URLs and on the command line.
         label: label in tables and on buttons.
-        meaning: one or two sentences that explain a score, with the paper.
+        meaning: one or two sentences that explain the scores and cite the paper.
         order: sort key among the methods.
         of: function from target and progress callback to scores.
     """
@@ -141,19 +142,19 @@ class AttributionMethod:
 
 
 def positions(unit: Token | Unit) -> tuple[int, ...]:
-    """Return the token positions of a unit."""
+    """Return the token positions of a token or word."""
     return unit.positions if isinstance(unit, Unit) else (unit.position,)
 
 
 def attribution_target(
     number: TargetOutput, words: bool = False, removal: str | None = None, baseline: str | None = None
 ) -> AttributionTarget:
-    """Return the attribution target, with defaults filled in.
+    """Return the attribution target for an output, with default values filled in.
 
     Args:
-        removal: how a unit is ablated; None for "masked" if the target value is read at tokens and the
-            tokenizer has a mask token, else "removed".
-        baseline: baseline token; None for the first of `BASELINES` that the tokenizer has.
+        removal: how a unit is ablated. If None, "masked" when the model predicts for a token and the
+            tokenizer has a mask token, and "removed" otherwise.
+        baseline: baseline token. If None, the first of `BASELINES` that the tokenizer has.
     """
     checkpoint = number.trace.checkpoint
     units = word_lens(number.trace).units if words else number.trace.tokens
@@ -189,7 +190,7 @@ def _default_baseline(checkpoint: Checkpoint) -> str:
 
 
 def methods() -> Mapping[str, AttributionMethod]:
-    """Return all methods by name, sorted by their ``order``."""
+    """Return a mapping from names to attribution methods, sorted by their ``order``."""
     return _load_methods()
 
 

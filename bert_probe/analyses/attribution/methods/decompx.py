@@ -1,4 +1,4 @@
-"""DecompX: the target value as an exact sum over the input, with nonlinear operations linearized."""
+"""DecompX: the target value as an exact sum over the input tokens, with nonlinearities linearized."""
 
 from __future__ import annotations
 

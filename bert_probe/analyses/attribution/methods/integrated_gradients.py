@@ -15,11 +15,11 @@ from bert_probe.model.progress import Progress
 
 INITIAL_STEPS, MAX_STEPS = 32, 1024
 MAX_GAP = 0.01
-"""Largest accepted gap between the sum of the scores and the output's change, as a share of the change."""
+"""Maximum difference between the sum of the scores and the output's change, as a share of the change."""
 
 
 def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
-    # Slow to import: captum imports matplotlib.
+    # captum is imported here because it imports matplotlib, which is slow.
     from captum.attr import LayerIntegratedGradients
 
     number, checkpoint = target.number, target.trace.checkpoint
@@ -28,7 +28,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         inputs = batch(checkpoint, [target.trace.encoding])
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
-            progress(steps, 2 * steps)  # can also raise to cancel the work
+            progress(steps, 2 * steps)  # may raise an error to cancel the computation
             states, pooled = run_on_vectors(target.trace, model, embeddings(ids), inputs)
             return number.on(inputs | {"input_ids": ids}, states, pooled)
 
@@ -59,7 +59,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
 
 
 def _check_forward(target: AttributionTarget, value: float) -> None:
-    """Check that the model predicts the same from input embeddings as from token ids."""
+    """Check that the model returns the same target value for input embeddings as for token ids."""
     expected = float(target.number.of([target.number.untouched])[0])
     precision = max(1e-3, 64 * torch.finfo(next(target.trace.checkpoint.model.parameters()).dtype).eps)
     if not abs(value - expected) <= precision * max(1.0, abs(expected)):

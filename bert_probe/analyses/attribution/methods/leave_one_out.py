@@ -1,4 +1,4 @@
-"""Leave-one-out: how much the target value falls when a token or word is removed."""
+"""Leave-one-out: how much the target value falls when one token or word is removed."""
 
 from __future__ import annotations
 

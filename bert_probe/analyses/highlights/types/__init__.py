@@ -1,8 +1,8 @@
-"""Highlight types: properties in which a text may be unusual.
+"""Highlight types: properties by which a text may be unusual.
 
 Each module of this package defines ``HIGHLIGHT_TYPES`` and is discovered automatically. A highlight type
 measures one value on a text and states it in a sentence. The value is compared with those of the reference
-sentences. Page, table, exports and command line show all types.
+sentences. All types are shown on the page, in tables, in exports and on the command line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_TOKENS = 512
 
 @dataclass(frozen=True, eq=False)
 class HighlightContext:
-    """A text with the intermediate results that several highlight types need, each computed once."""
+    """A text, with intermediate results that several highlight types need and that are computed once."""
 
     trace: Trace
 
@@ -41,12 +41,12 @@ class HighlightContext:
 
     @cached_property
     def heads(self) -> Mapping[str, Array]:
-        """Measures of all heads, name → [layer, head]; see `measure_heads`."""
+        """Measures of all heads by name, each of shape [layer, head]; see `measure_heads`."""
         return measure_heads(self.trace, None)
 
     @cached_property
     def lens(self) -> WordLens:
-        """Mapping of the tokens to words and special tokens."""
+        """The mapping that merges the text's tokens into words."""
         return word_lens(self.trace)
 
     @cached_property
@@ -55,7 +55,7 @@ class HighlightContext:
         return tuple(token for token in self.trace.tokens if not token.special and not is_punctuation(token))
 
     def vectors(self, layer: int) -> Array:
-        """Return the hidden states of the content tokens after a layer, [token, hidden]."""
+        """Return the hidden states of the content tokens after a layer, shape [token, hidden]."""
         return self.trace.vectors(layer)[[token.position for token in self.content_tokens]]
 
 
@@ -65,10 +65,10 @@ class HighlightCandidate:
 
     Attributes:
         value: the measured value.
-        sentence: sentence that states the value, with its final period.
-        page, choices: page name and URL parameters, without defaults, of the view that shows the highlight.
+        sentence: sentence that states the value, including the final period.
+        page, choices: name and URL parameters, without defaults, of the page that shows the highlight.
         picture: function that returns the thumbnail.
-        clear: whether the value is worth reporting; for example, 0 unknown tokens are not.
+        clear: whether the value is worth reporting; for example, a count of 0 unknown tokens is not.
     """
 
     value: float
@@ -84,14 +84,16 @@ class HighlightType:
     """A type of highlight and how to measure it.
 
     Attributes:
-        name: name in tables; several types may share it.
+        name: name of the type in tables; several types may have the same name.
         measure: unique description of the measured value.
-        order: sort key while percentiles are unknown.
-        find: function from one or two contexts to a candidate; None if the value is undefined for the text.
-        texts: 1, or 2 for a comparison of two separate texts.
-        single_text_only: skip the type if two texts are given, because the linked page then compares them.
-        sentences: number of reference sentences on which the type is measured; None for all. Types that run
-            the model use fewer.
+        order: sort key among the types, used for highlights while percentiles are unknown.
+        find: function from one or two contexts to a candidate, or to None if the value is undefined for the
+            text.
+        texts: number of texts: 1, or 2 for a comparison of two separate texts.
+        single_text_only: whether to skip the type if two texts are given, because the linked page would
+            compare them.
+        sentences: number of reference sentences on which the type is measured; None for all sentences. Types
+            that run the model use fewer sentences.
     """
 
     name: str
@@ -116,7 +118,7 @@ def _load_types() -> tuple[HighlightType, ...]:
 
 
 def quote(unit: Token | Unit, units: Sequence[Token | Unit] = ()) -> str:
-    """Return a word in quotation marks, with its position if several of `units` have the same text."""
+    """Return a token or word in quotation marks, with its position if several units have the same text."""
     name = f"“{truncate_text(unit.display)}”"
     same = sum(other.display == unit.display for other in units)
     return f"{name} ({unit.position})" if same > 1 else name

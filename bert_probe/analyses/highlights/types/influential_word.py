@@ -10,7 +10,7 @@ from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 
 _MAX_WORDS = 32
-"""Maximum number of words: the model runs once for each word that is removed."""
+"""Maximum number of words of a text, because the model runs once for each removed word."""
 _SENTENCES = 10
 
 
@@ -23,7 +23,7 @@ def _find(context: HighlightContext, other: HighlightContext | None = None) -> H
         task = next((task for task in checkpoint.tasks if task != SENTENCE_SIMILARITY), "")
     if task not in checkpoint.tasks:
         return None
-    # Imported here because a checkpoint without an output head needs no attribution method.
+    # Imported here, because checkpoints without an output head do not need this module.
     from bert_probe.analyses.attribution.attribution import Attribution
 
     second = None if other is None else other.trace

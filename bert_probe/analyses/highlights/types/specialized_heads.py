@@ -1,4 +1,4 @@
-"""Specialized heads, which put at least half of their attention on one kind of target."""
+"""Specialized heads: heads that put at least half of their attention on one kind of target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _SHARES = ("previous", "next", "same_token", "same_word", "punctuation", "self",
 
 
 def _count_queries(context: HighlightContext, share: str) -> int:
-    """Return the number of query tokens for which a measure is defined: all but the first for "previous"."""
+    """Return the number of tokens that have a target for a share.
+
+    For example, all tokens except the first have a previous token.
+    """
     tokens = context.trace.tokens
     count = len(tokens)
     if share in ("previous", "next"):
@@ -33,7 +36,10 @@ def _count_queries(context: HighlightContext, share: str) -> int:
 
 
 def _mean_shares(context: HighlightContext, share: str) -> Array:
-    """Return a share averaged over the queries that have a target, [layer, head]; 0 if no query has one."""
+    """Return a share of each head, averaged over the queries that have a target, shape [layer, head].
+
+    The share is 0 if no query has a target.
+    """
     queries = max(_count_queries(context, share), 1)
     shares: Array = context.heads[share] * (len(context.trace.tokens) / queries)
     return shares
@@ -46,7 +52,7 @@ def _find(share: str, context: HighlightContext) -> HighlightCandidate | None:
     values = _mean_shares(context, share)
     layer, head = map(int, np.unravel_index(values.argmax(), values.shape))
     value = float(values[layer, head])
-    # A head that attends to the previous token also attends to its own word: report only the largest share.
+    # Report only the largest share, because shares overlap: the previous token may be in the same word.
     largest = max(_mean_shares(context, other)[layer, head] for other in _SHARES)
     over = "" if queries == len(context.trace.tokens) else f" (mean over the {queries} tokens that have one)"
     return HighlightCandidate(

@@ -15,7 +15,7 @@ from bert_probe.analyses.vectors.similarity import Similarity
 def _find_similar(context: HighlightContext) -> HighlightCandidate | None:
     """Find the most similar pair of tokens with different ids, from different words.
 
-    In a sentence pair, the tokens are from different segments, because the linked page compares the segments.
+    In a sentence pair, the two tokens are from different segments, because the linked page compares segments.
     """
     tokens, trace = context.content_tokens, context.trace
     if not tokens or not trace.states or not context.is_short:
@@ -44,7 +44,7 @@ def _find_similar(context: HighlightContext) -> HighlightCandidate | None:
 
 
 def _find_repeated(context: HighlightContext) -> HighlightCandidate | None:
-    """Find the two least similar occurrences of a token; in a sentence pair, one from each segment."""
+    """Find the two least similar occurrences of the same token; in a sentence pair, one per segment."""
     tokens, trace = context.content_tokens, context.trace
     if not trace.states or not context.is_short:
         return None
@@ -74,7 +74,7 @@ def _find_repeated(context: HighlightContext) -> HighlightCandidate | None:
 
 
 def repeated_token_sentence(names: str, value: float, layer: int, mean: float, pairs: int) -> str:
-    """Return the sentence about the least similar of ``pairs`` pairs of occurrences of the same token."""
+    """Return the sentence about the least similar occurrences of a token, among ``pairs`` pairs."""
     if pairs == 1:
         return f"{names} are the same token, with a cosine similarity of {value:.2f} after layer {layer}."
     return (

@@ -34,7 +34,10 @@ def _find_similarity(a: HighlightContext, b: HighlightContext) -> HighlightCandi
 
 
 def _largest_contribution(result: SentenceSimilarityResult) -> tuple[str, Picture]:
-    """Describe the token pair that contributes most, if the cosine is a sum over pairs."""
+    """Return a sentence and a thumbnail for the token pair that contributes most to the cosine.
+
+    If the cosine is not a sum over pairs, the sentence is "" and the thumbnail shows the cosine.
+    """
     if not result.adds_up:
         return "", Bars([result.cosine], 0)
     rows, columns = ([token for token in text.tokens if not token.special] for text in (result.a, result.b))

@@ -1,4 +1,4 @@
-"""Attention from one word to another beyond what distance or the key word alone explains."""
+"""Attention from one word to another that exceeds what distance or the key word alone would explain."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bert_probe.analyses.highlights.types import (
 
 
 def _find(context: HighlightContext) -> HighlightCandidate | None:
-    """Find the largest weight between two words after subtracting its expected value.
+    """Find the attention weight between two words that exceeds its expected value most.
 
-    The expected value is the larger of two means: over the other pairs of words at the same distance and
-    direction, and over the other queries of the same key. Special tokens are excluded from both means,
-    punctuation is neither query nor key, and a word is not compared with itself.
+    The expected value is the larger of two means: the mean over the other pairs of words at the same distance
+    and direction, and the mean over the other queries of the same key. Special tokens are excluded from both
+    means. Punctuation is neither query nor key, and a word's attention to itself is excluded.
     """
     if not context.has_attention_shares:
         return None
@@ -29,7 +29,7 @@ def _find(context: HighlightContext) -> HighlightCandidate | None:
     count = len(units)
     is_word = np.array([not unit.special for unit in units])
     is_content = np.array([not unit.special and not is_punctuation(unit) for unit in units])
-    distance = np.arange(count) - np.arange(count)[:, None] + count - 1  # [query, key], 0 to 2 · count - 2
+    distance = np.arange(count) - np.arange(count)[:, None] + count - 1  # shape [query, key]
     pairs = is_word & is_word[:, None] & (distance != count - 1)
     pairs_at_distance = np.bincount(distance[pairs], minlength=2 * count - 1)[distance]
     queries_of_key = np.broadcast_to(pairs.sum(axis=0), pairs.shape)
@@ -40,7 +40,7 @@ def _find(context: HighlightContext) -> HighlightCandidate | None:
     for layer in range(context.trace.layers):
         weights = np.where(
             pairs, context.lens.merge(context.trace.attention(layer)), 0.0
-        )  # [head, query, key]
+        )  # shape [head, query, key]
         sums = np.stack([np.bincount(distance.ravel(), weight.ravel(), 2 * count - 1) for weight in weights])
         distance_means = (sums[:, distance] - weights) / np.maximum(pairs_at_distance - 1, 1)
         key_means = (weights.sum(axis=1, keepdims=True) - weights) / np.maximum(queries_of_key - 1, 1)
