@@ -1,4 +1,4 @@
-"""Optional packages, and the extras of BERT Probe that install them."""
+"""Check for optional packages, and name the extras of BERT Probe that install them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 COMPONENTS: Final = ("matrix", "head_view", "model_view", "layer_map", "strip", "toolbar")
-"""Names of the components."""
+"""Names of the browser components, which are also their file names."""
 
 _FOLDER: Final = Path(__file__).with_name("built")
 

@@ -1,4 +1,4 @@
-"""The heatmaps and the web page of any result."""
+"""Return the heatmaps and the web page of a result of any type."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _HEATMAPS: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     SentenceSimilarityResult: lambda result: [answers.sentence_similarity_heatmap(result)],
     WordInContextResult: lambda result: [heatmaps.word_in_context_heatmap(result, result.shown_layer)],
 }
-"""Type of result -> function that returns its heatmaps, from top to bottom."""
+"""Type of result → function that returns the heatmaps of a result, from top to bottom."""
 
 _ATTENTION_RESULTS = (
     AttentionResult,
