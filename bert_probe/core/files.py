@@ -212,7 +212,7 @@ def _json_column(cells: Any) -> bytes:
 
 
 def _cell_array(series: pd.Series | pd.Index) -> Any:
-    """Return a column as an array; nullable columns become objects, as NumPy would make integers floats."""
+    """Return a column as an array. Nullable columns become objects, so that integers stay integers."""
     return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
 
 

@@ -155,7 +155,7 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
 
 
 def _model_identity(trace: Trace) -> tuple[object, ...]:
-    """Return the values that must be equal if two traces come from the same model.
+    """Return the values that two traces must have in common to be comparable.
 
     The model's name is not included, because the same folder can have several names.
     """

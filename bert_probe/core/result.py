@@ -48,7 +48,7 @@ class Result(ABC):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """The provenance of the result: model, digest, libraries, texts and question, with layers from 1."""
+        """Model, digest, libraries, texts and question of the result; layers and heads count from 1."""
         metadata = {"facts": dict(self.metadata)} if self.metadata else {}
         return {**self.inputs.record, "question": self.question.to_json(), **metadata}
 

@@ -95,9 +95,9 @@ def write(contents: Mapping[Path, bytes], overwrite: bool = True) -> None:
     """Write contents to files, all of them or none.
 
     A file that is replaced keeps its permissions. A symbolic link stays, and the file that it points to is
-    written. A pipe or a device is written directly. If there are several files, the later ones describe the
-    first: they are deleted before the first is replaced, so that a table is never next to the description of
-    another table.
+    written. A pipe or a device is written directly. If there are several files, all but the first are
+    metadata of the first. They are deleted before the first is replaced, so that a table is never next to the
+    metadata of another table.
 
     Args:
         overwrite: whether existing files are replaced. If False, not even a file that is created while this

@@ -154,7 +154,8 @@ def _key(function: Any, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> 
 def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
     """Return the cache key of a result: the question and the values that identify its inputs.
 
-    Keys are compared completely, not by a digest, so two different texts never share an entry.
+    `question` is a question or its method ``of``. Keys are compared completely, not by a digest, so two
+    different texts never share an entry.
     """
     return (getattr(question, "__self__", question), *map(_input_key, inputs))
 
@@ -162,7 +163,7 @@ def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
 def _input_key(value: Any) -> Hashable:
     if isinstance(value, Trace):
         encoding = value.encoding
-        # The key is the complete description: models with equal weights may have different tokenizers.
+        # The complete description is needed: models with equal weights may differ in config or tokenizer.
         model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(value, Checkpoint):

@@ -1,4 +1,4 @@
-"""Let Ctrl+C stop work at its next progress report, and SIGTERM end the process after a cleanup."""
+"""Handle Ctrl+C as a request to stop at the next progress report, and clean up on SIGTERM."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _MAX_GROUPS: Final = 64
 
 @dataclass(eq=False)
 class _Batch(Generic[T, V]):
-    """The items of a batch, and a future for their results, which is None if the batch failed."""
+    """The items of a batch, and a future for their results (None if the batch failed or did not run)."""
 
     items: list[T] = field(default_factory=list)
     future: Future[Sequence[V] | None] = field(default_factory=Future)
@@ -361,7 +361,7 @@ def traces(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # The key is the complete description: models with equal weights may have different tokenizers.
+        # The complete description is needed: models with equal weights may differ in config or tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
     return [trace_text(text) for text in texts]

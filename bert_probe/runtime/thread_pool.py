@@ -142,7 +142,7 @@ class Semaphore:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the time in the block as waiting: for a slot, or for a thread that holds a slot."""
+        """Count the time in the block as time waited for a slot, or for a thread that holds a slot."""
         start = time.monotonic()
         with self._lock:
             self.waiting += 1

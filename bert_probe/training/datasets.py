@@ -68,11 +68,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """Settings for preparing data.
-
-    They are the share of held-out texts, the random seed of the split, and the maximum number of tokens per
-    text.
-    """
+    """Settings for preparing data: share of held-out texts, seed of the split, and maximum text length."""
 
     share: float
     seed: int

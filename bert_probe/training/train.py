@@ -187,7 +187,7 @@ class Train(Question):
 
 @dataclass(frozen=True, eq=False)
 class TrainingPlan:
-    """Everything that a training run needs, after its data is encoded.
+    """A prepared training run: question, encoded texts, schedule, memory estimate and notes.
 
     Attributes:
         question: the question, with the defaults of epochs and learning rate filled in.

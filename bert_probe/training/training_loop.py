@@ -66,7 +66,7 @@ class TrainingLoop:
     Attributes:
         history: all evaluations.
         best: the evaluation of the best checkpoint; None before the first evaluation.
-        ended: why the training ended early: "", `EARLY`, `STOPPED` or `DIVERGED`.
+        ended: reason why the training ended early: `EARLY`, `STOPPED` or `DIVERGED`; "" if it did not.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class TrainingResult(Result):
         measure: name of the measure that selected the best checkpoint.
         history: all evaluations.
         best: the evaluation of the returned checkpoint.
-        ended: why the training ended early: "", "early", "stopped" or "diverged".
+        ended: reason why the training ended early: "early", "stopped" or "diverged"; "" if it did not.
         trainable, parameters: number of updated and of all parameters.
         memory: estimated peak memory in bytes.
         warnings: reasons why the held-out measure may be too optimistic, one sentence each.

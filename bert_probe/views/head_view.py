@@ -126,8 +126,8 @@ def payload(
     """Return the payload of a layer.
 
     Args:
-        data: The data.
-        layer: Index of the layer.
+        data: The data of the view.
+        layer: Index of the layer, from 0.
         key: Key of the component.
         announced: Initial state as returned by `announced`. If None, only the layer is sent.
         ask: Function that computes measures per layer. Rollout depends on all layers below, so use a cache.
@@ -302,7 +302,7 @@ def page(data: HeadViewData, selection: Selection, ask: AnswerFn = _answer, exac
     """Return a self-contained web page of the head view with all layers, tokens and words.
 
     Args:
-        data: The data.
+        data: The data of the view.
         selection: The initial selection.
         ask: See `payload`.
         exact: See `payload`.

@@ -76,7 +76,7 @@ def payload(
         rows: Labels of the rows.
         columns: Labels of the columns.
         key: Key of the component.
-        pinned: The pinned cell.
+        pinned: The pinned cell, if there is one.
         revision: Number of changes of the pinned cell so far.
         **drawing: See `HeatmapSpec`.
 

@@ -47,7 +47,7 @@ def payload(
     """Return the payload of the model view.
 
     Args:
-        thumbs: The thumbnails.
+        thumbs: The thumbnails of all heads.
         labels: Label of each head, indexed by layer and head; "" for a head without a label.
         measures: Sort keys by name, each of shape [layer, head]; heads are sorted in descending order.
         key: Key of the component.

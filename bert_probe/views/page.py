@@ -43,7 +43,7 @@ class Page:
         start: Number of the initial payload, from 1.
         theme: Color theme; "system" follows the browser.
         key: Key for messages between the page and a notebook; "" for no messages.
-        still: Returns the payloads for static files (SVG, PNG); None to use `payloads`.
+        still: Function that returns the payloads for static files (SVG, PNG). If None, `payloads` is used.
     """
 
     component: str
@@ -103,7 +103,7 @@ class Page:
         """Write the view to a file, as an interactive page (.html) or an image (.svg, .png).
 
         Args:
-            path: The file.
+            path: Path of the file to write.
             overwrite: Whether to replace an existing file.
 
         Returns:

@@ -46,7 +46,7 @@ def unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the description and the arrays of a payload.
 
     Raises:
-        ValueError: The bytes are not a payload as `pack` writes it.
+        ValueError: The bytes are not a payload in the format that `pack` writes.
     """
     try:
         arrays = load(payload)

@@ -1,4 +1,4 @@
-"""Return the heatmaps and the web page of a result of any type."""
+"""Heatmaps and web pages for results of all types."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def page(result: Result, computed_heatmaps: Sequence[Heatmap] | None = None) -> 
     """Return a self-contained web page with the heatmaps or the token map of a result.
 
     Args:
-        result: The result.
+        result: A result that can be visualized.
         computed_heatmaps: The output of `heatmaps_of`, if it is already available.
 
     Raises:

@@ -228,7 +228,7 @@ def to_address(selection: Selection, default: LayerAndHeads | None = None) -> di
     """Return a selection as URL parameters; None means that a parameter is omitted.
 
     Args:
-        selection: The selection.
+        selection: The selection to convert.
         default: The default layer and heads, which the URL omits.
     """
     options, pins, defaults = selection.options, ".".join(map(str, selection.pins.units)), Options()
@@ -263,7 +263,7 @@ def from_address(
     """Return the selection that URL parameters describe, and the parameters with unknown values.
 
     Args:
-        parameters: The parameters.
+        parameters: The URL parameters, as names and values.
         trace: The text and its attention.
         default_place: Function that returns the layer and heads to use if the parameters do not determine
             them; None for the mean over the heads of the last layer.

@@ -74,7 +74,7 @@ def digest(pieces: Sequence[StripToken]) -> str:
 def selected_position(
     report: Mapping[str, Any] | None, pieces: Sequence[StripToken], selected: int | None
 ) -> int | None:
-    """Return the position of the token that the browser reports as selected, or `selected` without a report.
+    """Return the position of the token that the browser reports as selected, by default `selected`.
 
     A reported position within a word selects the word.
 
