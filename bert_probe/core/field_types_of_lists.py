@@ -98,7 +98,7 @@ class Indices(FieldType):
         self.metavar = "N,…|all"
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the indices as a tuple with at least one entry, or None for all."""
+        """Return the layers or heads as a tuple that is not empty, or None for all."""
         if value is None:
             return None
         if isinstance(value, str | int) or not isinstance(value, Sequence | range):

@@ -240,7 +240,7 @@ class OneCheckpoint(Inputs):
         return [f"checkpoint = {load_expression(record.model)}"], "checkpoint"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return only the command-line arguments of the question itself; a model has options instead."""
+        """Return only the command-line arguments of the question itself; options name the model."""
         return end_of_options(leading)
 
 

@@ -61,7 +61,7 @@ class Result(ABC):
         yield self.table()
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-        """Concatenate all `parts` of the result to the same table that `table` returns."""
+        """Concatenate all `parts` of the result into the table that `table` returns."""
         return parts[0] if len(parts) == 1 else self._with_provenance(pd.concat(parts, ignore_index=True))
 
     def _with_provenance(self, frame: pd.DataFrame) -> pd.DataFrame:

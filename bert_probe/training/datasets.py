@@ -48,7 +48,7 @@ class Dataset:
         data, asked: texts of the training and of the held-out examples; asked is None if nothing is held out.
         about: numbers and digests of training and held-out texts, for provenance.
         notes: notes for the user about the data, one sentence each.
-        files: names of the data files and of the function that reads them, for code snippets.
+        files: names of the data files and of the function that reads them, used in code snippets.
     """
 
     lesson: Objective

@@ -142,7 +142,7 @@ def _positions(positions: Sequence[int | None] | None, count: int, name: str) ->
     if positions is None:
         return None
     if len(positions) != count:
-        raise ValueError(f"{name} has {len(positions)} entries for {count} labels.")
+        raise ValueError(f"{name} has {len(positions)} entries for {count} labels. Give one entry per label.")
     return [None if position is None else int(position) for position in positions]
 
 

@@ -12,7 +12,7 @@ from bert_probe.views import palette
 
 @dataclass(frozen=True)
 class Scale:
-    """A color scale, with the range of values that the legend shows.
+    """A color scale with a range of values, which the legend shows.
 
     Raises:
         ValueError: The kind, the curve or the range is invalid.
