@@ -24,7 +24,7 @@ ACCENT_LIGHT: Final[str] = CONSTANTS["accent"]["light"]
 ACCENT_DARK: Final[str] = CONSTANTS["accent"]["dark"]
 
 # Selected by farthest-point search. Each color has a contrast of at least 3:1 on both backgrounds.
-# Each color differs as much as possible from those before it, also for color-blind users (simulated).
+# Colors differ as much as possible from those before them, also in simulated protanopia and deuteranopia.
 # The first colors differ most. With many heads, labels are needed to distinguish the heads.
 HEADS: Final[tuple[str, ...]] = tuple(CONSTANTS["heads"])
 
