@@ -26,7 +26,7 @@ from bert_probe.runtime.imports import long_lived_imports
     "names",
     multiple=True,
     metavar="NAME",
-    help="Host name under which other machines reach the app, with --host; can be repeated.",
+    help="Host name under which other machines can reach the app if --host is set; can be repeated.",
 )
 @click.option(
     "--token-file",
@@ -114,7 +114,7 @@ def mcp(only: tuple[str, ...]) -> None:
     except* OSError as group:
         failure = str(_first(group).strerror)
     if failure:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # the buffer is flushed at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # lets the flush at exit succeed
         raise ExportError(f"Standard output cannot be written: {failure}. The client may have ended.")
     sys.exit(0)
 

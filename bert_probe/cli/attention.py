@@ -38,26 +38,26 @@ from bert_probe.views.page import Page
     "--layer",
     default="last",
     metavar="N|last",
-    help="Layer, from 1. With --layout long also a list (N,…) or all.",
+    help="Layer, from 1. With --layout long, also a list (N,…) or all.",
 )
 @click.option(
     "--head",
     default="mean",
     metavar="N|mean",
-    help="Head, from 1, or mean for the mean over all heads. With --layout long also a list (N,…) or all.",
+    help="Head, from 1, or mean for the mean over all heads. With --layout long, also a list (N,…) or all.",
 )
 @click.option(
     "--layout",
     type=click.Choice(["matrix", "long"]),
     default="matrix",
     show_default=True,
-    help="Table with a row and a column for each token, or with a row for each weight.",
+    help="Layout of the table: a row and a column for each token, or a row for each weight.",
 )
 @click.option(
     "--picture",
     type=click.Choice(["lines", "heatmap", "model"]),
-    help="Type of figure for --out FILE.html, .svg or .png: lines between tokens (--head can then be a list, "
-    "N,…), a heatmap, or all heads of all layers.  [default: lines; heatmap with --renormalize]",
+    help="Type of figure for --out FILE.html, .svg or .png: lines between tokens, a heatmap, or all heads of "
+    "all layers. For lines, --head can be a list (N,…).  [default: lines; heatmap with --renormalize]",
 )
 def attention(
     trace: Trace, arguments: dict[str, Any], layer: str, head: str, layout: str, picture: str | None
@@ -66,7 +66,7 @@ def attention(
     if is_picture_requested():
         if layout == "long":
             raise SelectionError(
-                "--layout long is for tables. Leave it out, or write a table: --out FILE.csv."
+                "--layout long applies to tables only. Leave it out, or write a table: --out FILE.csv."
             )
         picture = picture or ("heatmap" if arguments.get("renormalize") else "lines")
         if picture != "heatmap":
@@ -77,7 +77,7 @@ def attention(
         )
     measure = get_measure(arguments.get("measure", "weights"))
     if "residual" in arguments and not measure.rolled:
-        raise SelectionError(f"--residual is for --measure rollout, not {measure.name}. Leave it out.")
+        raise SelectionError(f"--residual applies to --measure rollout, not to {measure.name}. Leave it out.")
     with terminal_bar(measure.label, "layer passes") as progress:
         if layout == "long":
             layers, heads = (
@@ -93,7 +93,7 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
     """Return the head view ("lines") or the model view ("model")."""
     if arguments.get("renormalize"):
         raise SelectionError(
-            "--renormalize is for the heatmap. Add --picture heatmap, or leave out --renormalize."
+            "--renormalize applies to the heatmap only. Add --picture heatmap, or leave out --renormalize."
         )
     measure = get_measure(arguments.get("measure", "weights"))
     with terminal_bar(measure.label, "layer passes") as progress:
@@ -135,7 +135,7 @@ def rollout(
     unit = find_word(trace, str(token))
     count = len(unit.positions)
     if count > 1 and not arguments.get("words"):
-        raise SelectionError(f"{unit} has {count} tokens. Add --words to merge them into a word.")
+        raise SelectionError(f"{unit} has {count} tokens. Add --words to merge its tokens into a word.")
     return TokenRollout(unit.position, **arguments).of(trace)
 
 

@@ -18,7 +18,7 @@ COMMANDS = {
     "verify": ("corpus_query", "Compare each file of STORE with its SHA-256 digest."),
     "find": (
         "corpus_query",
-        "Word pairs in STORE where a head attends most from a word with one tag to a word with another.",
+        "Word pairs in STORE with given tags, such as DET and NOUN, that get the most attention from a head.",
     ),
 }
 """Name of a command → its module and the first sentence of its help; see `main`."""

@@ -64,7 +64,7 @@ def query(store: Store, sql: str, seconds: float) -> Result:
 @store_options
 @question_options(AttentionSearch)
 def find(store: Store, arguments: dict[str, Any]) -> Result:
-    """Word pairs in STORE where a head attends most from a word with one tag to a word with another.
+    """Word pairs in STORE with given tags, such as DET and NOUN, that get the most attention from a head.
 
     A pair counts if the head's largest weight goes from one word to the other. The store must have been
     made with --keep neighbors.
@@ -92,7 +92,7 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
         if which is None:
             if not arguments.keys().isdisjoint(("top", "bin")):
                 raise SelectionError(
-                    "--top and --bin are for the rows of one head. Add --which, or leave both out."
+                    "--top and --bin apply only to the rows of one head. Add --which, or leave both out."
                 )
             return HeadStatistics(**arguments).of(store, progress)
         heads = arguments.pop("heads", ())

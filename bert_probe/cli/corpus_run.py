@@ -59,7 +59,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--text-column",
     "column",
     metavar="NAME",
-    help="Column or key that contains the text, in tables, JSON lines and Parquet.",
+    help="Name of the column or key that contains the text, for tables, JSON lines and Parquet.",
 )
 @click.option(
     "--shard-rows",
@@ -67,7 +67,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     default=SHARD_ROWS,
     show_default=True,
     metavar="N",
-    help="Sentences per shard; an interrupted run loses at most the shards in progress.",
+    help="Number of sentences per shard; an interrupted run loses at most the shards in progress.",
 )
 @click.option(
     "--workers",
@@ -160,7 +160,7 @@ def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) 
     if on == "ray":
         return RayRunner(address, workers, num_gpus)
     if address is not None or num_gpus is not None:
-        raise SelectionError("--address and --num-gpus are for Ray. Add --on ray, or leave them out.")
+        raise SelectionError("--address and --num-gpus apply to Ray only. Add --on ray, or leave them out.")
     return ThreadRunner(workers)
 
 

@@ -127,7 +127,7 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
                 multiple=True,
                 required=True,
                 metavar="TEXT",
-                help="Text; pass the option two or more times.",
+                help="A text; pass the option two or more times.",
             )
         ]
     if max_texts == 1:
@@ -145,7 +145,9 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
         parameters.append(click.argument("file", type=path, required=not labeled))
         parameters.append(
             click.option(
-                "--column", metavar="NAME", help="Column of a .csv or .tsv file.  [default: sentence or text]"
+                "--column",
+                metavar="NAME",
+                help="Column of a .csv or .tsv file that has the sentences.  [default: sentence or text]",
             )
         )
     for name, file in inputs.files.items():
@@ -205,7 +207,7 @@ def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
     if values["file"] is not None and passed:
         raise SelectionError(f"FILE and {passed[0]} cannot be combined. Leave one of them out.")
     if passed and values["column"] is not None:
-        raise SelectionError("--column is for FILE. Leave it out.")
+        raise SelectionError("--column applies to FILE only. Leave it out.")
     return () if passed else read_sentences(values["file"], values["column"], values["as_named"])
 
 

@@ -22,13 +22,13 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "app": ("app", "Open the app in a browser; Ctrl+C stops it."),
-    "ask": ("reports", "Compute the view of a view file again, and print its table."),
+    "ask": ("reports", "Recompute the view that a view file describes, and print its table."),
     "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
     "corpus": ("corpus", "Read many sentences once into a store of tables, and query it."),
     "evaluate": ("predict", "How well the trained head of a model predicts the labels of DATA."),
     "faithfulness": (
         "predict",
-        "How well each attribution method predicts the effect of removing words of TEXT on the prediction.",
+        "How well each attribution method predicts how removing words of TEXT changes the prediction.",
     ),
     "find": (
         "attention",
@@ -62,7 +62,7 @@ COMMANDS = {
     "tokens": ("tokens", "The tokens of TEXT with their ID, segment, word and character offsets."),
     "train": ("train", "Fine-tune a model on DATA, and save it in a folder."),
     "tune-lens": ("predict", "Train a tuned lens on the lines of FILE (UTF-8) and print its losses."),
-    "verify": ("reports", "Compute every number of a REPORT again, and list the differences."),
+    "verify": ("reports", "Recompute every number of a REPORT, and list the differences."),
     "why": (
         "predict",
         "How much one output value for TEXT depends on each token or word.",

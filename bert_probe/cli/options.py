@@ -57,7 +57,7 @@ def _check_inputs(outputs: Iterable[Path]) -> None:
         value = None if isinstance(parameter.type, OutputPath) else context.params.get(parameter.name or "")
         for argument in value if isinstance(value, tuple) else (value,):
             for output in outputs if isinstance(argument, str | Path) else ():
-                with suppress(OSError, ValueError):  # a text, or a file that does not exist
+                with suppress(OSError, ValueError):  # the argument is a text, or not an existing file
                     if output.is_file() and (
                         output.samefile(argument) or _belongs_to(output, Path(argument))
                     ):
@@ -197,7 +197,7 @@ def output_options(command: Command) -> Command:
                 _save_view(result, save_view, force)
             if out is not None and has_own_format:
                 result.save(out, overwrite=force)
-                out = None  # the table is printed as well
+                out = None  # so that the table is also printed
             if out is not None and is_view_file(out):
                 _to_page(result).save(out, overwrite=force)
                 return
@@ -251,12 +251,12 @@ def _output_files(out: Path | None, has_own_format: bool, save_view: Path | None
         return [out, *views]
     try:
         return [*files.output_paths(out), *views]
-    except ExportError as error:  # the file extensions of figures are allowed too
+    except ExportError as error:  # figures have further file extensions
         raise ExportError(str(error).replace(" in .csv", f" in {', '.join(EXTENSIONS)}, .csv")) from None
 
 
 def is_picture_requested() -> bool:
-    """Return whether the running command writes a figure."""
+    """Return whether the running command was asked to write a figure."""
     out = click.get_current_context().params["out"]
     return out is not None and is_view_file(out)
 
@@ -278,8 +278,9 @@ def _to_page(result: Any) -> Page:
 def question_options(cls: type[Question], *excluded: str) -> Callable[[Command], Command]:
     """Add an option for each field of a question. Apply it between the decorators for models and for texts.
 
-    Options that the user passes are collected in the dict ``arguments``, field name → value; layers and heads
-    are checked against the command's checkpoint or store. Several of these decorators fill the same dict.
+    Options that the user passes are collected in the dict ``arguments``, keyed by field name. Layers
+    and heads are checked against the command's checkpoint or store. Several of these decorators fill the
+    same dict.
 
     Args:
         cls: the question.
@@ -291,7 +292,7 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
         @functools.wraps(command)
         def run(**values: Any) -> Any:
             sizes = values["store"].sizes if "store" in values else values["checkpoint"].description
-            arguments = values.pop("arguments", {})  # from the options of another question
+            arguments = values.pop("arguments", {})  # already collected by the options of another question
             for field in included:
                 text = values.pop(_parameter_name(field))
                 if text not in (None, False, ()):
@@ -352,7 +353,7 @@ def print_bytes(content: bytes) -> None:
     """Write bytes to standard output, whose text encoding may not contain all characters of tokens."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Pass a file with --out.")
-    assert isinstance(sys.stdout, SafeStream)  # replaced in `main`
+    assert isinstance(sys.stdout, SafeStream)  # `main` has replaced it
     sys.stdout.write_bytes(content)
 
 
@@ -417,7 +418,7 @@ def check_log(file: Path) -> None:
         with file.open("rb") as stream:
             start = stream.read(max(map(len, _LOG_STARTS)))
     except OSError as error:
-        raise ExportError(f"{file} cannot be read: {error.strerror}. Choose another place.") from None
+        raise ExportError(f"{file} cannot be read: {error.strerror}. Choose another file.") from None
     if start and not start.startswith(_LOG_STARTS):
         raise ExportError(f"{file} exists and is not a log. Choose another name for the log.")
 

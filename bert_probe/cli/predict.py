@@ -199,7 +199,7 @@ def why(
 def faithfulness(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How well each attribution method predicts the effect of removing words of TEXT on the prediction."""
+    """How well each attribution method predicts how removing words of TEXT changes the prediction."""
     return _attribute(AttributionFaithfulness, checkpoint, arguments, text, pair, truncate)
 
 

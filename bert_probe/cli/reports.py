@@ -44,7 +44,7 @@ _MODEL = click.option(
 @YES
 @output_options
 def ask(view: Path, model: str | None, yes: bool) -> Result:
-    """Compute the view of a view file again, and print its table.
+    """Recompute the view that a view file describes, and print its table.
 
     The app and most commands (--save-view) write view files. They contain the question, the texts and the
     name of the model, but no results. Models other than the built-in model are opened only after you agree.
@@ -76,8 +76,8 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     "notes",
     multiple=True,
     metavar="N:TEXT",
-    help="Note on the Nth view; {{3, weight}} is replaced by the value in row 3, column weight, of the "
-    "view's table.",
+    help="Note TEXT on view number N. In it, {{3, weight}} is replaced by the value in row 3, column weight, "
+    "of the view's table.",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @YES
@@ -106,7 +106,7 @@ def report(
 @YES
 @click.pass_context
 def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> None:
-    """Compute every number of a REPORT again, and list the differences.
+    """Recompute every number of a REPORT, and list the differences.
 
     Prints a row for each difference, and exits with status 1 if there are any. Tolerances are derived from
     the model's float32 rounding error; see docs/report.md.
@@ -145,8 +145,8 @@ def _add_notes(draft: Draft, notes: tuple[str, ...]) -> Draft:
         number, colon, note = argument.partition(":")
         if not colon or not re.fullmatch("[0-9]{1,4}", number) or not 1 <= int(number) <= len(entries):
             raise SelectionError(
-                f"--note must be the number of a view, 1 to {len(entries)}, a colon and the text, not "
-                f"{argument[:40]!r}."
+                f"--note must have the form NUMBER:TEXT, where NUMBER is a view from 1 to {len(entries)}, "
+                f"not {argument[:40]!r}."
             )
         entries[int(number) - 1] = replace(entries[int(number) - 1], note=note.strip())
     return replace(draft, entries=tuple(entries))

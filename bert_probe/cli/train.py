@@ -167,7 +167,7 @@ def _reader(data: Path, task: str | None, kind: str | None) -> Callable[..., Any
     elif task is None:
         task = TOKEN_CLASSIFICATION if name.endswith((".conll", ".conllu")) else FILL_MASK
     if kind is not None and task != TEXT_CLASSIFICATION:
-        raise SelectionError(f"--labels is for {TEXT_CLASSIFICATION}. Leave it out.")
+        raise SelectionError(f"--labels applies to {TEXT_CLASSIFICATION} only. Leave it out.")
     if task == TEXT_CLASSIFICATION:
         return partial(read_labeled_texts, kind=kind)
     return read_tagged_sentences if task == TOKEN_CLASSIFICATION else read_sentences

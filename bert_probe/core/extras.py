@@ -1,4 +1,4 @@
-"""Optional packages, and the extras of BERT Probe that install them."""
+"""Check for optional packages, and name the extras of BERT Probe that install them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def require(module: str, alternative: str = "") -> None:
 
     Args:
         module: a key of `EXTRAS`.
-        alternative: what users can do instead, as in "run on local".
+        alternative: what users can do instead, as in "run on local", for the error message.
 
     Raises:
         UnavailableError: the package is not installed.

@@ -21,11 +21,11 @@ Schema: TypeAlias = dict[str, Any]
 
 MAX_NUMBER = 999_999_999_999
 """Largest number that is accepted; some computations do not support larger numbers."""
-_MAX_INDEX = 999_999_999  # largest number of a layer or head
+_MAX_INDEX = 999_999_999  # largest accepted layer or head number
 
 
 class Dimensions(Protocol):
-    """Numbers of layers and heads of a model; a `Trace` and a checkpoint's `Description` have them."""
+    """The numbers of layers and heads of a model, which `Trace` and `Description` provide."""
 
     @property
     def layers(self) -> int:
@@ -54,7 +54,7 @@ class FieldType:
         return value
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
-        """Return the value for one text: indices from 0, and positions in place of words.
+        """Return the value for one text: indices count from 0, and words are replaced by their positions.
 
         Raises:
             SelectionError: the text or its model does not have this layer, head, token or word.
@@ -66,7 +66,7 @@ class FieldType:
         return str(value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Parse the text that `write` returns.
+        """Parse a value from text in the format that `write` returns.
 
         Raises:
             SelectionError: the text is invalid, or the model does not have the layer or head.
@@ -74,16 +74,16 @@ class FieldType:
         return self.check(name, text)
 
     def to_json(self, value: Any) -> Any:
-        """Return the value for JSON; layers and heads count from 1."""
+        """Return the value in its JSON form; layers and heads count from 1."""
         return value
 
     @property
     def schema(self) -> Schema:
-        """JSON Schema of the values that `to_json` returns."""
+        """The JSON Schema of the values that `to_json` returns."""
         return {"type": "string"}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Parse a value that `to_json` returns.
+        """Parse a value from the JSON form that `to_json` returns.
 
         Raises:
             SelectionError: the value is invalid, or the model does not have the layer or head.
@@ -91,7 +91,7 @@ class FieldType:
         return self.check(name, value)
 
     def options(self, option: str, value: Any) -> list[str]:
-        """Return the command-line arguments that set the value."""
+        """Return the command-line arguments that set an option to the value."""
         return [option, self.write(value)]
 
 
@@ -119,7 +119,7 @@ class Number(FieldType):
         self.minimum, self.maximum, self.integer = minimum, maximum, integer
 
     def check(self, name: str, value: Any) -> int | float:
-        """Return the number as int or float."""
+        """Check the type and range of a number, and return it as int or float."""
         types = int | np.integer if self.integer else int | float | np.integer | np.floating
         if isinstance(value, bool) or not isinstance(value, types):
             raise SelectionError(f"{name} must be a {'whole ' if self.integer else ''}number, not {value!r}.")
@@ -134,7 +134,7 @@ class Number(FieldType):
         return f"{self.minimum:g} or more"
 
     def read(self, name: str, text: str, sizes: Dimensions) -> int | float:  # noqa: ARG002
-        """Parse a number in decimal digits."""
+        """Parse a number that is written in decimal digits."""
         # int() and float() alone would also accept "1_0" and " 3".
         if not _NUMBER_PATTERN.fullmatch(text):
             raise SelectionError(f"{name} must be a number, not {truncate_text(text)!r}.")
@@ -148,29 +148,29 @@ class Number(FieldType):
 
     @property
     def schema(self) -> Schema:
-        """An integer or a number with its bounds."""
+        """The JSON Schema of an integer or a number, with its bounds."""
         bounds = {"minimum": self.minimum, "maximum": min(self.maximum, MAX_NUMBER)}
         return {"type": "integer" if self.integer else "number", **bounds}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> int | float:  # noqa: ARG002
-        """Return the number if it is not larger than `MAX_NUMBER`."""
+        """Check and return a number from JSON, which must not be larger than `MAX_NUMBER`."""
         number = self.check(name, value)
         if number > MAX_NUMBER:
             raise SelectionError(f"{name} is larger than {MAX_NUMBER}. Give a smaller number.")
         return number
 
     def write(self, value: Any) -> str:
-        """Return the shortest text that is parsed as the same number."""
+        """Return the number as the shortest text from which the same number is parsed."""
         return repr(value)
 
 
 class Index(FieldType):
-    """A layer or a head: an index from 0 in Python; text and JSON count from `first`.
+    """A layer or a head. It is an index from 0 in Python; text and JSON count from `first`.
 
     Args:
         axis: "layer" or "head".
-        first: the number of index 0 in text and JSON: 1, or 0 for layers of hidden states, where 0 is the
-            output of the embeddings.
+        first: the number that stands for index 0 in text and JSON. It is 1, or 0 for layers of hidden states,
+            where 0 is the output of the embeddings.
         mean: whether "mean", the mean over all layers or heads, is accepted too.
     """
 
@@ -183,7 +183,7 @@ class Index(FieldType):
         return sizes.heads if self.axis == "head" else sizes.layers + 1 - self.first
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the integer, or "mean"; the model's bounds are checked in `resolve`."""
+        """Return the value if it is an integer or "mean"; `resolve` checks the bounds of the model."""
         if self.mean and value == "mean":
             return value
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -191,35 +191,35 @@ class Index(FieldType):
         return int(value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Return the index from 0; a negative index counts from the end."""
+        """Return the index of a layer or head from 0; a negative index counts from the end."""
         return value if value == "mean" else resolve_index(value, self.count(trace), name)
 
     def to_json(self, value: Any) -> Any:
-        """Return the number, "last" for -1, "last-1" for -2, or "mean"."""
+        """Return an index as a number, "last" for -1, "last-1" for -2, or "mean"."""
         if value == "mean":
             return value
         return value + self.first if value >= 0 else "last" if value == -1 else f"last{value + 1}"
 
     @property
     def schema(self) -> Schema:
-        """A number, or one of the words "last", "last-N" and "mean"."""
+        """The JSON Schema of a number, or of the words "last", "last-N" and, if accepted, "mean"."""
         word = "^(last(-[0-9]{1,9})?|mean)$" if self.mean else "^last(-[0-9]{1,9})?$"
         number = {"type": "integer", "minimum": self.first, "maximum": _MAX_INDEX}
         return {"anyOf": [number, {"type": "string", "pattern": word}]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Parse a number or a word; a number in a string is rejected."""
+        """Parse an index from a number or a word such as "last"; a number in a string is rejected."""
         is_word = isinstance(value, str) and not value.isdigit()
         if not is_word and (isinstance(value, bool) or not isinstance(value, int)):
             raise SelectionError(f"{name} must be a number or {self.metavar[2:]}, not {value!r}.")
         return self.read(name, str(value), sizes)
 
     def write(self, value: Any) -> str:
-        """Return the value of `to_json` as text."""
+        """Return an index as text, in the format of `to_json`."""
         return str(self.to_json(value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Return the index for a number, "last", "last-N" or "mean"."""
+        """Parse an index from text: a number, "last", "last-N" or "mean"."""
         if self.mean and text == "mean":
             return text
         count = self.count(sizes)
@@ -237,36 +237,36 @@ class Index(FieldType):
 
 
 class Flag(FieldType):
-    """A boolean; 1 or 0 in URLs, an option without a value on the command line."""
+    """A boolean, which is 1 or 0 in URLs and an option without a value on the command line."""
 
     def check(self, name: str, value: Any) -> bool:
-        """Return the boolean."""
+        """Return the value as a bool; raise an error for any other type."""
         if not isinstance(value, bool | np.bool_):
             raise SelectionError(f"{name} must be True or False, not {value!r}.")
         return bool(value)
 
     def write(self, value: Any) -> str:
-        """Return 1 or 0."""
+        """Return "1" for True and "0" for False."""
         return "1" if value else "0"
 
     def read(self, name: str, text: str, sizes: Dimensions) -> bool:  # noqa: ARG002
-        """Parse 1 or 0."""
+        """Return True for "1" and False for "0"."""
         if text not in ("0", "1"):
             raise SelectionError(f"{name} must be 1 or 0, not {text!r}.")
         return text == "1"
 
     @property
     def schema(self) -> Schema:
-        """A boolean."""
+        """The JSON Schema of a boolean."""
         return {"type": "boolean"}
 
     def options(self, option: str, value: Any) -> list[str]:  # noqa: ARG002
-        """Return the option without a value; only called for values that are not the default."""
+        """Return the option without a value. Only called if the value is not the default."""
         return [option]
 
 
 class Choice(FieldType):
-    """One of several words.
+    """One of several allowed words.
 
     Args:
         options: the words, or a function that returns them if they are not known at import time.
@@ -277,16 +277,16 @@ class Choice(FieldType):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words to choose from."""
+        """The allowed words."""
         return tuple(self._options() if callable(self._options) else self._options)
 
     @property
     def metavar(self) -> str:  # type: ignore[override]
-        """The words, separated by bars."""
+        """The allowed words, separated by vertical bars, for help texts."""
         return "|".join(self.words)
 
     def check(self, name: str, value: Any) -> str:
-        """Return the word."""
+        """Return the value if it is one of the allowed words."""
         if not isinstance(value, str) or value not in self.words:
             *first_words, last = self.words
             allowed = f"{', '.join(first_words)} or {last}" if first_words else last
@@ -295,7 +295,7 @@ class Choice(FieldType):
 
     @property
     def schema(self) -> Schema:
-        """An enumeration of the words."""
+        """The JSON Schema of a string that is one of the allowed words."""
         return {"type": "string", "enum": list(self.words)}
 
 
@@ -314,28 +314,28 @@ class Optional(FieldType):
         return None if value is None else self.kind.resolve(name, value, trace)
 
     def to_json(self, value: Any) -> Any:
-        """Return None, or the value as JSON of the wrapped type."""
+        """Return None, or the value in the JSON form of the wrapped type."""
         return None if value is None else self.kind.to_json(value)
 
     @property
     def schema(self) -> Schema:
-        """The wrapped type's schema, or null."""
+        """The JSON Schema of null or a value of the wrapped type."""
         return {"anyOf": [self.kind.schema, {"type": "null"}]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Parse null, or a value of the wrapped type."""
+        """Return None for null; parse any other value with the wrapped type."""
         return None if value is None else self.kind.from_json(name, value, sizes)
 
     def write(self, value: Any) -> str:
-        """Return an empty text for None."""
+        """Return an empty text for None, or the value as text of the wrapped type."""
         return "" if value is None else self.kind.write(value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Return None for an empty text."""
+        """Return None for an empty text; parse any other text with the wrapped type."""
         return None if text == "" else self.kind.read(name, text, sizes)
 
     def options(self, option: str, value: Any) -> list[str]:
-        """Return no arguments for None."""
+        """Return no command-line arguments for None, or those of the wrapped type."""
         return [] if value is None else self.kind.options(option, value)
 
 
@@ -351,7 +351,7 @@ class WordList(FieldType):
     metavar = "WORD,…"
 
     def check(self, name: str, value: Any) -> tuple[str, ...]:
-        """Return a tuple of distinct words, none of them empty."""
+        """Return the words as a tuple without duplicates; raise an error for an empty word."""
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list of words, not {value!r}.")
         for word in value:
@@ -360,20 +360,20 @@ class WordList(FieldType):
         return tuple(dict.fromkeys(value))
 
     def to_json(self, value: Any) -> Any:
-        """Return the list of words."""
+        """Return the words as a list."""
         return list(value)
 
     @property
     def schema(self) -> Schema:
-        """An array of words."""
+        """The JSON Schema of an array of words."""
         return {"type": "array", "items": {"type": "string", "minLength": 1}}
 
     def write(self, value: Any) -> str:
-        """Return the words, separated by commas."""
+        """Return the words as text, separated by commas."""
         return ",".join(re.sub(r"([\\,])", r"\\\1", word) for word in value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Parse words that are separated by commas."""
+        """Parse words from text in which they are separated by commas."""
         escaped_words = re.findall(r"(?:^|,)((?:[^\\,]|\\.|\\$)*)", text, flags=re.DOTALL) if text else []
         return self.check(name, [re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL) for word in escaped_words])
 
@@ -384,26 +384,26 @@ class TokenSelector(FieldType):
     metavar = "WORD|N"
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the position as int, or the word."""
+        """Return the value as an int if it is a position, or as a string if it is a word."""
         if isinstance(value, bool) or not isinstance(value, int | np.integer | str):
             raise SelectionError(f"{name} must be a position or a word, not {value!r}.")
-        # Digits are a position, as in `find_token`. A number larger than any text length is a word.
+        # Digits are read as a position, as in `find_token`, unless the number exceeds any text length.
         digits = not isinstance(value, str) or re.fullmatch("[0-9]{1,9}", value)
         return int(value) if digits else str(value)
 
     @property
     def schema(self) -> Schema:
-        """A position or a word."""
+        """The JSON Schema of a token position or a word."""
         return {"anyOf": [POSITION, {"type": "string"}]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Parse a position or a word; negative positions are accepted only in Python."""
+        """Parse a token position or a word from JSON. Only Python accepts negative positions."""
         if isinstance(value, int) and not 0 <= value <= POSITION["maximum"]:
             raise SelectionError(f"{name} must be a position from 0 or a word, not {value}.")
         return self.check(name, value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> int:  # noqa: ARG002
-        """Return the position of the token."""
+        """Return the position of the selected token in a text."""
         if isinstance(value, str) or value >= 0:
             return find_token(trace, str(value)).position
         return resolve_index(value, len(trace.tokens), "token")
@@ -413,7 +413,7 @@ class WordSelector(TokenSelector):
     """A word: the position of any of its tokens, or the word itself; see `find_word`."""
 
     def resolve(self, name: str, value: Any, trace: Trace) -> int:
-        """Return the position of the word's first token, or the given position."""
+        """Return the position of the first token of a word, or the given position."""
         return (
             find_word(trace, value).position
             if isinstance(value, str)

@@ -20,7 +20,7 @@ class ListOf(FieldType):
         self.kind, self.min_length, self.metavar = kind, min_length, kind.metavar
 
     def check(self, name: str, value: Any) -> tuple[Any, ...]:
-        """Return the tuple of checked values."""
+        """Check each value, and return the values as a tuple."""
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list, not {value!r}.")
         if len(value) < self.min_length:
@@ -28,77 +28,77 @@ class ListOf(FieldType):
         return tuple(self.kind.check(name, item) for item in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Resolve each value."""
+        """Return the values, each resolved for the text."""
         return tuple(self.kind.resolve(name, item, trace) for item in value)
 
     def to_json(self, value: Any) -> Any:
-        """Return the list of values."""
+        """Return the values as a list, each in its JSON form."""
         return [self.kind.to_json(item) for item in value]
 
     @property
     def schema(self) -> Schema:
-        """An array with a minimum length."""
+        """The JSON Schema of an array of values with a minimum length."""
         return {"type": "array", "items": self.kind.schema, "minItems": self.min_length}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Parse each value of a list."""
+        """Parse a list of values from JSON."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list, not {value!r}.")
         return self.check(name, [self.kind.from_json(name, item, sizes) for item in value])
 
     def write(self, value: Any) -> str:
-        """Return the values, one per line."""
+        """Return the values as text, one per line."""
         return "\n".join(self.kind.write(item) for item in value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Parse one value per line."""
+        """Parse the values from text that has one value per line."""
         return self.check(name, [self.kind.read(name, line, sizes) for line in text.split("\n")])
 
     def options(self, option: str, value: Any) -> list[str]:
-        """Return the option once for each value."""
+        """Return command-line arguments that repeat the option for each value."""
         return [word for item in value for word in self.kind.options(option, item)]
 
 
 class ChoiceList(FieldType):
-    """One or more of several allowed words."""
+    """A list of one or more allowed words."""
 
     def __init__(self, options: Sequence[str]) -> None:
         self.choice = Choice(options)
         self.metavar = "WORD,…"
 
     def check(self, name: str, value: Any) -> tuple[str, ...]:
-        """Return the words without duplicates."""
+        """Return the words as a tuple without duplicates."""
         if isinstance(value, str) or not isinstance(value, Sequence) or not value:
             raise SelectionError(f"{name} must be a list of {', '.join(self.choice.words)}, not {value!r}.")
         return tuple(dict.fromkeys(self.choice.check(name, word) for word in value))
 
     def to_json(self, value: Any) -> Any:
-        """Return the list of words."""
+        """Return the words as a list."""
         return list(value)
 
     @property
     def schema(self) -> Schema:
-        """An array of distinct words."""
+        """The JSON Schema of an array of distinct allowed words."""
         return {"type": "array", "items": self.choice.schema, "minItems": 1, "uniqueItems": True}
 
     def write(self, value: Any) -> str:
-        """Return the words, separated by commas."""
+        """Return the words as text, separated by commas."""
         return ",".join(value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Parse words that are separated by commas."""
+        """Parse words from text in which they are separated by commas."""
         return self.check(name, [word.strip() for word in text.split(",")])
 
 
 class Indices(FieldType):
-    """Several layers, or several heads; None for all of them."""
+    """Several layers or several heads; None stands for all of them."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
         self.metavar = "N,…|all"
 
     def check(self, name: str, value: Any) -> Any:
-        """Return a tuple that is not empty, or None."""
+        """Return the layers or heads as a tuple that is not empty, or None for all."""
         if value is None:
             return None
         if isinstance(value, str | int) or not isinstance(value, Sequence | range):
@@ -108,23 +108,23 @@ class Indices(FieldType):
         return tuple(self.index.check(name, item) for item in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Return indices from 0."""
+        """Return the layers or heads as indices from 0, or None for all."""
         if value is None:
             return None
         return tuple(self.index.resolve(name, item, trace) for item in value)
 
     def to_json(self, value: Any) -> Any:
-        """Return a list of numbers, or "all"."""
+        """Return the layers or heads as a list, or "all"."""
         return "all" if value is None else [self.index.to_json(item) for item in value]
 
     @property
     def schema(self) -> Schema:
-        """An array of numbers, or "all"."""
+        """The JSON Schema of an array of layers or heads, or of "all"."""
         indices = {"type": "array", "items": self.index.schema, "minItems": 1}
         return {"anyOf": [{"const": "all"}, indices]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Parse a list of numbers, or "all"."""
+        """Parse a list of layers or heads from JSON; return None for "all"."""
         if value == "all":
             return None
         if not isinstance(value, list):
@@ -132,21 +132,21 @@ class Indices(FieldType):
         return self.check(name, [self.index.from_json(name, item, sizes) for item in value])
 
     def write(self, value: Any) -> str:
-        """Return the numbers, separated by commas, or "all"."""
+        """Return the layers or heads as text, separated by commas, or "all"."""
         return "all" if value is None else ",".join(map(self.index.write, value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Parse numbers that are separated by commas, or "all"."""
+        """Parse layers or heads that are separated by commas; return None for "all"."""
         if text == "all":
             return None
         return tuple(self.index.read(name, item, sizes) for item in text.split(","))
 
 
 class HeadSet(FieldType):
-    """Heads of any layers: (layer, head) pairs from 0 in Python, "8.10,3.2" in text.
+    """Heads of any layers, as (layer, head) pairs from 0 in Python and as "8.10,3.2" in text.
 
     Args:
-        whole_layers: whether 8 stands for all heads of layer 8. Otherwise a layer without a head is rejected.
+        whole_layers: whether "8" means all heads of layer 8. If False, a layer without a head is rejected.
     """
 
     metavar = "L.H,…"
@@ -156,7 +156,7 @@ class HeadSet(FieldType):
         self.whole_layers = whole_layers
 
     def check(self, name: str, value: Any) -> tuple[tuple[int, int], ...]:
-        """Return the (layer, head) pairs without duplicates."""
+        """Return the heads as (layer, head) pairs, without duplicates."""
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list of (layer, head), not {value!r}.")
         if not len(value):
@@ -169,7 +169,7 @@ class HeadSet(FieldType):
         return tuple(dict.fromkeys(pairs))
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
-        """Return (layer, head) indices from 0, without duplicates."""
+        """Return the heads as (layer, head) pairs of indices from 0, without duplicates."""
         resolved = [
             (self.layer.resolve("layer", layer, trace), self.head.resolve("head", head, trace))
             for layer, head in value
@@ -177,17 +177,17 @@ class HeadSet(FieldType):
         return tuple(dict.fromkeys(resolved))
 
     def to_json(self, value: Any) -> Any:
-        """Return a list of texts such as "8.10"."""
+        """Return the heads as a list of texts such as "8.10"."""
         return [f"{self.layer.write(layer)}.{self.head.write(head)}" for layer, head in value]
 
     @property
     def schema(self) -> Schema:
-        """An array of texts such as "8.10"."""
+        """The JSON Schema of an array of heads, which are texts such as "8.10"."""
         head = {"type": "string", "pattern": self._pattern}
         return {"type": "array", "items": head, "minItems": 1}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Parse a list of texts such as "8.10"."""
+        """Parse heads from a list of texts such as "8.10"."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list of heads such as 8.10, not {value!r}.")
         for item in value:
@@ -204,11 +204,11 @@ class HeadSet(FieldType):
         )
 
     def write(self, value: Any) -> str:
-        """Return the heads, separated by commas."""
+        """Return the heads as text, separated by commas."""
         return ",".join(self.to_json(value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Parse heads that are separated by commas."""
+        """Parse heads from text in which they are separated by commas."""
         heads = []
         for item in text.split(","):
             layer, dot, head = item.strip().partition(".")
@@ -223,43 +223,43 @@ class HeadSet(FieldType):
 
 
 class OneHead(FieldType):
-    """A head of any layer: a (layer, head) pair from 0 in Python, "8.10" in text."""
+    """A head of any layer, as a (layer, head) pair from 0 in Python and as "8.10" in text."""
 
     metavar = "L.H"
     layer, head = Index("layer"), Index("head")
 
     def check(self, name: str, value: Any) -> tuple[int, int]:
-        """Return the (layer, head) pair."""
+        """Return the head as a (layer, head) pair."""
         if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
             raise SelectionError(f"{name} must be (layer, head), not {value!r}.")
         return self.layer.check("layer", value[0]), self.head.check("head", value[1])
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[int, int]:  # noqa: ARG002
-        """Return (layer, head) indices from 0."""
+        """Return the head as a (layer, head) pair of indices from 0."""
         layer, head = value
         return self.layer.resolve("layer", layer, trace), self.head.resolve("head", head, trace)
 
     def to_json(self, value: Any) -> str:
-        """Return a text such as "8.10"."""
+        """Return the head as a text such as "8.10"."""
         return self.write(value)
 
     @property
     def schema(self) -> Schema:
-        """A text such as "8.10"."""
+        """The JSON Schema of a head, which is a text such as "8.10"."""
         return {"type": "string", "pattern": rf"^{_INDEX_PATTERN}\.{_INDEX_PATTERN}$"}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> tuple[int, int]:
-        """Parse a text such as "8.10"."""
+        """Parse a head from a text such as "8.10"."""
         if not isinstance(value, str):
             raise SelectionError(f"{name} must be a head such as 8.10, not {value!r}.")
         return self.read(name, value, sizes)
 
     def write(self, value: Any) -> str:
-        """Return a text such as "8.10"."""
+        """Return the head as a text such as "8.10"."""
         return f"{self.layer.write(value[0])}.{self.head.write(value[1])}"
 
     def read(self, name: str, text: str, sizes: Dimensions) -> tuple[int, int]:  # noqa: ARG002
-        """Parse a text such as "8.10"."""
+        """Parse a head from a text such as "8.10"."""
         layer, dot, head = text.strip().partition(".")
         if not dot:
             raise SelectionError(_not_a_head(text))

@@ -33,7 +33,7 @@ CSV_SAFE_HELP = (
 )
 """Help text of the option ``csv_safe``."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
-# Spreadsheets with another separator than a comma split cells here, even within quotation marks.
+# Spreadsheets that use another separator split cells at these characters, even within quotation marks.
 _CELL_START = re.compile(r"([;\t\r\n])(?=[=+\-@'])")
 
 
@@ -64,7 +64,7 @@ def output_paths(path: Path) -> list[Path]:
 
 
 def with_metadata_file(path: Path) -> list[Path]:
-    """Return a file and the JSON file next to it that contains its provenance."""
+    """Return two paths: a file, and the JSON file next to it that contains its provenance."""
     return [path, path.with_name(f"{path.name}.meta.json")]
 
 
@@ -100,7 +100,7 @@ def to_bytes(frame: pd.DataFrame, file_format: str, csv_safe: bool = False) -> b
 
 
 def to_csv(frame: pd.DataFrame) -> str:
-    """Return a table as CSV text. The index is included only if it has a name."""
+    """Return a table as CSV text, with the index only if the index has a name."""
     indexed = frame.index.name is not None
     text: str = frame.to_csv(index=indexed, lineterminator="\n")
     # pandas quotes a line break only if its own line terminator contains it.
@@ -108,7 +108,7 @@ def to_csv(frame: pd.DataFrame) -> str:
 
 
 def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose text a spreadsheet does not interpret as formulas; numbers are unchanged.
+    """Return a table in which no text is read as a formula by spreadsheets; numbers are unchanged.
 
     In column names and text cells, a ' is inserted before = + - @ ' at the start of the cell or after a
     semicolon, tab or line end, and before a tab or line end at the start of the cell. Removing these '
@@ -141,7 +141,7 @@ def csv_zip(frame: pd.DataFrame, name: str, csv_safe: bool = False) -> bytes:
 
 
 def parts_zip(parts: Iterable[pd.DataFrame], name: str, csv_safe: bool = False) -> bytes:
-    """Return the archive of `csv_zip` for a table in several parts; only one part is in memory at a time."""
+    """Return the archive of `csv_zip` for a table given in parts, of which one at a time is in memory."""
     target = io.BytesIO()
     iterator = iter(parts)
     first = next(iterator)
@@ -186,7 +186,7 @@ def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
 
 
 def _cells_by_column(frame: pd.DataFrame) -> Iterable[Any]:
-    """Return the cells of each column.
+    """Return the cells of each column, as an iterable over the columns.
 
     A table of a single dtype is transposed at once, because iterating over columns in pandas takes longer
     than writing them.
@@ -198,7 +198,7 @@ def _cells_by_column(frame: pd.DataFrame) -> Iterable[Any]:
 
 
 def _json_column(cells: Any) -> bytes:
-    """Return a column as a JSON array, with null for a missing value and for NaN.
+    """Return a column as a JSON array, in which missing values and NaN are null.
 
     Raises:
         ExportError: the column has infinite values.
@@ -207,12 +207,12 @@ def _json_column(cells: Any) -> bytes:
         return _dumps([_json_value(cell) for cell in cells], indent=None)
     if cells.dtype.kind == "f" and np.isinf(cells).any():
         raise ExportError("There are infinite values, which JSON cannot represent. Choose another format.")
-    # orjson writes the fewest digits that give the same number of this dtype.
+    # orjson writes the fewest digits from which the same number of this dtype is read.
     return orjson.dumps(np.ascontiguousarray(cells), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _cell_array(series: pd.Series | pd.Index) -> Any:
-    """Return the values; nullable columns become objects, because NumPy would convert integers to floats."""
+    """Return a column as an array. Nullable columns become objects, so that integers stay integers."""
     return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
 
 
@@ -274,7 +274,7 @@ def _npz_column(series: pd.Series) -> Any:
 
 def flatten_index(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the index as a column and unique column names; see `_column_names`."""
-    table = pd.DataFrame(frame)  # without attrs, which pandas copies again for every column
+    table = pd.DataFrame(frame)  # drops attrs, which pandas would copy for every column
     if frame.index.name is None:
         return table
     table.columns = pd.Index(_column_names(frame))
@@ -282,7 +282,7 @@ def flatten_index(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _column_names(frame: pd.DataFrame) -> list[str]:
-    """Return the column names; next to an index, repeated names get their position as a prefix."""
+    """Return the column names. If the table has an index, repeated names are prefixed with their position."""
     names = [str(name) for name in frame.columns]
     label = frame.index.name
     repeated = label is not None and len({*names, str(label)}) <= len(names)
@@ -290,7 +290,7 @@ def _column_names(frame: pd.DataFrame) -> list[str]:
 
 
 def _json_value(cell: Any) -> Any:
-    """Return a cell for JSON; None for a missing value and for NaN."""
+    """Return a cell as a value for JSON, or None for a missing value or NaN."""
     if cell is None or cell is pd.NA:
         return None
     if isinstance(cell, float | np.floating):
@@ -306,7 +306,7 @@ def _json_value(cell: Any) -> Any:
 
 
 def _metadata_json(frame: pd.DataFrame, csv_safe: bool) -> bytes:
-    """Return the provenance of a CSV file, which records whether formulas were escaped."""
+    """Return the provenance of a CSV file as JSON; it states whether formulas were escaped."""
     return _dumps(frame.attrs.get("provenance", {}) | ({"csv_safe": True} if csv_safe else {}))
 
 

@@ -14,12 +14,12 @@ TOKEN = "token"
 
 
 def plain_strings(units: Sequence[str]) -> list[str]:
-    """Return tokens or words, which are subclasses of str, as plain strings."""
+    """Convert tokens or words, which are instances of subclasses of str, to plain strings."""
     return [str(unit) for unit in units]
 
 
 def matrix(values: Array, rows: Sequence[str], columns: Sequence[str], label: str = TOKEN) -> pd.DataFrame:
-    """Convert a matrix to a table; `label` names the index. Row and column names may repeat."""
+    """Convert a matrix to a table whose index is named `label`. Row and column names may repeat."""
     index = pd.Index(plain_strings(rows), name=label, dtype=object)
     return pd.DataFrame(values, index=index, columns=pd.Index(plain_strings(columns), dtype=object))
 
@@ -33,8 +33,8 @@ def by_head(columns: Mapping[str, Array], labels: Sequence[Sequence[str]] | None
     """Return a table with one row per head.
 
     Args:
-        columns: column name → values [layer, head].
-        labels: text of each head for the column `label`, [layer][head]; None to omit this column.
+        columns: column name → values of shape [layer, head].
+        labels: text of each head for the column `label`, by layer and head; if None, the column is omitted.
     """
     layers, heads = np.indices(next(iter(columns.values())).shape) + 1
     frame = pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel()})

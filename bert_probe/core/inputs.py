@@ -16,7 +16,7 @@ from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
 
 SENTENCES_FILE = "sentences.txt"
-"""Name of the file in code snippets that read many sentences."""
+"""File name in code snippets that read sentences from a file."""
 
 HELD_OUT_HELP = "Data for evaluation; default: a fifth of DATA."
 LABELED_HELP = "A table of labeled texts instead of FILE."
@@ -26,7 +26,7 @@ Texts = tuple[int, int | None]
 Text = tuple[str, str | None, bool]
 """A text, its pair, and whether it is truncated if it is too long."""
 TABLE, TAGGED = "table", "tagged"
-"""Formats of a `FileInput`: a table of labeled texts; CoNLL or CoNLL-U."""
+"""Formats of a `FileInput`: TABLE is a table of labeled texts, TAGGED is CoNLL or CoNLL-U."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class InputValues:
         checkpoints: one checkpoint per model.
         traces: one trace per text; for two models, one trace per text and model.
         sentences: many sentences, or labeled texts where the question accepts them.
-        files: name of a `FileInput` → its rows; an optional file may be missing.
+        files: rows of each `FileInput`, keyed by its name; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -73,7 +73,7 @@ class Inputs:
         texts: smallest and largest number of texts that the model reads.
         models: number of models.
         has_sentences: whether the question reads many sentences.
-        can_truncate: whether there are texts that can be truncated.
+        can_truncate: whether the inputs include texts that can be truncated.
         types: types of the first positional arguments of `Question.of`.
     """
 
@@ -85,7 +85,7 @@ class Inputs:
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Name of an argument → the file that is read for it."""
+        """Argument of `Question.of` → the file from which its value is read."""
         return {}
 
     def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
@@ -97,7 +97,7 @@ class Inputs:
         raise NotImplementedError
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return Python statements that create the arguments of `Question.of`, and the arguments as code."""
+        """Return the statements that create the arguments of `Question.of`, and the arguments as code."""
         raise NotImplementedError
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
@@ -120,11 +120,11 @@ class OneTrace(Inputs):
     """Names of the traces in Python."""
 
     def arguments(self, values: InputValues) -> list[Any]:
-        """Return the trace."""
+        """Return the traces as the arguments of `Question.of`."""
         return list(values.traces)
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the calls that load the model and trace each text."""
+        """Return the statements that load the model and trace each text, and the names of the traces."""
         names = self.names if len(record.texts) == len(self.names) else ("trace",)
         if record.model.get("origin") == "given":
             lines = [
@@ -137,7 +137,7 @@ class OneTrace(Inputs):
         return [f"checkpoint = {load_expression(record.model)}", *traces], ", ".join(names)
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the texts; `--pair` precedes the second text of a pair."""
+        """Return the texts as command-line arguments; `--pair` precedes the second text of a pair."""
         options: list[str] = []
         words = list(leading)
         for number, text in enumerate(record.texts):
@@ -207,11 +207,11 @@ class ManyTraces(OneTrace):
         return checkpoints[0].traces(pairs, any(truncate for *_, truncate in texts))
 
     def arguments(self, values: InputValues) -> list[Any]:
-        """Return the list of traces."""
+        """Return all traces as a single argument, a list."""
         return [list(values.traces)]
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the calls that load the model and trace all texts."""
+        """Return the statements that load the model and trace all texts, and the name of the list."""
         pairs = [(text["text"], text["pair"]) for text in record.texts]
         arguments = [repr([text if pair is None else (text, pair) for text, pair in pairs])]
         arguments += ["truncate=True"] if any(text["tokens_dropped"] for text in record.texts) else []
@@ -232,15 +232,15 @@ class OneCheckpoint(Inputs):
     can_truncate = False
 
     def arguments(self, values: InputValues) -> list[Any]:
-        """Return the checkpoint."""
+        """Return the checkpoint as the only argument of `Question.of`."""
         return list(values.checkpoints)
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the call that loads the model."""
+        """Return the statement that loads the model, and the name of the checkpoint."""
         return [f"checkpoint = {load_expression(record.model)}"], "checkpoint"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return the question's own arguments."""
+        """Return only the command-line arguments of the question itself; options name the model."""
         return end_of_options(leading)
 
 
@@ -268,12 +268,12 @@ class SentenceList(Inputs):
         )
 
     def arguments(self, values: InputValues) -> list[Any]:
-        """Return the checkpoint, the sentences and whether to truncate them."""
+        """Return the checkpoint, the sentences, and a flag that states whether to truncate them."""
         rows = values.files.get("rows", values.sentences)
         return [*values.checkpoints, rows, values.truncate]
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the calls that load the model and read the file of sentences."""
+        """Return statements that load the model and read the sentences, and the arguments as code."""
         files = record.sentences.get("files", {})
         lines = [f"{name} = {read_expression(file)}" for name, file in files.items()]
         if not files:
@@ -282,7 +282,7 @@ class SentenceList(Inputs):
         return [f"checkpoint = {load_expression(record.model)}", *lines], ", ".join(arguments)
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the file name, preceded by its option for labeled texts."""
+        """Return the name of the sentence file, or the option and the file of the labeled texts."""
         files = record.sentences.get("files", {})
         if files:
             return [self.labeled_option, files["rows"]["file"]]
@@ -294,7 +294,7 @@ class Files(Inputs):
     """Files of labeled texts or tagged sentences.
 
     Attributes:
-        files_by_name: name of the argument of `Question.of` → the file that is read for it.
+        files_by_name: argument of `Question.of` → the file from which its value is read.
     """
 
     files_by_name: Mapping[str, FileInput]
@@ -303,14 +303,14 @@ class Files(Inputs):
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Name of an argument → the file that is read for it."""
+        """Argument of `Question.of` → the file from which its value is read."""
         return self.files_by_name
 
     def __hash__(self) -> int:
         return hash(tuple(self.files_by_name.items()))
 
     def arguments(self, values: InputValues) -> list[Any]:
-        """Return the checkpoint, the rows of each file (None for a missing one) and whether to truncate."""
+        """Return the checkpoint, the rows of each file (None if missing), and whether to truncate them."""
         return [
             *values.checkpoints,
             *(values.files.get(name) for name in self.files_by_name),
@@ -318,7 +318,7 @@ class Files(Inputs):
         ]
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the calls that load the model and read each file."""
+        """Return statements that load the model and read each file, and the arguments as code."""
         files = record.sentences["files"]
         lines = [f"checkpoint = {load_expression(record.model)}"]
         lines += [f"{name} = {read_expression(file)}" for name, file in files.items()]
@@ -327,7 +327,7 @@ class Files(Inputs):
         return lines, ", ".join(["checkpoint", *arguments, *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the names of the files."""
+        """Return the file names, each preceded by its option if it has one."""
         words: list[str] = []
         for name, file in record.sentences["files"].items():
             option = self.files_by_name[name].option
@@ -344,15 +344,15 @@ class TwoCheckpoints(Inputs):
     can_truncate = False
 
     def arguments(self, values: InputValues) -> list[Any]:
-        """Return both checkpoints."""
+        """Return both checkpoints as the arguments of `Question.of`."""
         return list(values.checkpoints)
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the calls that load both models."""
+        """Return the statements that load both models, and the names of the checkpoints."""
         return _load_two(record), "checkpoint, other"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the names of both models."""
+        """Return the names of both models as command-line arguments."""
         return end_of_options([*_names_of_two(record), *leading])
 
 
@@ -365,17 +365,17 @@ class TwoModelTraces(TwoCheckpoints):
     can_truncate = True
 
     def arguments(self, values: InputValues) -> list[Any]:
-        """Return the traces of both models."""
+        """Return the traces of the text from both models."""
         return list(values.traces)
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the calls that load both models and trace the text with each."""
+        """Return statements that load both models and trace the text with each, and the trace names."""
         (text,) = record.texts
         sides = (("a", "checkpoint"), ("b", "other"))
         return [*_load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the names of both models and the text."""
+        """Return the names of both models and the text as command-line arguments."""
         (text,) = record.texts
         options = [] if text["pair"] is None else ["--pair", text["pair"]]
         return [*options, *end_of_options([*_names_of_two(record), *leading, text["text"]])]
@@ -389,16 +389,16 @@ class TwoModelSentences(TwoCheckpoints):
     can_truncate = True
 
     def arguments(self, values: InputValues) -> list[Any]:
-        """Return both checkpoints, the sentences and whether to truncate them."""
+        """Return both checkpoints, the sentences, and a flag that states whether to truncate them."""
         return [*values.checkpoints, values.sentences, values.truncate]
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the calls that load both models and read the file of sentences."""
+        """Return statements that load both models and read the sentences, and the arguments as code."""
         lines = [*_load_two(record), f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})"]
         return lines, ", ".join(["checkpoint", "other", "sentences", *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the names of both models and the file."""
+        """Return the names of both models and of the sentence file as command-line arguments."""
         return end_of_options([*_names_of_two(record), *leading, SENTENCES_FILE])
 
 
@@ -409,11 +409,11 @@ class Configs(Inputs):
     can_truncate = False
 
     def arguments(self, values: InputValues) -> list[Any]:
-        """Return the checkpoints."""
+        """Return the checkpoints as the arguments of `Question.of`."""
         return list(values.checkpoints)
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return an expression for each model, and an empty list of statements."""
+        """Return an empty list of statements, and the expressions that open the models."""
         models = [
             load_expression(model)
             if "weights_sha256" in model
@@ -425,16 +425,16 @@ class Configs(Inputs):
 
 @dataclass(frozen=True)
 class OneStore(Inputs):
-    """A corpus store."""
+    """A corpus store, without a text."""
 
     can_truncate = False
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the call that opens the store."""
+        """Return the statement that opens the store, and the name of the store."""
         return [f"store = bert_probe.open_corpus({record.store['store']!r})"], "store"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the folder of the store and the question's own arguments."""
+        """Return the folder of the store, followed by the command-line arguments of the question itself."""
         return end_of_options([record.store["store"], *leading])
 
 
@@ -445,7 +445,7 @@ class StoreAndTrace(OneStore):
     texts = (1, 1)
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the calls that open the store and trace the text with its model."""
+        """Return statements that open the store and trace the text, and the names of both variables."""
         lines, store = super().python(record)
         model = ", ".join(model_arguments(record.model))
         (text,) = record.texts
@@ -453,7 +453,7 @@ class StoreAndTrace(OneStore):
         return lines, f"{store}, trace"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the text, its model, the folder of the store and the question's own arguments."""
+        """Return options for the text and its model, the store's folder, and the question's arguments."""
         (text,) = record.texts
         truncate = ["--truncate"] if text["tokens_dropped"] else []
         return ["--text", text["text"], *truncate, *model_options(record), *super().words(leading, record)]
@@ -465,12 +465,12 @@ def end_of_options(words: Sequence[str]) -> list[str]:
 
 
 def truncate_argument(record: InputRecord) -> list[str]:
-    """Return the Python argument that truncates sentences, if any sentence was truncated."""
+    """Return the Python argument for truncation in a list, which is empty if no sentence was truncated."""
     return ["truncate=True"] if record.sentences["tokens_dropped"] else []
 
 
 def model_name(model: Mapping[str, Any]) -> str | None:
-    """Return the name to pass to `bert_probe.load`; None for the built-in model."""
+    """Return the model name to pass to `bert_probe.load`, or None for the built-in model."""
     name: str | None = model.get("model")
     return None if name == BUILT_IN else name
 
@@ -482,13 +482,13 @@ def config_name(config: Mapping[str, Any]) -> str:
 
 
 def model_arguments(model: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of `bert_probe.load` for a model; empty for the built-in model."""
+    """Return the arguments of `bert_probe.load` for a model as code; none for the built-in model."""
     revision = [f"revision={model['revision']!r}"] if model.get("revision") else []
     return [repr(model_name(model)), *revision] if model_name(model) else revision
 
 
 def model_options(record: InputRecord) -> list[str]:
-    """Return the command-line options for the model; for two models, only the options for their revisions."""
+    """Return the command-line options that name the model; for two models, only those for their revisions."""
     if record.other:
         sides = zip(("--revision-a", "--revision-b"), record.models, strict=True)
         options = [(option, model.get("revision")) for option, model in sides]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bert_probe.text.tagged_sentences import TaggedSentence
 
 TEXT_KEYS = ("text", "pair", "tokens", "tokens_dropped")
-"""Keys of a trace's provenance that describe its text; the other keys describe the model."""
+"""Keys in the provenance of a trace that describe its text. All other keys describe the model."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class InputRecord:
 
     Attributes:
         model: name, origin, revision, digest of the weights, dtype, device, libraries.
-        texts: for each trace, its text, pair, number of tokens and number of truncated tokens.
+        texts: one entry per trace: text, pair, number of tokens and number of truncated tokens.
         sentences: for many sentences, their number, their digest and the number of truncated tokens. For
-            files, the digest is replaced by a record of each file, by argument name.
+            files, the digest is replaced by a record of each file, keyed by argument name.
         other: the second model, if two are compared.
         configs: the models of a question about sizes, with or without weights.
         store: folder name, number of rows and digest of a corpus store.
@@ -61,7 +61,7 @@ class InputRecord:
 
     @classmethod
     def of_model(cls, checkpoint: Checkpoint) -> InputRecord:
-        """Return the record of a model without texts."""
+        """Return the record of a result that depends on a model only."""
         return cls(checkpoint.provenance())
 
     @classmethod
@@ -86,7 +86,7 @@ class InputRecord:
 
     @property
     def models(self) -> tuple[Mapping[str, Any], ...]:
-        """The model, both models, or the models of a question about sizes."""
+        """The models of the record: one, two, or all models of a question about sizes."""
         return self.configs or ((self.model, self.other) if self.other else (self.model,))
 
     @classmethod
@@ -99,7 +99,7 @@ class InputRecord:
         """Return the record of files of tagged sentences or labeled texts, each sentence read separately.
 
         Args:
-            files: name of the argument → content of the file.
+            files: argument name → content of the file.
             dropped: number of truncated tokens over all sentences.
         """
         file_records = {name: describe_file(name, rows) for name, rows in files.items()}
@@ -109,7 +109,7 @@ class InputRecord:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The record for JSON; it contains the keys of a single text, or a list of several texts."""
+        """The record as a dict for JSON, with the keys of a single text or a list of several texts."""
         models = {**self.model, **({"other_model": dict(self.other)} if self.other else {})}
         if len(self.texts) == 1:
             return {**models, **self.texts[0], **self.store}
@@ -119,7 +119,7 @@ class InputRecord:
 
 
 def describe_file(name: str, rows: LabeledTexts | Sequence[TaggedSentence]) -> dict[str, Any]:
-    """Return the name, number of sentences and digest of a file; code snippets use this name."""
+    """Return the name, number of sentences and digest of a file. Code snippets use the name."""
     return _describe_labeled(name, rows) if isinstance(rows, LabeledTexts) else _describe_tagged(name, rows)
 
 
@@ -155,9 +155,9 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
 
 
 def _model_identity(trace: Trace) -> tuple[object, ...]:
-    """Return the values that must be equal for two traces to be comparable.
+    """Return the values that two traces must have in common to be comparable.
 
-    The model's name is not included, because the same folder can be given by several names.
+    The model's name is not included, because the same folder can have several names.
     """
     names = {"model", "origin", "revision", *TEXT_KEYS}
     settings = {name: value for name, value in trace.provenance.items() if name not in names}

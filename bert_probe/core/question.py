@@ -1,8 +1,8 @@
 """A question: a frozen description of an analysis, without a model or a text.
 
-Its fields give it several representations: the question itself is a cache key, `Question.address` gives URL
-parameters, `Question.to_json` the JSON for HTTP and provenance, `repr` Python code and `Question.options` the
-options of a command line.
+A question can be used as a cache key. Several representations are derived from its fields:
+`Question.address` returns URL parameters, `Question.to_json` the JSON for HTTP and provenance, `repr` Python
+code, and `Question.options` command-line options.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 QUESTIONS: dict[str, type[Question]] = {}
-"""Name of an analysis → its question; filled when the modules of the analyses are imported."""
+"""Analysis name → question class. Importing the module of an analysis adds its entry."""
 
 
 def param(
@@ -41,10 +41,10 @@ def param(
         kind: the type of the field.
         default: the default value; without one, the field is required.
         key: name of the URL parameter, by default the name of the field.
-        option: the command-line option, by default derived from the name; "" for a positional argument, or
-            for a field that the command line does not have.
+        option: the command-line option, by default derived from the name. "" for a positional argument, or
+            for a field that is not available on the command line.
         about: one line of help.
-        display_only: whether the field only selects what the table shows, without changing the computation.
+        display_only: whether the field selects what the table shows, and does not change the computation.
     """
     metadata = {"kind": kind, "key": key, "option": option, "about": about, "display_only": display_only}
     return field(default=default, metadata=metadata)
@@ -98,7 +98,8 @@ def question(
     Args:
         analysis: name of the analysis in provenance, JSON and cache keys.
         command: name of the command that runs the analysis, by default `analysis`.
-        is_analysis: whether to add the class to `QUESTIONS`, whose results are tables of numbers.
+        is_analysis: whether to add the class to `QUESTIONS`; the results of these questions are tables of
+            numbers.
     """
 
     def decorate(cls: type[Q]) -> type[Q]:
@@ -124,7 +125,7 @@ class Question:
     analysis: ClassVar[str]
     command: ClassVar[str]
     inputs: ClassVar[Inputs]
-    """The inputs of the method ``of``."""
+    """The type of inputs that the method ``of`` takes."""
     has_progress: ClassVar[bool]
     """Whether the method ``of`` has a parameter ``progress``."""
 
@@ -153,12 +154,12 @@ class Question:
         return replace(self, **values)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields for JSON, including provenance and HTTP; layers and heads count from 1."""
+        """Return all fields in JSON form, as used in provenance and HTTP; layers and heads count from 1."""
         values = {field.name: field_type(field).to_json(getattr(self, field.name)) for field in fields(self)}
         return {"analysis": self.analysis, **values}
 
     def non_default_json(self) -> dict[str, Any]:
-        """Return `to_json` of the fields that differ from their defaults."""
+        """Return the fields that differ from their defaults, in the JSON form of `to_json`."""
         values = self.to_json()
         return {
             field.name: values[field.name] for field in self._non_default_fields() if field.name in values
@@ -199,7 +200,7 @@ class Question:
 
     @classmethod
     def from_address(cls, parameters: Mapping[str, str], sizes: Dimensions) -> Self:
-        """Return the question for URL parameters; parameters of other questions are ignored.
+        """Return the question that URL parameters describe; parameters of other questions are ignored.
 
         Raises:
             SelectionError: a value is invalid, or the model does not have the layer or head.

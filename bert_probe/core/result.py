@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import bert_probe
 
 _MAX_NOTEBOOK_CELLS = 20
-"""Maximum number of rows, and of columns, of a table in a notebook."""
+"""Maximum number of rows and maximum number of columns of a table that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(ABC):
-    """Base class of all results. Frozen; its arrays are read-only.
+    """Base class of all results. Results are frozen, and their arrays are read-only.
 
     Attributes:
         question: the resolved question, in which every layer, head and token is an index from 0.
@@ -39,16 +39,16 @@ class Result(ABC):
 
     @abstractmethod
     def frame(self) -> pd.DataFrame:
-        """Return the table without provenance; callers use `table`."""
+        """Return the table without provenance. Subclasses implement this; callers use `table`."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Values that are saved with the table but are not part of it, such as a standard deviation."""
+        """Additional values that are saved with the table, such as a standard deviation."""
         return {}
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Model, digest, libraries, texts and question; layers and heads count from 1."""
+        """Model, digest, libraries, texts and question of the result; layers and heads count from 1."""
         metadata = {"facts": dict(self.metadata)} if self.metadata else {}
         return {**self.inputs.record, "question": self.question.to_json(), **metadata}
 
@@ -57,11 +57,11 @@ class Result(ABC):
         return self._with_provenance(self.frame())
 
     def parts(self) -> Iterator[pd.DataFrame]:
-        """Yield `table` in blocks of rows, for a table that is too large for memory."""
+        """Yield `table` in blocks of rows, so that a large table need not fit into memory."""
         yield self.table()
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-        """Return `table`, concatenated from all its `parts`."""
+        """Concatenate all `parts` of the result into the table that `table` returns."""
         return parts[0] if len(parts) == 1 else self._with_provenance(pd.concat(parts, ignore_index=True))
 
     def _with_provenance(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -85,7 +85,7 @@ class Result(ABC):
         return replace(self, question=self.resolve(replace(self.question, **values)))
 
     def resolve(self, question: Any) -> Any:
-        """Return the question with resolved display-only fields; overridden if these select tokens."""
+        """Resolve the display-only fields of a question. Overridden if these fields select tokens."""
         return question
 
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
@@ -96,7 +96,7 @@ class Result(ABC):
         Args:
             csv_safe: whether to insert a ' before text that begins with = + - @ ', a tab or a line end, to
                 keep spreadsheets from running it as a formula. Numbers are unchanged.
-            overwrite: whether an existing file is replaced.
+            overwrite: whether to replace an existing file.
 
         Returns:
             The files written; for CSV, the second file contains the provenance.
@@ -132,7 +132,7 @@ class Result(ABC):
         return snippets.http(self.question, self.inputs)
 
     def snippets(self, csv_safe: bool = False) -> tuple[str, str]:
-        """Return the code in Python and for the shell.
+        """Return the code that computes this table: a Python script and a shell command.
 
         Args:
             csv_safe: whether the code writes CSV with escaped formulas.

@@ -18,13 +18,14 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question
 
 MAX_ARGUMENT_BYTES = 131_071
-"""Maximum length of a command-line argument on Linux, without its final NUL; other systems may allow less."""
+"""Maximum size of a command-line argument on Linux, in bytes without the final NUL. Other systems may allow
+less."""
 
 DEFAULT_URL = "http://127.0.0.1:8501"
 
 
 def python(question: Question, record: InputRecord, csv_safe: bool = False) -> str:
-    """Return a script whose last line computes the table, or writes it as CSV with escaped formulas."""
+    """Return a Python script whose last line computes the table, or writes it as escaped CSV."""
     statements, arguments = question.inputs.python(record)
     ending = f'save("{question.command}.csv", csv_safe=True)' if csv_safe else "table()"
     return "\n".join(
@@ -33,7 +34,7 @@ def python(question: Question, record: InputRecord, csv_safe: bool = False) -> s
 
 
 def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> str:
-    """Return the command that prints the table, or a comment that explains why there is no command.
+    """Return the shell command that prints the table, or a comment that explains why there is none.
 
     Args:
         csv_safe: whether the command prints CSV with escaped formulas.
@@ -57,7 +58,7 @@ def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> st
 
 
 def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str:
-    """Return the curl command for the HTTP API, or a comment that explains why there is no command.
+    """Return the curl command for the HTTP API, or a comment that explains why there is none.
 
     If the body refers to files, it contains their names only; a comment says where to add their content.
 
@@ -139,7 +140,7 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -> str:
-    """Return the command for configurations, followed by at most one opened model."""
+    """Return the shell command for configurations and at most one opened model."""
     *configs, last = record.configs
     configs, opened = (configs, last) if "weights_sha256" in last else ([*configs, last], None)
     if any("weights_sha256" in config for config in configs):

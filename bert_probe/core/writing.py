@@ -20,19 +20,19 @@ from bert_probe.errors import ExportError
 
 _LOCK_PREFIX, _LOCK_SUFFIX = ".bert-probe-", ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Errors of file systems without locks. There, files are not protected against concurrent writers."""
+"""Error numbers of file systems without locks, where files are not protected against concurrent writers."""
 _WAIT = 5.0
-"""Seconds that `write` waits for another writer, which holds its lock for milliseconds."""
+"""Seconds that `write` waits for another writer. Writers normally hold their lock for milliseconds."""
 
 _reserved: ContextVar[frozenset[Path]] = ContextVar("reserved", default=frozenset())
-"""Paths that the current context has reserved but is not writing yet."""
+"""Paths that the current context has reserved but has not started to write."""
 
 
 @contextmanager
 def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
     """Reserve output files until the block ends; `write` in the block writes them.
 
-    Enter the block before a long computation, so that a file that cannot be written is reported before it.
+    Enter the block before a long computation, so that a file that cannot be written is reported early.
 
     Raises:
         ExportError: a file cannot be written, is given twice, is being written by another command, or must
@@ -87,7 +87,7 @@ def is_reserved(place: Path) -> bool:
 
 
 def is_lock_file(file: Path) -> bool:
-    """Return whether a file is a lock of `locked`, possibly one that a killed process left behind."""
+    """Return whether a file is a lock file of `locked`, even if a killed process left it behind."""
     return file.name.startswith(_LOCK_PREFIX) and file.name.endswith(_LOCK_SUFFIX)
 
 
@@ -95,9 +95,9 @@ def write(contents: Mapping[Path, bytes], overwrite: bool = True) -> None:
     """Write contents to files, all of them or none.
 
     A file that is replaced keeps its permissions. A symbolic link stays, and the file that it points to is
-    written. A pipe or a device is written directly. If there are several files, the later ones describe the
-    first: they are deleted before the first is replaced, so that a table is never next to the description of
-    another table.
+    written. A pipe or a device is written directly. If there are several files, all but the first are
+    metadata of the first. They are deleted before the first is replaced, so that a table is never next to the
+    metadata of another table.
 
     Args:
         overwrite: whether existing files are replaced. If False, not even a file that is created while this
@@ -147,12 +147,12 @@ def _write_together(contents: Mapping[Path, bytes], overwrite: bool) -> None:
         raise
     finally:
         for part in parts.values():
-            with suppress(OSError):  # the file was never created
+            with suppress(OSError):  # the temporary file may not exist
                 part.unlink()
 
 
 def _publish(part: Path, place: Path, overwrite: bool) -> None:
-    """Rename a completely written file to its final path."""
+    """Rename a completely written temporary file to its final path."""
     if overwrite:
         part.replace(place)
         return
@@ -182,7 +182,7 @@ def _exists(file: Path) -> ExportError:
 
 @contextmanager
 def _lock(place: Path, wait: float) -> Iterator[None]:
-    from filelock import FileLock, Timeout  # imports asyncio, which most commands do not need
+    from filelock import FileLock, Timeout  # slow: imports asyncio, which few commands need
 
     lock = FileLock(_lock_file(place), timeout=wait, thread_local=False)
     try:
@@ -198,14 +198,14 @@ def _lock(place: Path, wait: float) -> Iterator[None]:
         yield
     finally:
         if lock.is_locked:
-            # Safe while the lock is held: filelock rejects a lock on a file that was unlinked meanwhile.
+            # This is safe while the lock is held, because filelock rejects a lock on an unlinked file.
             with suppress(OSError):
                 os.unlink(lock.lock_file)  # noqa: PTH108 - a str
             lock.release()
 
 
 def _lock_file(place: Path) -> Path:
-    """Return the lock file of a path: next to it, or in it if it is a folder whose parent is read-only."""
+    """Return the lock file of a path, next to it, or inside it if it is a folder with a read-only parent."""
     digest = hashlib.sha256(os.fsencode(place.name)).hexdigest()[:16]
     parent = place if place.is_dir() and not os.access(place.parent, os.W_OK) else place.parent
     return parent / f"{_LOCK_PREFIX}{digest}{_LOCK_SUFFIX}"
@@ -215,7 +215,7 @@ def _target(file: Path) -> Path:
     """Return the path of a file with all symbolic links resolved.
 
     Raises:
-        OSError: no file can be written there.
+        OSError: no file can be written at this path.
     """
     place = Path(os.path.realpath(file))
     with suppress(FileNotFoundError):
@@ -232,7 +232,7 @@ def _target(file: Path) -> Path:
 
 
 def _write_new(file: Path, content: bytes, like: Path) -> None:
-    """Create a file; if the file `like` exists, copy its permissions."""
+    """Create a file with the given content, and copy the permissions of the file `like` if it exists."""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:
         stream.write(content)
     if like.exists():

@@ -21,15 +21,15 @@ R = TypeVar("R")
 
 
 class Cache(Generic[K, V]):
-    """A thread-safe cache that evicts the least recently used values first.
+    """A thread-safe cache that evicts the least recently used value first.
 
     Args:
         max_size: limit of the total size. A single value above the limit is returned but not stored.
-        size: returns the size of a value; by default 1.
+        size: function that returns the size of a value; by default, each value has size 1.
 
     Attributes:
-        asked: number of requests.
-        made: number of computed values.
+        asked: number of requests so far.
+        made: number of values computed so far.
     """
 
     def __init__(self, max_size: float, size: Callable[[V], float] = lambda _: 1) -> None:
@@ -45,7 +45,7 @@ class Cache(Generic[K, V]):
             return len(self._stored), self._stored.currsize
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key, or None."""
+        """Return the stored value of a key, or None if there is none."""
         with self._lock:
             return self._stored.get(key)
 
@@ -56,8 +56,7 @@ class Cache(Generic[K, V]):
             return [cachetools.Cache.__getitem__(self._stored, key) for key in self._stored]
 
     def once(self, key: K, make: Callable[[], V], waiting: Callable[[], None] = lambda: None) -> V:
-        """Return the value of a key; compute it if it is missing. Concurrent requests wait for the
-        computation.
+        """Return the value of a key; compute it if it is missing. Concurrent requests for the key wait.
 
         If ``make`` raises, only the caller that passed it gets the error, and one of the waiting threads
         computes the value next. A cancelled request therefore does not cancel others.
@@ -85,7 +84,7 @@ class Cache(Generic[K, V]):
     def _make(self, key: K, make: Callable[[], V], pending: Future[V]) -> V:
         try:
             value = make()
-            with self._lock, suppress(ValueError):  # the value is larger than the cache
+            with self._lock, suppress(ValueError):  # ValueError: the value is larger than the cache
                 self._stored[key] = value
         except BaseException as error:
             with self._lock:
@@ -122,11 +121,11 @@ class ResultCache:
         self._slots: AbstractContextManager[Any] = nullcontext() if slots is None else slots
 
     def forget(self) -> None:
-        """Remove all results."""
+        """Remove all results from the cache."""
         self.cache.drop(lambda _: True)
 
     def of(self, function: Callable[P, R], *inputs: P.args, **options: P.kwargs) -> R:
-        """Return the result of a question's ``of``: ``answers.of(Heads(words=True).of, trace)``.
+        """Return the result of a question's ``of``, as in ``answers.of(Heads(words=True).of, trace)``.
 
         Other functions of these inputs, such as `head_outputs`, are accepted if their result has ``nbytes``.
         A progress callback among the arguments is not part of the cache key.
@@ -143,7 +142,7 @@ class ResultCache:
         return result
 
     def has(self, function: Callable[P, R], *inputs: P.args, **options: P.kwargs) -> bool:
-        """Return whether `of` would return a stored result."""
+        """Return whether `of` would return a stored result for the same arguments."""
         return self.cache.get(_key(function, inputs, options)) is not None
 
 
@@ -153,10 +152,10 @@ def _key(function: Any, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> 
 
 
 def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
-    """Return the cache key of a result: the question, or its ``of``, and everything that identifies the
-    inputs.
+    """Return the cache key of a result: the question and the values that identify its inputs.
 
-    Keys are compared as a whole and not hashed to a digest, so that two texts never share an entry.
+    `question` is a question or its method ``of``. Keys are compared completely, not by a digest, so two
+    different texts never share an entry.
     """
     return (getattr(question, "__self__", question), *map(_input_key, inputs))
 
@@ -164,8 +163,7 @@ def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
 def _input_key(value: Any) -> Hashable:
     if isinstance(value, Trace):
         encoding = value.encoding
-        # The key contains the complete description, because models with equal weights may differ in config
-        # or tokenizer.
+        # The complete description is needed: models with equal weights may differ in config or tokenizer.
         model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(value, Checkpoint):

@@ -1,4 +1,4 @@
-"""Garbage collection during large imports."""
+"""Turn garbage collection off during large imports."""
 
 from __future__ import annotations
 

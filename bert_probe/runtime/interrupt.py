@@ -1,4 +1,4 @@
-"""Ctrl+C as a request to stop work at its next progress report, and cleanup on SIGTERM."""
+"""Handle Ctrl+C as a request to stop at the next progress report, and clean up on SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def cancel_on_interrupt(progress: Progress) -> Iterator[Progress]:
     """Yield a callback that raises `Cancelled` after the first Ctrl+C; the second Ctrl+C interrupts
     immediately.
 
-    Outside the main thread, which alone receives interrupts, yield the callback unchanged.
+    Only the main thread receives interrupts; in any other thread, yield the callback unchanged.
     """
     interrupted = threading.Event()
 
@@ -44,8 +44,8 @@ def cancel_on_interrupt(progress: Progress) -> Iterator[Progress]:
 def exit_on_sigterm() -> Iterator[None]:
     """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files and reservations are removed.
 
-    By default both signals end the process immediately. Outside the main thread, which alone may set
-    handlers, nothing changes.
+    By default, both signals end the process immediately. Only the main thread may set handlers; in any other
+    thread, this function has no effect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -60,7 +60,7 @@ def exit_on_sigterm() -> Iterator[None]:
 
 
 def _ends_process(number: int) -> bool:
-    """Return whether a signal has its default handler; nohup, for example, ignores SIGHUP."""
+    """Return whether a signal ends the process, that is, has its default handler."""
     return signal.getsignal(number) is signal.SIG_DFL
 
 

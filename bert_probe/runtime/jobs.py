@@ -1,6 +1,6 @@
 """Background jobs: long-running work in its own thread, with progress, cancellation and a result.
 
-A job ends at its next progress report if it is cancelled, or if its owner (for example a session) is gone.
+If a job is cancelled, or its owner (for example a session) is gone, it ends at its next progress report.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from bert_probe.runtime.thread_pool import Semaphore, ThreadPool
 T = TypeVar("T")
 
 AT_ONCE = 2
-"""Maximum number of jobs that compute concurrently, which bounds memory; further jobs wait."""
+"""Maximum number of jobs that compute concurrently. Further jobs wait, which limits the use of memory."""
 GRACE = 20.0
-"""Seconds after which a disconnected owner is considered gone; until then, it may reconnect."""
+"""Seconds after which a disconnected owner is considered gone. Within this time, it can reconnect."""
 
 EXIT_SECONDS = 3.0
 """Time limit for jobs to reach their next progress report when the process exits, in seconds."""
@@ -32,13 +32,14 @@ SLOTS: Final = Semaphore(AT_ONCE)
 
 _threads: Final = ThreadPool("bert-probe job")
 _working: Final[dict[Job[Any], threading.Event]] = {}
-"""Job → event that is set when its thread ends, for all jobs whose thread is running, even if cancelled."""
+"""Job → event that is set when its thread ends. Includes cancelled jobs whose thread is still running."""
 
 
 @atexit.register
 def _end_all() -> None:
-    """Cancel all jobs at exit. Python kills daemon threads at exit, and killing a thread inside torch crashes
-    the process.
+    """Cancel all jobs at exit, and wait for their threads.
+
+    Python kills daemon threads at exit, and killing a thread inside torch crashes the process.
     """
     deadline = time.monotonic() + EXIT_SECONDS
     jobs = dict(_working)
@@ -49,7 +50,7 @@ def _end_all() -> None:
 
 
 class Job(Generic[T]):
-    """Work in its own thread.
+    """Long-running work in its own thread.
 
     Attributes:
         cause: key that identifies the work by its inputs.
@@ -68,13 +69,13 @@ class Job(Generic[T]):
         silence: float | None = None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the work.
+        """Create a job and start its work.
 
         Args:
             cause: key that identifies the work by its inputs.
             work: function that receives a `Progress` and returns the result.
-            alive: returns whether the owner is still connected; after `GRACE` seconds without an owner, the
-                work is cancelled.
+            alive: function that returns whether the owner is still connected. After `GRACE` seconds without
+                an owner, the work is cancelled.
             queued: whether to wait for a slot. If False, the work starts immediately and must limit its own
                 memory.
             silence: seconds without a progress report after which the job fails.
@@ -93,11 +94,11 @@ class Job(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Return whether the state is final."""
+        """Return whether the job is over: done, failed or cancelled."""
         return self._over.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the job is over, or the time has passed; return whether it is over."""
+        """Wait until the job is over, for at most the given time, and return whether it is over."""
         if not self._over.wait(seconds):
             silent = time.monotonic() - self._last_report
             if self._silence is not None and silent > self._silence:
@@ -106,7 +107,7 @@ class Job(Generic[T]):
         return self.over
 
     def value(self, timeout: float | None = None) -> T:
-        """Return the result of the work; wait for it, up to ``timeout`` seconds if given.
+        """Return the result of the work. Wait for it, but for at most ``timeout`` seconds if given.
 
         Raises:
             Cancelled: the job was cancelled.
@@ -122,7 +123,7 @@ class Job(Generic[T]):
         return cast(T, self._result)
 
     def cancel(self) -> None:
-        """Cancel the job now; its thread ends at its next progress report."""
+        """Cancel the job. Its state changes at once; its thread ends at the next progress report."""
         self._end("cancelled")
 
     def _run(self, work: Callable[[Progress], T]) -> None:
@@ -132,7 +133,7 @@ class Job(Generic[T]):
                 self._end("done", result=work(self._report))
         except Cancelled:
             self._end("cancelled")
-        except BaseException as error:  # raised by `value`
+        except BaseException as error:  # `value` raises it again
             self._end("failed", error=error)
         finally:
             _working.pop(self).set()
@@ -166,7 +167,7 @@ class Job(Generic[T]):
         result: T | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """Set the final state; only the first call has an effect, so cancellation discards the result."""
+        """Set the final state. Only the first call has an effect, so a cancelled job discards its result."""
         with self._lock:
             if self.over:
                 return

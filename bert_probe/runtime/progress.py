@@ -1,4 +1,4 @@
-"""Progress bars on a terminal."""
+"""Show progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.runtime import terminal
 
 PATIENCE = 1.0
-"""Seconds before a bar is drawn, so that short work does not show a bar."""
+"""Seconds before a progress bar appears, so that short work shows none."""
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
     """Show a progress bar on standard error during the block, and erase it at the end.
 
     Nothing is written if standard error is not a terminal, or within the first second. The displayed rate
-    excludes the amount done at the first report, for example by an earlier run.
+    excludes work that was already done at the first report, for example by an earlier run.
 
     Args:
         label: description in front of the bar.
@@ -43,7 +43,7 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
         leave=False,
         position=0,  # otherwise tqdm draws below other bars, even invisible bars of the hub client
         ncols=_columns(screen) - 1,
-        nrows=24,  # tqdm writes nothing if a terminal reports 0 rows
+        nrows=24,  # otherwise tqdm writes nothing if a terminal reports 0 rows
         file=screen,
     ) as bar:
         bar.initial = None
@@ -58,7 +58,7 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
 
 
 def _columns(screen: TextIO) -> int:
-    """Return the width of the terminal; 80 if it is unknown."""
+    """Return the width of the terminal in columns, or 80 if it is unknown."""
     try:
         return os.get_terminal_size(screen.fileno()).columns or 80
     except OSError:

@@ -1,6 +1,6 @@
 """Caches shared by all sessions: loaded checkpoints, traces and results, each bounded in memory.
 
-Keys are compared as a whole and not hashed to a digest, so that two texts never share an entry.
+Keys are compared completely, not by a digest, so two different texts never share an entry.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 LINGER: Final = 1.0
-"""Maximum time that a batch waits for callers of the previous batch, relative to that batch's duration."""
+"""Maximum time that a batch waits for callers of the previous batch, as a share of that batch's duration."""
 GAP: Final = 0.3
-"""Time without a new caller after which a batch stops waiting, relative to the previous batch's duration."""
+"""A batch stops waiting after this time without a new caller, as a share of the last batch's duration."""
 _MAX_GROUPS: Final = 64
 
 
 @dataclass(eq=False)
 class _Batch(Generic[T, V]):
-    """The items of a batch, and a future of their results (None if the batch failed or did not run)."""
+    """The items of a batch, and a future for their results (None if the batch failed or did not run)."""
 
     items: list[T] = field(default_factory=list)
     future: Future[Sequence[V] | None] = field(default_factory=Future)
@@ -53,7 +53,7 @@ class _Queue(Generic[T, V]):
         turn: semaphore that allows one batch at a time.
         gathering: the batch that accepts items; None if there is none.
         expected_callers: number of callers of the last batch, plus callers that arrived while it ran.
-        end, duration: when the last batch ended (monotonic clock), and its duration.
+        end, duration: time at which the last batch ended (monotonic clock), and its duration.
     """
 
     turn: Semaphore = field(default_factory=lambda: Semaphore(1))
@@ -66,8 +66,8 @@ class _Queue(Generic[T, V]):
 class DynamicBatcher(Generic[T, V]):
     """Collects items for the next batch of a group while its previous batch runs.
 
-    Callers often send their next request soon after a result. The next batch waits briefly for them;
-    otherwise callers would split into two groups that alternate and wait for each other.
+    Callers often send their next request soon after they receive a result. The next batch waits briefly for
+    these requests; otherwise the callers would split into two groups that wait for each other in turn.
 
     Args:
         slots: limit on concurrent batches; a running batch holds one slot. A group runs one batch at a time.
@@ -75,7 +75,7 @@ class DynamicBatcher(Generic[T, V]):
 
     def __init__(self, slots: Semaphore) -> None:
         self._slots = slots
-        # All batches run in pooled threads: reusing a warm thread saves a quarter of the time.
+        # Batches run in pooled threads, because reusing a warm thread saves a quarter of the time.
         self._threads = ThreadPool("batch")
         self._groups: cachetools.LRUCache[Hashable, _Queue[T, V]] = cachetools.LRUCache(_MAX_GROUPS)
         self._joined = Condition()
@@ -115,7 +115,7 @@ class DynamicBatcher(Generic[T, V]):
             return make([item])[0]
 
     def _join(self, queue: _Queue[T, V], item: T, max_size: int) -> tuple[_Batch[T, V], int]:
-        """Add an item to the open batch, and return the batch and the item's index.
+        """Add an item to the batch that accepts items, and return the batch and the item's index.
 
         The caller of item 0 runs the batch.
         """
@@ -150,7 +150,7 @@ class DynamicBatcher(Generic[T, V]):
                     queue.expected_callers = len(batch.items) + arrived
                     queue.end, queue.duration = end, end - start
         except Exception:
-            # It is unknown which item failed, so each caller retries its own item, unless it is cancelled.
+            # It is unknown which item failed, so each caller that is not cancelled retries its own item.
             if len(batch.items) == 1:
                 raise
             check()
@@ -159,7 +159,7 @@ class DynamicBatcher(Generic[T, V]):
             batch.future.set_result(results)
 
     def _await(self, batch: _Batch[T, V], queue: _Queue[T, V], max_size: int) -> None:
-        """Wait for the callers of the last batch, as long as they keep arriving."""
+        """Wait for requests from the callers of the last batch, as long as they keep arriving."""
         with self._joined:
             deadline, gap = queue.end + LINGER * queue.duration, GAP * queue.duration
             while (count := len(batch.items)) < min(queue.expected_callers, max_size):
@@ -179,7 +179,7 @@ TRACE_BYTES = 1_000_000_000
 ANSWER_BYTES = 200_000_000
 MAX_CONCURRENT_PASSES = 2
 PASS_TOKENS = 512
-"""Maximum number of tokens in a shared forward pass; beyond it, batching saves no time."""
+"""Maximum number of tokens in a shared forward pass. With more tokens, batching saves no time."""
 
 Text = tuple[str, str | None]
 """A text, and its pair or None."""
@@ -195,26 +195,26 @@ class OpeningProgress:
 
 
 _IN_MEMORY_NAME = re.compile(r"Fine-tuned .* \([0-9a-f]{16}\)", re.DOTALL)
-"""Names of models in memory: the original model, and random digits that make the name unguessable."""
+"""Pattern of the names of models in memory: original model, and random digits that prevent guessing."""
 
 _openings: dict[tuple[str, str], OpeningProgress] = {}
 _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
 _stamps: dict[tuple[str, str], Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
-# A model can serve several threads concurrently; the limit bounds their total memory.
+# A model can be used by several threads concurrently; this limit bounds their total memory.
 passes = Semaphore(MAX_CONCURRENT_PASSES)
-"""Slots for forward passes, and for computing results that take no longer than a pass."""
+"""Limits concurrent forward passes, and the computation of results that takes no longer than a pass."""
 
 _texts: DynamicBatcher[Encoding, Trace] = DynamicBatcher(passes)
 # Tokenizing a text of a million characters takes as much memory as a forward pass.
 _encodings = Semaphore(MAX_CONCURRENT_PASSES)
 
 answers = ResultCache(ANSWER_BYTES, passes)
-"""Results for all sessions: ``shared_cache.answers.of(Heads(words=True).of, trace)``."""
+"""Results shared by all sessions. Usage: ``shared_cache.answers.of(Heads(words=True).of, trace)``."""
 
 
 def caches() -> Mapping[str, Cache[Any, Any]]:
-    """Return the caches by name."""
+    """Return the caches of checkpoints, traces and results, by name."""
     return {"checkpoints": _checkpoints, "traces": _traces, "answers": answers.cache}
 
 
@@ -232,12 +232,12 @@ def cached_checkpoint(model: str, revision: str) -> Checkpoint | None:
 
 
 def loaded_stamp(model: str, revision: str) -> Stamp | None:
-    """Return the stamp of a checkpoint's files at loading time; None if they are not in a local folder."""
+    """Return the stamp that a checkpoint's files had when loaded; None if they are not in a local folder."""
     return _stamps.get((model, revision))
 
 
 def is_in_memory(model: str) -> bool:
-    """Return whether a name belongs to a model in memory, which has no files."""
+    """Return whether a name belongs to a model that is only in memory and has no files."""
     return _IN_MEMORY_NAME.fullmatch(model) is not None
 
 
@@ -268,7 +268,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "
 
 
 def evict(model: str) -> None:
-    """Remove a model whose files have changed, its traces, and all results; it will be loaded again."""
+    """Remove a model whose files have changed, its traces, and all results. The next use loads it again."""
     _checkpoints.drop(lambda key: key[0] == model)
     # Traces are found by name, because a changed tokenizer may leave the description unchanged.
     _traces.drop(lambda key: isinstance(key[0], Description) and key[0].name == model)
@@ -300,7 +300,7 @@ def open_checkpoint(model: str, revision: str, progress: Progress = no_progress)
                 "This model was trained here but not saved, and has been removed from memory. Train it again "
                 "and save it."
             )
-        from bert_probe.model.loading import load  # already imported in the background by `preload`
+        from bert_probe.model.loading import load  # `preload` has already imported it in the background
 
         state = _openings[key] = OpeningProgress()
         file_stamp = stamp(model)
@@ -325,7 +325,7 @@ def open_checkpoint(model: str, revision: str, progress: Progress = no_progress)
         state = opening_progress(*key)
         progress(state.done, state.total)
 
-    cached_checkpoint(*key)  # removes a checkpoint whose files were replaced
+    cached_checkpoint(*key)  # evicts the checkpoint if its files have changed
     checkpoint = _checkpoints.once(key, load_model, report_state)
     if loaded_here:
         _drop_stale_traces()
@@ -333,7 +333,7 @@ def open_checkpoint(model: str, revision: str, progress: Progress = no_progress)
 
 
 def _drop_stale_traces() -> None:
-    """Remove the traces of models that were evicted, because a trace keeps its model alive."""
+    """Remove the traces of evicted models, because a trace keeps its model in memory."""
     current = {checkpoint.description for checkpoint in _checkpoints.values()}
     _traces.drop(lambda key: key[0] not in current)
 
@@ -354,15 +354,14 @@ def traces(
         def make() -> Trace:
             with _encodings.turn(check):
                 encoding = checkpoint.encode(*text, truncate=truncate)
-            # Texts of a group differ in length by less than a factor of 2, because padding is computed too.
+            # Lengths in a group differ by less than a factor of 2, because padding takes time as well.
             padded_length = 1 << len(encoding).bit_length()
             group = (checkpoint.description, padded_length)
             return _texts.make(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # The key contains the complete description, because models with equal weights may differ in config
-        # or tokenizer.
+        # The complete description is needed: models with equal weights may differ in config or tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
     return [trace_text(text) for text in texts]

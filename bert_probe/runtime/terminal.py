@@ -1,4 +1,4 @@
-"""Safe terminal output: text and line ends, without control sequences."""
+"""Safe terminal output, in which control characters are escaped."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bert_probe.errors import ExportError
 _CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""C0, DEL and C1 controls, line separators, bidirectional controls, surrogates."""
+"""Matches C0, DEL and C1 controls, line separators, bidirectional controls and surrogates."""
 
 
 def visible(text: str, allowed: str = "") -> str:
-    r"""Escape control characters, as in ``\x1b``; the result is one line.
+    r"""Escape control characters, as in ``\x1b``, so that the result is one line.
 
     Args:
         allowed: characters that are not escaped.
@@ -82,13 +82,13 @@ class SafeStream(io.TextIOBase):
         try:
             yield
         except OSError as error:
-            # Discard all further output, including output that is still buffered at exit.
+            # From now on, discard all output, including output that is still buffered at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.direct.fileno())
             if self._name and not isinstance(error, BrokenPipeError):
                 raise ExportError(f"{self._name} cannot be written: {error.strerror}.") from None
 
     def isatty(self) -> bool:
-        """Return False, so that writers omit colors."""
+        """Return False, so that programs write no colors."""
         return False
 
     def fileno(self) -> int:
@@ -101,7 +101,7 @@ class SafeStream(io.TextIOBase):
         return self.direct.encoding
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True, because text can be written to the stream."""
         return True
 
 

@@ -1,7 +1,6 @@
 """A pool of reusable threads.
 
-A new thread is expensive for torch, which creates helper threads and buffers for it on its first forward
-pass.
+A new thread is expensive, because torch creates helper threads and buffers for it on its first forward pass.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 IDLE_SECONDS: Final = 2.0
-"""Seconds that an idle thread waits for work before it ends; its helper threads slow down other threads."""
+"""Seconds that an idle thread waits for work. Then it ends, because its helper threads slow down others."""
 
 Work = Callable[[], None]
 V = TypeVar("V")
@@ -35,7 +34,7 @@ class ThreadPool:
         self._lock = threading.Lock()
 
     def start(self, work: Work) -> None:
-        """Run the work in a thread now, in an empty context. The work must not raise."""
+        """Run work in a thread, in an empty context. The work must not raise exceptions."""
         with self._lock:
             # Use the most recently used thread, so that the other threads time out when there is little work.
             inbox = self._idle_inboxes.pop() if self._idle_inboxes else None
@@ -47,7 +46,7 @@ class ThreadPool:
         threading.Thread(target=self._run_loop, args=(inbox,), name=self._name, daemon=True).start()
 
     def call(self, work: Callable[[], V]) -> V:
-        """Run the work in a thread and return its result.
+        """Run work in a thread, and return its result.
 
         Raises:
             BaseException: any exception that the work raises.
@@ -66,12 +65,12 @@ class ThreadPool:
     def _run_loop(self, inbox: SimpleQueue[Work]) -> None:
         while (work := self._next(inbox)) is not None:
             Context().run(work)
-            del work  # release its references
+            del work  # releases the references of the work
             with self._lock:
                 self._idle_inboxes.append(inbox)
 
     def _next(self, inbox: SimpleQueue[Work]) -> Work | None:
-        """Return the next work; None if none arrived within `IDLE_SECONDS`."""
+        """Return the next work of a thread, or None if none arrived within `IDLE_SECONDS`."""
         try:
             return inbox.get(timeout=IDLE_SECONDS)
         except Empty:
@@ -79,11 +78,11 @@ class ThreadPool:
                 if inbox in self._idle_inboxes:
                     self._idle_inboxes.remove(inbox)
                     return None
-            return inbox.get()  # `start` has just taken this inbox and is about to fill it
+            return inbox.get()  # `start` has taken this inbox and is about to fill it
 
 
 CHECK_INTERVAL: Final = 0.3
-"""Seconds between two calls of ``check`` while waiting."""
+"""Seconds between two calls of the function ``check`` while a thread waits."""
 
 
 def await_done(future: Future[Any], check: Callable[[], None]) -> None:
@@ -99,7 +98,7 @@ class Semaphore:
     """A limit on the number of concurrent computations.
 
     Attributes:
-        most: the limit.
+        most: maximum number of concurrent computations.
         taken: total number of acquisitions.
         waiting: number of threads that are waiting.
         waited: total waiting time of all threads, in seconds.
@@ -120,8 +119,9 @@ class Semaphore:
 
     @contextmanager
     def turn(self, check: Callable[[], None]) -> Iterator[None]:
-        """Hold a slot. ``check`` is called periodically while waiting; an exception that it raises ends the
-        waiting.
+        """Hold a slot of the semaphore during the block.
+
+        ``check`` is called periodically while waiting; an exception that it raises ends the waiting.
         """
         self._acquire(check)
         try:
@@ -142,7 +142,7 @@ class Semaphore:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the time in the block as waiting time, for a slot or for a thread that holds a slot."""
+        """Count the time in the block as time waited for a slot, or for a thread that holds a slot."""
         start = time.monotonic()
         with self._lock:
             self.waiting += 1

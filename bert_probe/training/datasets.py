@@ -44,11 +44,11 @@ class Dataset:
 
     Attributes:
         lesson: the training objective.
-        training, held_out: examples for training and for evaluation.
-        data, asked: the texts of these examples; asked is None if nothing is held out.
+        training, held_out: encoded examples for training and for evaluation.
+        data, asked: texts of the training and of the held-out examples; asked is None if nothing is held out.
         about: numbers and digests of training and held-out texts, for provenance.
         notes: notes for the user about the data, one sentence each.
-        files: names of the data files and of the function that reads them, for code snippets.
+        files: names of the data files and of the function that reads them, used in code snippets.
     """
 
     lesson: Objective
@@ -68,9 +68,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """Settings for preparing data: share of held-out texts, random seed of the split, and maximum number of
-    tokens per text.
-    """
+    """Settings for preparing data: share of held-out texts, seed of the split, and maximum text length."""
 
     share: float
     seed: int
@@ -235,7 +233,7 @@ def _from_lines(
 def _split_or_given(
     data: Sequence[T], held_out: Sequence[T] | None, config: SplitConfig, key: Callable[[T], Hashable]
 ) -> tuple[list[T], list[T]]:
-    """Return training and held-out rows: the given rows, or a random split."""
+    """Return training and held-out rows. If no held-out rows are given, split the data at random."""
     if held_out is not None:
         return [*data], [*held_out]
     train, evaluation = split(data, config.share, config.seed, key)
@@ -251,7 +249,7 @@ def _check_split(
     key: Callable[[T], Hashable],
     labels: Sequence[Hashable] = (),
 ) -> None:
-    """Raise an error if a share is to be held out, but nothing can be."""
+    """Raise an error if a split has no training rows, or no held-out rows although a share is requested."""
     if train and (evaluation or not share):
         return
     count, remedy = len(data), "or hold out another file (--held-out FILE)"
@@ -276,7 +274,7 @@ def _truncation_notes(examples: Sequence[TrainingExample]) -> list[str]:
 
 
 def _digest(texts: Iterable[Any]) -> str:
-    """Return the SHA-256 digest of one line of JSON per text; "" for no texts."""
+    """Return the SHA-256 digest of texts, each written as a line of JSON, or "" if there are no texts."""
     lines = "".join(f"{json.dumps(text)}\n" for text in texts)
     return hashlib.sha256(lines.encode()).hexdigest() if lines else ""
 
@@ -284,7 +282,7 @@ def _digest(texts: Iterable[Any]) -> str:
 def _provenance(
     train: Sequence[TrainingExample], digest: str, held_out: Sequence[TrainingExample], held_out_digest: str
 ) -> dict[str, Any]:
-    """Return the provenance of the data; the digest covers all data if a share of them is held out."""
+    """Return the provenance of the data. If a share of the data is held out, the digest covers all data."""
     return {
         "sentences": len(train),
         "sentences_sha256": digest,
@@ -300,7 +298,7 @@ def _files(reader: str, ending: str, held_out: Any) -> dict[str, str]:
 
 
 MAX_NAMED = 5
-"""Maximum number of lines or labels listed in a note."""
+"""Maximum number of lines or labels that a note lists by name."""
 
 
 def split(
@@ -312,8 +310,8 @@ def split(
 ) -> tuple[list[T], list[T]]:
     """Split rows into training and held-out rows, each in their original order.
 
-    The share is held out of each stratum, and at least one row if the stratum has several keys. Rows with the
-    same key stay together, so that no text is in both splits.
+    The share is held out of each stratum; at least one row is held out of a stratum with several keys. Rows
+    with the same key stay together, so that no text is in both splits.
     """
     groups_by_key: dict[Hashable, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -327,7 +325,7 @@ def split(
         target = round(share * sum(map(len, stratum_groups))) if share else 0
         target = max(target, 1) if share else 0
         count = 0
-        for group in random.permutation(len(stratum_groups))[:-1]:  # one group always remains for training
+        for group in random.permutation(len(stratum_groups))[:-1]:  # at least one group is kept for training
             if count >= target:
                 break
             held_out.update(stratum_groups[group])
@@ -337,13 +335,13 @@ def split(
 
 
 def split_texts(data: LabeledTexts, share: float, seed: int) -> tuple[list[LabeledText], list[LabeledText]]:
-    """Split labeled texts, stratified by class."""
+    """Split labeled texts into training and held-out texts, stratified by class."""
     stratum = (lambda row: row.label) if data.kind == CLASSES else (lambda _: None)
     return split(data.rows, share, seed, text_key, stratum)
 
 
 def text_key(row: LabeledText) -> tuple[str, str | None]:
-    """Return a key that is equal for rows with the same text or text pair."""
+    """Return the text and the pair of a row as a key, so that rows with equal texts have equal keys."""
     return row.text, row.pair
 
 
@@ -387,7 +385,7 @@ def _check_numbers(data: LabeledTexts) -> None:
 
 
 def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: str) -> None:
-    """Check that held-out labels occur in the training data.
+    """Check that all held-out labels occur in the training data.
 
     Args:
         units: what the labels belong to, for error messages: "texts" or "words".
@@ -414,7 +412,7 @@ LABEL_DESCRIPTIONS = {
 def split_notes(
     data: LabeledTexts, train: Sequence[LabeledText], held_out: Sequence[LabeledText]
 ) -> list[str]:
-    """Return notes on a split of labeled texts, one sentence each."""
+    """Return notes for the user on a split of labeled texts, one sentence each."""
     notes = []
     if data.kind == CLASSES:
         counts = Counter(row.label for row in data.rows)
@@ -460,7 +458,7 @@ def _lookalikes(labels: Sequence[str]) -> list[str]:
 
 
 def format_lines(lines: Sequence[int]) -> str:
-    """Return line numbers for a message; at most `MAX_NAMED` are listed."""
+    """Return line numbers as text for a message, in which at most `MAX_NAMED` lines are listed."""
     listed_lines = ", ".join(f"{line:,}" for line in lines[:MAX_NAMED])
     more = f" and {len(lines) - MAX_NAMED:,} more" if len(lines) > MAX_NAMED else ""
     return f"line {listed_lines}" if len(lines) == 1 else f"lines {listed_lines}{more}"

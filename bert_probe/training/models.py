@@ -19,7 +19,7 @@ from bert_probe.model.training_history import TrainingHistory
 from bert_probe.model.weights import list_names
 
 TASKS = (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, FILL_MASK)
-"""Tasks that a model can be trained for."""
+"""Tasks for which a model can be trained."""
 
 _AUTO = {
     TEXT_CLASSIFICATION: transformers.AutoModelForSequenceClassification,
@@ -29,7 +29,7 @@ _AUTO = {
 
 
 def without_weights(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
-    """Return the model for training on torch's meta device, where weights have shapes but no memory.
+    """Return the model for a task on torch's meta device, where weights have shapes but use no memory.
 
     Raises:
         UnavailableError: the model family has no head for the task.
@@ -41,9 +41,9 @@ def without_weights(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (
 def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
     """Return a model with a head for the task and a copy of the checkpoint's encoder weights.
 
-    The dtype is float64 if the checkpoint has float64, otherwise float32. The checkpoint's own head is used
-    if it has the same labels; otherwise the head is initialized randomly. A pooler that the head needs and
-    the checkpoint lacks is initialized randomly too.
+    The dtype is float64 if the checkpoint's dtype is float64, otherwise float32. The checkpoint's own head is
+    used if it has the same labels; otherwise the head is initialized randomly. If the head needs a
+    pooler that the checkpoint lacks, the pooler is initialized randomly as well.
 
     Raises:
         UnavailableError: the model family has no head for the task, or its encoder differs from the
@@ -64,7 +64,7 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
 
 
 def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str = "") -> bool:
-    """Return whether the checkpoint has a head for a task with these labels, in this order."""
+    """Return whether the head of a checkpoint is for the given task and has the given labels, in order."""
     head = checkpoint.outputs.get(task)
     if head is None or head.labels != tuple(labels):
         return False
@@ -72,7 +72,7 @@ def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: 
 
 
 def in_checkpoint_order(checkpoint: Checkpoint, task: str, labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels in the order of the checkpoint's head, if it has exactly these labels."""
+    """Return labels in the order of the checkpoint's head if the head has exactly these labels."""
     head = checkpoint.outputs.get(task)
     is_same = head is not None and sorted(head.labels) == sorted(labels)
     return head.labels if head is not None and is_same else tuple(labels)
@@ -99,7 +99,7 @@ def _build(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: st
 
 
 def _with_fastest_attention(build: Callable[[str], Any]) -> Any:
-    """Build a model with fused attention if its family supports it, else with eager attention."""
+    """Build a model with fused attention, or with eager attention if its family does not support it."""
     try:
         return build("sdpa")
     except ValueError as error:

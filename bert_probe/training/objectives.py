@@ -24,7 +24,7 @@ from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_word
 from bert_probe.training.schedule import LengthBuckets
 
 IGNORE_INDEX = -100
-"""Target of tokens that the loss ignores, as in torch."""
+"""Target value of tokens that the loss ignores; torch uses the same value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class TrainingExample:
     """An encoded text and its target.
 
     Attributes:
-        inputs: model inputs, name → [token].
+        inputs: model inputs by name, each with one value per token.
         target: the target in the format of the objective.
         line: line number in the file.
     """
@@ -75,7 +75,7 @@ class Objective(ABC):
         """
 
     def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
-        """Return model inputs [text, token], padded on the right, and targets under ``labels``."""
+        """Return model inputs of shape [text, token], padded on the right, and the targets as ``labels``."""
         inputs = pad([example.inputs for example in examples], self.padding)
         return inputs | {"labels": self.targets(examples, inputs["input_ids"].shape[1])}
 
@@ -94,12 +94,12 @@ class Objective(ABC):
     def predict(
         self, full_model: Any, batch: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the model's logits and the targets, one row per target: [row, …]."""
+        """Return the model's logits and the targets, each with one row per target."""
         inputs = {name: values for name, values in batch.items() if name != "labels"}
         return full_model(**inputs).logits, batch["labels"]
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss over rows, as the model's own class computes it."""
+        """Return the mean loss over rows, computed as in the model's class in transformers."""
         if self.problem == "regression":
             return mse_loss(logits.squeeze(-1), targets)
         if self.problem == "multi_label_classification":
@@ -107,7 +107,7 @@ class Objective(ABC):
         return cross_entropy(logits, targets)
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return predictions from logits, small enough to store for every row."""
+        """Convert logits to predictions, which are small enough to be stored for every row."""
         if self.problem == "regression":
             return logits.squeeze(-1)
         return (logits > 0).long() if self.problem == "multi_label_classification" else logits.argmax(dim=-1)
@@ -140,7 +140,7 @@ class TextObjective(Objective):
     def examples(
         self, checkpoint: Checkpoint, data: Sequence[LabeledText], longest: int | None
     ) -> list[TrainingExample]:
-        """Encode each row."""
+        """Encode the text or text pair of each row."""
         examples, errors = [], ValidationErrors("The data")
         for row in data:
             try:
@@ -160,7 +160,7 @@ class TextObjective(Objective):
         return row.label
 
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
-        """Return class indices or numbers, [text]; for multi-label classification 0 or 1, [text, label]."""
+        """Return one class index or number per text; for multiple labels, 0 or 1 per text and label."""
         targets = [example.target for example in examples]
         return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float32)
 
@@ -181,7 +181,7 @@ class TextObjective(Objective):
 
 
 class TokenObjective(Objective):
-    """Token classification: a label per word, predicted at its first token.
+    """Token classification, in which the label of a word is predicted at its first token.
 
     The target of an example is the label index at the first token of each word, and `IGNORE_INDEX` elsewhere.
     """
@@ -196,7 +196,7 @@ class TokenObjective(Objective):
     def examples(
         self, checkpoint: Checkpoint, data: Sequence[TaggedSentence], longest: int | None
     ) -> list[TrainingExample]:
-        """Encode each sentence."""
+        """Encode each tagged sentence, with targets for its words."""
         indices = {label: index for index, label in enumerate(self.labels)}
         examples, errors = [], ValidationErrors("The data")
         for sentence in data:
@@ -217,7 +217,7 @@ class TokenObjective(Objective):
         return examples
 
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
-        """Return label indices, [text, token]."""
+        """Return the label index of each token, shape [text, token]."""
         rows = np.full((len(examples), length), IGNORE_INDEX)
         for row, example in zip(rows, examples, strict=True):
             row[: len(example)] = example.target
@@ -226,7 +226,7 @@ class TokenObjective(Objective):
     def predict(
         self, full_model: Any, batch: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits and targets at the first tokens of words: [word, label] and [word]."""
+        """Return logits (shape [word, label]) and targets (shape [word]) at the first token of each word."""
         logits, targets = super().predict(full_model, batch)
         return logits[targets != IGNORE_INDEX], targets[targets != IGNORE_INDEX]
 
@@ -234,8 +234,8 @@ class TokenObjective(Objective):
 MASKED_SHARE = 0.15
 """Share of the tokens of a text that are predicted; at least one token is predicted."""
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
-"""Of the tokens to predict, the share that is replaced by the mask token, and the share that is replaced by a
-random token; the others are unchanged.
+"""Shares of the tokens to predict that are replaced by the mask token and by a random token. The remaining
+tokens to predict are unchanged.
 """
 
 
@@ -243,10 +243,10 @@ class MaskedLmObjective(Objective):
     """Masked-language modeling, BERT's own objective (Devlin et al. 2019).
 
     Masks are sampled again each time that a text is used for training, but only once for held-out texts. The
-    target of an example is the word index of each token, -1 for special tokens.
+    target of an example is each token's word index (-1 for special tokens), from which masks are sampled.
 
     Args:
-        whole_words: mask all tokens of a word or none.
+        whole_words: whether to mask all tokens of a word or none.
     """
 
     task = FILL_MASK
@@ -267,7 +267,7 @@ class MaskedLmObjective(Objective):
     def examples(
         self, checkpoint: Checkpoint, data: Sequence[str], longest: int | None
     ) -> list[TrainingExample]:
-        """Encode each line."""
+        """Encode each line, and store the word index of each token as target."""
         examples, errors = [], ValidationErrors("The data")
         for line, text in with_line_numbers(data, "text"):
             try:
@@ -299,7 +299,7 @@ class MaskedLmObjective(Objective):
         return token, float((held_out_ids == token).mean())
 
     def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
-        """Return masked inputs, and the original tokens as targets."""
+        """Return the inputs with masked tokens, and the original tokens as targets."""
         inputs = super().batch(examples)
         ids, is_target = inputs["input_ids"], inputs["labels"] != IGNORE_INDEX
         inputs["labels"][is_target] = ids[is_target]
@@ -312,14 +312,14 @@ class MaskedLmObjective(Objective):
         return inputs
 
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
-        """Return 0 at tokens to predict and `IGNORE_INDEX` elsewhere, [text, token]."""
+        """Return an array of shape [text, token]: 0 at tokens to predict, `IGNORE_INDEX` at all others."""
         rows = torch.full((len(examples), length), IGNORE_INDEX)
         for row, example in zip(rows, examples, strict=True):
             row[self._draw_positions(example.target)] = 0
         return rows
 
     def _draw_positions(self, words: Any) -> torch.Tensor:
-        """Return the positions of a random selection of tokens to predict."""
+        """Select tokens to predict at random, and return their positions."""
         positions = torch.from_numpy(np.flatnonzero(words >= 0))
         count = max(1, round(MASKED_SHARE * len(positions)))
         order = positions[torch.randperm(len(positions), generator=self._random)]
@@ -336,7 +336,7 @@ class MaskedLmObjective(Objective):
     def predict(
         self, full_model: Any, batch: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits [token, vocabulary entry] and targets [token], only at the tokens to predict.
+        """Return logits (shape [token, vocabulary entry]) and targets, only at the tokens to predict.
 
         The head has one output per vocabulary entry, so running it at all tokens would cost more than the
         encoder.

@@ -30,14 +30,14 @@ from bert_probe.model.training_history import HISTORY_FILE
 
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200
-"""Maximum number of bytes of a folder's name that are repeated in the names of its temporary folders."""
+"""The names of temporary folders contain at most this many bytes of the name of the model folder."""
 
 
 @contextmanager
 def reserve_folder(target_folder: Path, replaces: bool) -> Iterator[None]:
     """Reserve a folder until the block ends; within it, `write_folder` can write the folder.
 
-    Enter this before training, so that a folder that cannot be written raises an error immediately.
+    Enter the block before training, so that a folder that cannot be written raises an error immediately.
 
     Raises:
         ExportError: another process is writing to this folder, the folder cannot be written, or it exists and
@@ -123,7 +123,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
         target_folder: name of the folder in error messages.
 
     Raises:
-        ExportError: the folder contains anything else; the message names the first such file.
+        ExportError: the folder contains other files; the message names the first one.
     """
     files, lenses = _sealed(folder), lens_files(folder)
     folders = {parent for name in files for parent in (folder / name).parents}
@@ -143,7 +143,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
                 raise _not_replaced(target_folder, f"{name} has changed since BERT Probe saved it")
             if name in files or name == HISTORY_FILE:
                 results.append(path)
-    if not files:  # the folder does not list its files
+    if not files:  # HISTORY_FILE is missing or lists no files
         raise _not_replaced(target_folder, f"{HISTORY_FILE} does not list the files of a model")
     return results
 
@@ -161,7 +161,7 @@ def _raise(error: OSError) -> None:
 
 
 def _sealed(folder: Path) -> dict[str, str]:
-    """Return file name → SHA-256 as listed in a folder's `HISTORY_FILE`; empty if there is no valid list."""
+    """Return the SHA-256 of each file that a folder's `HISTORY_FILE` lists; {} if the list is invalid."""
     try:
         files = read_json(folder / HISTORY_FILE)["files"]
     except (CheckpointError, OSError, KeyError, TypeError):
@@ -202,12 +202,12 @@ def find_leftovers(target_folder: Path) -> list[str]:
 
 
 def _prefix(target_folder: Path) -> str:
-    """Return the prefix of the names of a folder's temporary folders."""
+    """Return the prefix that the names of all temporary folders of a model folder have."""
     return f".{os.fsencode(target_folder.name)[:_NAME_BYTES].decode(errors='ignore')}"
 
 
 def _escaped(name: str) -> str:
-    """Return a glob pattern that matches only this name."""
+    """Return a glob pattern that matches only the given name."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
@@ -219,12 +219,12 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
     Args:
         target_folder: path of the folder.
         fill: function that writes the files into an empty folder.
-        replaces: allow replacing an existing folder.
+        replaces: whether an existing folder may be replaced.
 
     Raises:
         ExportError: the folder cannot be written; an existing folder is unchanged. If the new folder is
-            complete but cannot be moved to its path, for example because another program has written there
-            meanwhile, it is kept next to that path, and the message names it.
+            complete but cannot be moved to its path, for example because another program has written to
+            that path, the new folder is kept next to it, and the message names it.
     """
     with _locked(target_folder, replaces, reserve=False) as real, _system_errors(target_folder):
         token = secrets.token_hex(6)
@@ -246,13 +246,13 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
 
 
 def _publish(part: Path, old: Path, target_folder: Path, real: Path, replaces: bool) -> None:
-    """Move a complete folder to its path. An existing folder is moved away, checked again, and deleted."""
+    """Move a complete folder to its path. An existing folder is first renamed, then checked and deleted."""
     if not replaces or not real.is_dir() or not any(real.iterdir()):
         part.replace(real)  # fails if the path exists and is not an empty folder
         return
     real.replace(old)
     try:
-        # The folder has another name now, so no other program adds files after this check.
+        # The folder was renamed, so other programs no longer add files after this check.
         files = _own_files(target_folder, old)
         part.replace(real)
     except BaseException:
@@ -304,7 +304,7 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
                 for path in sorted(folder.rglob("*")):
                     packed.write(path, path.relative_to(above))
                     if path.is_file():
-                        path.unlink()  # frees space for the zip
+                        path.unlink()  # frees disk space for the rest of the zip
     except (OSError, ValueError, SafetensorError) as error:
         raise ExportError(
             f"The zip cannot be written: {_reason(error)}. Save the model in a folder."

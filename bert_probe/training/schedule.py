@@ -22,10 +22,10 @@ RECOMMENDED_RATES, RECOMMENDED_BATCHES, RECOMMENDED_EPOCHS = (5e-5, 3e-5, 2e-5),
 """
 
 WARM_UP = 0.1
-"""Share of the steps in which the learning rate rises; after them, it decays linearly to 0."""
+"""Share of the steps during which the learning rate rises; afterwards, it decays linearly to 0."""
 _DECAY = 0.01
 _POOL = 16
-"""Number of batches whose texts are sorted by length together, before all batches are shuffled."""
+"""Number of batches whose texts are sorted by length together; afterwards, all batches are shuffled."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TrainingDefaults:
     Attributes:
         epochs: passes over the data.
         rate: peak learning rate.
-        patience: consecutive evaluations without improvement, see `TrainingLoop`, after which training ends.
+        patience: consecutive evaluations without improvement after which training ends; see `TrainingLoop`.
     """
 
     epochs: int
@@ -55,13 +55,13 @@ are higher. Training only the head is cheap per step, so it has more epochs.
 
 
 def default_settings(update: str) -> TrainingDefaults:
-    """Return the default settings of an update scope; those of top:K do not depend on K."""
+    """Return the default settings of an update scope, which do not depend on K for top:K."""
     return DEFAULTS[update.partition(":")[0]]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The schedule of a training run.
+    """Number of steps, batch size, learning rate and patience of a training run.
 
     Attributes:
         batches: number of steps per epoch.
@@ -84,11 +84,11 @@ class Schedule:
 
     @property
     def warm_up(self) -> int:
-        """Number of steps in which the learning rate rises."""
+        """Number of steps at the start during which the learning rate rises."""
         return math.ceil(WARM_UP * self.steps)
 
     def optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> tuple[torch.optim.Optimizer, Any]:
-        """Return AdamW and its learning-rate scheduler; only matrices have weight decay, as in BERT."""
+        """Return AdamW and a learning-rate scheduler. Only matrices have weight decay, as in BERT."""
         trainable = list(parameters)
         groups = [
             {"params": [parameter for parameter in trainable if parameter.ndim > 1], "weight_decay": _DECAY},
@@ -99,7 +99,7 @@ class Schedule:
 
 
 class LengthBuckets:
-    """Batches of text indices with similar lengths; each epoch has each text once, in a new random order.
+    """Batches of texts with similar lengths. Each epoch contains each text once, in a new random order.
 
     Args:
         pads: whether texts of different lengths may share a batch.

@@ -68,7 +68,7 @@ class Train(Question):
     give the same weights.
 
     Attributes:
-        update: one of `UPDATES`, with the number of layers as in "top:2".
+        update: one of `UPDATES`; "top" is followed by the number of layers, as in "top:2".
         epochs: passes over the data; None for the default of the update scope.
         rate: peak learning rate; None for the default of the update scope.
         batch: number of texts per step.
@@ -99,7 +99,7 @@ class Train(Question):
         Args:
             data: from `read_labeled_texts` for text-classification, `read_tagged_sentences` for
                 token-classification, `read_sentences` for fill-mask.
-            held_out: held-out data of the same type; None holds out a share of the data.
+            held_out: held-out data of the same type. If None, a share of the data is held out.
 
         Raises:
             TextError: the data cannot be used for training; the message names all lines with errors.
@@ -122,7 +122,7 @@ class Train(Question):
             epochs=self.epochs or defaults.epochs,
             rate=defaults.rate if self.rate is None else self.rate,
         )
-        assert resolved.epochs is not None  # `replace` has filled it in
+        assert resolved.epochs is not None  # `replace` has set the default
         assert resolved.rate is not None
         training = self._training(dataset)
         # A linear head is trained on vectors, which need no padding.
@@ -187,14 +187,14 @@ class Train(Question):
 
 @dataclass(frozen=True, eq=False)
 class TrainingPlan:
-    """A training that is ready to run.
+    """A prepared training run: question, encoded texts, schedule, memory estimate and notes.
 
     Attributes:
         question: the question, with the defaults of epochs and learning rate filled in.
         material: encoded texts with targets.
         pace: the training schedule.
         trainable, parameters: number of updated and of all parameters.
-        memory: estimated memory in bytes.
+        memory: estimated peak memory in bytes.
         training: the record of this training that is saved with the model.
         warnings: reasons why the held-out measure may be too optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
@@ -332,7 +332,7 @@ class TrainingPlan:
 
 
 def _trains_linear_head(update: str, objective: Objective) -> bool:
-    """Return whether the head is trained on vectors that are computed once.
+    """Return whether only the head is trained, on vectors that are computed once.
 
     Masked-language modeling cannot reuse vectors, because it samples new masks in each epoch.
     """
@@ -340,7 +340,7 @@ def _trains_linear_head(update: str, objective: Objective) -> bool:
 
 
 def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
-    """Return notes on the head that the training starts from."""
+    """Return a note on whether training continues an existing head or starts with a new one."""
     if not has_head(checkpoint, objective.task, objective.labels, objective.problem):
         note = "has no head for masked words. Training a new head needs many texts"
         return [f"{checkpoint.description.name} {note}."] if objective.task == FILL_MASK else []
@@ -348,7 +348,7 @@ def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
 
 
 def _end_notes(loop: TrainingLoop, schedule: Schedule) -> list[str]:
-    """Return a note on a training that ended early."""
+    """Return a note that explains why a training ended early, or an empty list."""
     if not loop.ended:
         return []
     assert loop.best is not None
@@ -379,22 +379,22 @@ def _one_at_a_time(progress: Progress) -> Iterator[None]:
 
 
 _STATES, _INNER, _WEIGHTS = 14, 3, 3
-"""Activations stored for the backward pass of a layer: multiples of the hidden size per token, of the inner
+"""Activations that a layer stores for its backward pass: multiples of the hidden size per token, of the inner
 size per token, and of the number of attention weights.
 """
 _ONCE_STATES, _ONCE_INNER = 10, 2
-"""Activations without a backward pass, when one layer at a time is in memory: multiples of the hidden and the
-inner size per token."""
+"""Activations of a layer without a backward pass, where one layer at a time is in memory. The values are
+multiples of the hidden and of the inner size per token."""
 _OTHER_LAYERS = 0.5
-"""Temporary activations of the whole model, in multiples of the stored activations of one layer."""
+"""Size of the model's temporary activations, in multiples of the activations that one layer stores."""
 _LORA_OUTPUTS = 3.5
-"""LoRA activations per token, in multiples of the output sizes of the adapted matrices."""
+"""Size of LoRA activations per token, in multiples of the output sizes of the adapted matrices."""
 _CONSTANT = 40_000_000
-"""Bytes for the optimizer, batches and libraries. With this constant, estimates were 1.0 to 1.3 times
-the measured memory for the built-in model, with texts of 10 and 128 tokens and batches of 16 and 32.
+"""Memory for the optimizer, batches and libraries, in bytes. With this constant, estimates for the built-in
+model were 1.0 to 1.3 times the measured memory (texts of 10 and 128 tokens, batches of 16 and 32).
 """
 _LOGITS = 4
-"""Logits, exponentials and gradients per masked token, in multiples of the vocabulary size."""
+"""Size of logits, exponentials and gradients per masked token, in multiples of the vocabulary size."""
 _MASKED = 0.2
 _COPIES = 4
 """Extra values stored per trainable parameter: gradient, two moments of AdamW, and the best checkpoint."""
@@ -409,7 +409,7 @@ def estimate_memory(
     largest batch.
 
     Args:
-        full_model: the model; may be on the meta device.
+        full_model: the model, which may be on the meta device.
         examples: all examples, including held-out ones.
     """
     config, size = full_model.config, next(full_model.parameters()).element_size()
@@ -477,7 +477,7 @@ def train_model(
 
 
 class _ObjectiveTrainer(Trainer):  # type: ignore[misc]
-    """A Trainer with the batches and the loss of an `Objective`."""
+    """A transformers Trainer that uses the batches and the loss of an `Objective`."""
 
     def __init__(
         self,
@@ -501,7 +501,7 @@ class _ObjectiveTrainer(Trainer):  # type: ignore[misc]
         self.last_loss = torch.zeros(())
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Return batches of texts with similar lengths."""
+        """Return a data loader whose batches contain texts of similar lengths."""
         order = self.objective.order(self.train_dataset, self.schedule.batch, self.args.seed)
         return DataLoader(self.train_dataset, batch_sampler=order, collate_fn=self.objective.batch)
 
@@ -512,7 +512,7 @@ class _ObjectiveTrainer(Trainer):  # type: ignore[misc]
         return_outputs: bool = False,  # noqa: ARG002
         num_items_in_batch: Any = None,  # noqa: ARG002
     ) -> torch.Tensor:
-        """Return the loss of the objective."""
+        """Return the loss of a batch, as the training objective computes it."""
         self.last_loss = self.objective.loss(*self.objective.predict(model, inputs))
         return self.last_loss
 

@@ -35,7 +35,7 @@ RANK, SCALE = 8, 16
 
 
 class UpdateScope(FieldType):
-    """Field type of update scopes: head, top:K, all, lora."""
+    """Field type of update scopes, which are head, top:K, all and lora."""
 
     metavar = "head|top:K|all|lora"
 
@@ -63,7 +63,7 @@ def encoder_layers(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Mod
 
 
 def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters after the last layer by name: those of the head and of the pooler.
+    """Return the parameters after the last layer, by name: the head and the pooler.
 
     Parameters that a head shares with the embeddings are not included.
     """
@@ -76,7 +76,7 @@ def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
 
 
 def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that are updated, by name; for lora only those of the head.
+    """Return the parameters that an update scope updates, by name; for lora, only those of the head.
 
     Raises:
         SelectionError: the model has fewer layers than the update scope.
@@ -102,7 +102,7 @@ def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parame
 
 
 def lora_targets(full_model: Any) -> dict[str, torch.nn.Linear]:
-    """Return the matrices of the layers that LoRA adapts, by name."""
+    """Return the matrices that LoRA adapts in all layers, by name."""
     prefix, network = full_model.base_model_prefix, full_model.base_model
     lists = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
@@ -115,7 +115,7 @@ def lora_targets(full_model: Any) -> dict[str, torch.nn.Linear]:
 
 
 def count_trainable(full_model: Any, update: str) -> int:
-    """Return the number of trainable parameters.
+    """Return the number of parameters that an update scope trains.
 
     Raises:
         SelectionError, UnavailableError: see `select_parameters`.
@@ -193,7 +193,7 @@ def trainable_parameters(
 
 
 def _labels(count: int) -> tuple[str, ...]:
-    """Return placeholder names for labels."""
+    """Return placeholder names for a given number of labels."""
     return tuple(f"label {number}" for number in range(1, count + 1))
 
 
@@ -225,7 +225,7 @@ class LoraAdapter:
 
     Attributes:
         config: peft's configuration.
-        parts: tensors by their names in peft.
+        parts: tensors of the adapter, keyed by their names in peft.
     """
 
     config: Any
@@ -290,7 +290,7 @@ class LoraModel:
 
 @contextmanager
 def _no_warnings() -> Iterator[None]:
-    """Suppress warnings of peft and transformers."""
+    """Suppress the warnings of peft and transformers in the block."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""The training loop, and the training of a head alone on vectors of the frozen encoder."""
+"""The training loop, and the training of only the head on vectors of the frozen encoder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_probe.training.objectives import IGNORE_INDEX, Objective, TrainingExam
 from bert_probe.training.schedule import LengthBuckets, Schedule
 
 EVALUATIONS = 6
-"""Minimum number of evaluations in a training run that has at least as many steps."""
+"""Minimum number of evaluations in a training run, unless the run has fewer steps."""
 
 EARLY, STOPPED, DIVERGED = "early", "stopped", "diverged"
 
@@ -53,7 +53,7 @@ class EvaluationPoint:
 
 
 OnEvaluation = Callable[[EvaluationPoint], None]
-"""Called after each evaluation."""
+"""Type of a callback that is called after each evaluation."""
 
 
 def ignore_evaluation(evaluation: EvaluationPoint) -> None:
@@ -66,7 +66,7 @@ class TrainingLoop:
     Attributes:
         history: all evaluations.
         best: the evaluation of the best checkpoint; None before the first evaluation.
-        ended: why the training ended early: "", `EARLY`, `STOPPED` or `DIVERGED`.
+        ended: reason why the training ended early: `EARLY`, `STOPPED` or `DIVERGED`; "" if it did not.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TrainingLoop:
         on_evaluation: OnEvaluation,
         before: int = 0,
     ) -> None:
-        """Start a training.
+        """Prepare the loop for a training run.
 
         Args:
             updated: trainable parameters by name.
@@ -161,9 +161,9 @@ class TrainingLoop:
 
 
 def _rank(evaluation: EvaluationPoint) -> tuple[float, ...]:
-    """Return a sort key, higher is better: the measure, then the negative held-out loss; NaN is worst.
+    """Return a sort key that is higher for a better evaluation: the measure, then the negative loss.
 
-    Without held-out texts the latest evaluation is best.
+    A measure that is NaN is worst. Without held-out texts, the latest evaluation is best.
     """
     if math.isnan(evaluation.held_out_loss):
         return (-math.inf, evaluation.step)
@@ -171,13 +171,13 @@ def _rank(evaluation: EvaluationPoint) -> tuple[float, ...]:
 
 
 PredictFn = Callable[[], tuple[torch.Tensor, torch.Tensor]]
-"""Returns logits and targets of a batch, one row per target."""
+"""Type of a function that returns the logits and targets of a batch, one row per target."""
 
 
 def make_evaluator(
     objective: Objective, full_model: Any, batches: Sequence[PredictFn]
 ) -> Callable[[Callable[[], None]], tuple[float, float]]:
-    """Return a function that evaluates the model without dropout and returns mean loss and measure.
+    """Return a function that evaluates a model without dropout, and returns its mean loss and its measure.
 
     Both are NaN if there are no held-out texts. The function calls its argument before each batch.
     """
@@ -206,8 +206,10 @@ EVALUATION_BATCH = 1024
 """Number of texts per batch when the head is evaluated."""
 
 ReadFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Function from last hidden states [text, token, hidden] and their mask to the vectors that a head depends
-on, [text, token or 1, hidden].
+"""Type of a function that selects the vectors on which a head depends.
+
+It takes the last hidden states (shape [text, token, hidden]) and their mask, and returns an array of shape
+[text, token, hidden] or [text, 1, hidden].
 """
 
 
@@ -229,9 +231,9 @@ class FrozenFeatures:
     """Encoder outputs for texts, reduced to the vectors that the head depends on.
 
     Attributes:
-        states: one tensor [token, hidden] per text; a single tensor [text, 1, hidden] if the head depends on
-            one vector per text.
-        pooled: pooler outputs [text, hidden] if there is a pooler that cannot be run separately.
+        states: one tensor of shape [token, hidden] per text. If the head depends on one vector per text, a
+            single tensor of shape [text, 1, hidden].
+        pooled: pooler outputs, shape [text, hidden], if there is a pooler that cannot be run separately.
         targets: targets, one tensor per text.
     """
 
@@ -281,7 +283,7 @@ class LinearHead:
             for row, index in enumerate(group):
                 is_target = targets_[row] != IGNORE_INDEX
                 is_token = mask[row, : features.shape[1]].bool()
-                # Clone: a view would keep the whole batch in memory.
+                # A clone is needed because a view would keep the whole batch in memory.
                 states[index] = features[row][is_target if self._objective.of_tokens else is_token].clone()
                 targets[index] = (
                     targets_[row][is_target].clone() if self._objective.of_tokens else targets_[row].clone()
@@ -300,9 +302,9 @@ class LinearHead:
     def _find_read_fn(
         self, states: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor | None, targets: torch.Tensor
     ) -> ReadFn:
-        """Return the function that selects the fewest vectors with which the head gives the same logits.
+        """Return a function that selects the fewest vectors for which the head gives the same logits.
 
-        Also set whether the pooler can be run separately.
+        As a side effect, determine whether the pooler can be run separately.
         """
         if self._pooler is not None and pooled is not None:
             try:
@@ -336,7 +338,7 @@ class LinearHead:
         )
 
     def predict(self, frozen: FrozenFeatures, indices: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits and targets of some texts, one row per target."""
+        """Return the logits and targets of the selected texts, with one row per target."""
         targets = [frozen.targets[index] for index in indices]
         if isinstance(frozen.states, torch.Tensor):
             states = frozen.states[indices]
@@ -353,7 +355,7 @@ class LinearHead:
         )
 
     def train(self, frozen: FrozenFeatures, schedule: Schedule, seed: int, loop: TrainingLoop) -> None:
-        """Train on the vectors until the training loop ends."""
+        """Train the head on the vectors of the encoder until the training loop ends."""
         updated = [part for part in self._whole.parameters() if part.requires_grad]
         optimizer, learning_rates = schedule.optimizer(updated)
         order = LengthBuckets([len(state) for state in frozen.states], schedule.batch, seed)
@@ -380,6 +382,6 @@ class LinearHead:
 
 
 def _almost_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether two tensors are equal up to rounding of sums."""
+    """Return whether two tensors are equal except for rounding errors of sums."""
     tolerance = 64 * torch.finfo(a.dtype).eps * max(1.0, float(b.abs().max()))
     return a.shape == b.shape and bool((a - b).abs().max() <= tolerance)

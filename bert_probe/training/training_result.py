@@ -28,18 +28,18 @@ DEFAULT_HELD_OUT = 0.2
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingResult(Result):
-    """A trained checkpoint.
+    """The result of a training: the trained checkpoint, and how it was trained.
 
     Attributes:
-        question: the question with the number of epochs and the learning rate that were used.
+        question: the question, with the number of epochs and the learning rate that were used.
         task: name of the task in transformers.
         labels: the labels of the head.
         measure: name of the measure that selected the best checkpoint.
         history: all evaluations.
         best: the evaluation of the returned checkpoint.
-        ended: why the training ended early: "", "early", "stopped" or "diverged".
+        ended: reason why the training ended early: "early", "stopped" or "diverged"; "" if it did not.
         trainable, parameters: number of updated and of all parameters.
-        memory: estimated memory in bytes.
+        memory: estimated peak memory in bytes.
         warnings: reasons why the held-out measure may be too optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
         checkpoint: the trained model, in memory.
@@ -74,7 +74,7 @@ class TrainingResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The step of the best checkpoint, the number of updated parameters, and all notes."""
+        """Values saved with the table: step of the best checkpoint, number of updated parameters, notes."""
         return {
             "task": self.task,
             "measure": self.measure,
@@ -86,8 +86,8 @@ class TrainingResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per evaluation: step, epoch, loss, held_out_loss, the measure, and whether it
-        is the best.
+        """Return one row per evaluation: step, epoch, loss, held_out_loss, the measure, and whether the
+        evaluation is the best.
         """
         return pd.DataFrame(
             {
@@ -108,7 +108,7 @@ class TrainingResult(Result):
         folder is written completely or not at all.
 
         Args:
-            replace: replace an existing model.
+            replace: whether to replace an existing model.
 
         Raises:
             ExportError: the folder cannot be written; an existing folder is unchanged.
@@ -144,7 +144,7 @@ class TrainingResult(Result):
         (folder / MODEL_CARD).write_text(text, encoding="utf-8")
 
     def snippets(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
-        """Return the Python and the shell snippet; neither contains any training text."""
+        """Return the Python snippet and the shell snippet, which contain no training texts."""
         return self.python, self.shell
 
     @property
@@ -198,7 +198,7 @@ class TrainingResult(Result):
 def model_card(
     provenance: Mapping[str, Any], labels: Sequence[str], history: pd.DataFrame, notes: Sequence[str]
 ) -> str:
-    """Return a model card in Markdown. Names and values from files are JSON, not interpreted as markup."""
+    """Return a model card in Markdown. Names and values from files are written as JSON, not as markup."""
     metadata = provenance["facts"]
     front = {
         "library_name": "transformers",

@@ -21,7 +21,7 @@ from bert_probe.views.text import labels, positions, shorten
 
 
 def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
-    """Return a heatmap of the recovered share of A's output, by token and layer or by head."""
+    """Return a heatmap of the share of A's output that each patch recovers, by token and layer or by head."""
     scale = Scale("diverging", -1, 1, "sqrt")
     if result.question.component == "heads":
         title = "Share of A's output recovered by patching each head"
@@ -40,7 +40,7 @@ def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
 
 
 def patched_name(result: ActivationPatchingResult, place: int) -> str:
-    """Return the name of A's token at a position, with B's token if it differs, as in "was for is"."""
+    """Return the label of A's token at a position, with B's token if different, as in "was for is"."""
     token_a, token_b = (shorten(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
     return token_a if token_a == token_b else f"{token_a} for {token_b}"
 
@@ -99,10 +99,10 @@ def faithfulness_heatmap(result: AttributionFaithfulnessResult) -> Heatmap:
 
 
 def head_attribution_heatmaps(result: HeadAttributionResult) -> list[Heatmap]:
-    """Return heatmaps of the output change when each head is ablated, and of gradient-based importance."""
+    """Return two heatmaps by head: output change under ablation, and gradient-based importance."""
     end = Scale.from_zero(np.abs(result.changes), 0.0).high
     number = shorten(result.number)
-    # Cells show two decimals, too few for the small changes of a cosine.
+    # Cells show only two decimals, so the small changes of a cosine are shown in hundredths.
     factor, unit = (100, ", hundredths") if end < 0.5 else (1, "")
     changes = head_grid(
         factor * result.changes,

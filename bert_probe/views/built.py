@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 COMPONENTS: Final = ("matrix", "head_view", "model_view", "layer_map", "strip", "toolbar")
-"""Names of the components."""
+"""Names of the browser components. Each has a script and a style sheet of the same name."""
 
 _FOLDER: Final = Path(__file__).with_name("built")
 

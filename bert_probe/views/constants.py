@@ -15,4 +15,4 @@ PARAMETERS: Final = (
     *("layer", "head", "heads", "drawn", "words", "residual", "layout", "direction", "specials", "hide"),
     *("fit", "lines", "renormalize", "root", "pins"),
 )
-"""URL parameters of a `selection.Selection`."""
+"""Names of the URL parameters that describe a `selection.Selection`."""

@@ -31,7 +31,7 @@ _EM: Final = 1000
 
 
 def svg(component: str, payloads: Sequence[bytes], paints: ThemeColors) -> str:
-    """Return the same SVG that the browser would save, with one view per payload, stacked vertically.
+    """Return the SVG that the browser would save, with one view per payload, stacked vertically.
 
     Raises:
         ExportError: The image is too large for an SVG.
@@ -66,7 +66,7 @@ def _render(
         "{ kind, component, paints: JSON.parse(paints), measure: width, encodeImage: address })"
     )
     try:
-        # The engine does not accept bytes.
+        # The JavaScript engine does not accept bytes, so payloads are passed as base64.
         encoded = [base64.b64encode(payload).decode("ascii") for payload in payloads]
         output: dict[str, Any] = json.loads(render(kind, component, json.dumps(paints._asdict()), *encoded))
     except quickjs.JSException as error:
@@ -80,7 +80,7 @@ def _render(
 def _width(text: str, size: float, weight: float = 400) -> float:
     """Return the width of a text in CSS pixels."""
     font = _font(weight > 500)
-    # The font lacks East Asian wide characters, which are as wide as they are high in every font.
+    # The font lacks East Asian wide characters, which are as wide as the font size in every font.
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
     narrow = "".join(letter for letter in text if unicodedata.east_asian_width(letter) not in "WF")
     return size * (font.getlength(narrow) / _EM + wide)
@@ -102,6 +102,6 @@ def _font(bold: bool) -> ImageFont.FreeTypeFont:
 def _font_file(bold: bool) -> Path:
     spec = find_spec("matplotlib")
     assert spec is not None
-    assert spec.origin is not None  # a regular package
+    assert spec.origin is not None  # None only for namespace packages
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return Path(spec.origin).with_name("mpl-data") / "fonts" / "ttf" / name

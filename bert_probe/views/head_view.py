@@ -42,7 +42,7 @@ MAX_LABELED_TOKENS: Final = 1024
 pass."""
 
 TOLERANCE: Final = 2.5e-5
-"""Maximum error of a weight that a page computes from rounded vectors: a quarter of the fourth decimal."""
+"""Maximum error of a weight that a page computes from rounded vectors: a quarter of 0.0001."""
 
 AnswerFn: TypeAlias = Callable[[Callable[[Trace], AttentionResult], Trace], AttentionResult]
 """Function that calls a question's ``of`` with a trace, optionally through a cache."""
@@ -50,7 +50,7 @@ AnswerFn: TypeAlias = Callable[[Callable[[Trace], AttentionResult], Trace], Atte
 
 @dataclass(frozen=True)
 class HeadReason:
-    """Why the app selected a head by default."""
+    """The reason why the app selected a head by default."""
 
     layer: int  # from 1
     head: int  # from 0
@@ -58,7 +58,7 @@ class HeadReason:
 
     @property
     def place(self) -> LayerAndHeads:
-        """The layer and head as in a `Selection`."""
+        """The layer and the head in the form that a `Selection` uses."""
         return self.layer, (self.head,)
 
 
@@ -69,8 +69,8 @@ class HeadViewData:
     Attributes:
         trace: The text and its attention.
         measure: Name of the measure; `words` and `residual` are its options, see `Attention`.
-        labels: Label of each head, [layer][head], "" for no label; an empty sequence if the browser requests
-            the labels or there are none.
+        labels: Label of each head, indexed by layer and head; "" for a head without a label. Empty if the
+            browser requests the labels, or if there are none.
         caption: Model and text, for saved files.
         numbers: Layer numbers, from 1; empty if the trace has all layers of the model in order.
     """
@@ -85,21 +85,21 @@ class HeadViewData:
 
     @classmethod
     def of(cls, trace: Trace, selection: Selection, caption: str = "") -> HeadViewData:
-        """Return the data that a selection needs, without labels."""
+        """Return the data of the head view for a selection, without labels of the heads."""
         return cls(trace, selection.measure, selection.words, selection.residual, caption=caption)
 
     def at(self, selection: Selection) -> VersionedSelection:
-        """Return a selection as the initial state, with the measure and options of this data."""
+        """Return a selection as the initial state of the view, with this data's measure and its options."""
         own = replace(selection, measure=self.measure, words=self.words, residual=self.residual)
         return VersionedSelection(0, digest(self.trace.tokens), own)
 
     @property
     def what(self) -> AttentionMeasure:
-        """The measure."""
+        """The attention measure that `measure` names."""
         return measure_named(self.measure)
 
     def question(self, layer: int, head: Head) -> Attention:
-        """Return the question for the attention of a layer and head, both from 0."""
+        """Return the question for the attention of a layer and head, both counted from 0."""
         return Attention(layer, head, self.measure, self.words, residual=self.residual)
 
     @property
@@ -126,10 +126,10 @@ def payload(
     """Return the payload of a layer.
 
     Args:
-        data: The data.
-        layer: Index of the layer.
+        data: The data of the view.
+        layer: Index of the layer, from 0.
         key: Key of the component.
-        announced: Initial state as returned by `announced`; None to send only the layer.
+        announced: Initial state as returned by `announced`. If None, only the layer is sent.
         ask: Function that computes measures per layer. Rollout depends on all layers below, so use a cache.
         exact: Whether to send queries and keys exactly. Otherwise they are rounded so that no attention
             weight is off by more than `TOLERANCE`, which reduces the compressed size by a third.
@@ -225,7 +225,7 @@ def announced(
 
 
 def _maps(data: HeadViewData, layer: int, ask: AnswerFn) -> Array:
-    """Return attention [head, query, key]; a measure that is defined per layer has a single "head"."""
+    """Return the attention maps of a layer, one per head, or a single map for a measure without heads."""
     if data.what.of_heads is None:
         return ask(data.question(layer, "mean").of, data.trace).weights[None]
     heads = range(data.trace.heads)
@@ -270,7 +270,7 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
 
 
 def _rounded(data: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
-    """Return queries and keys, rounded as coarsely as `TOLERANCE` allows; empty if it allows no rounding."""
+    """Return queries and keys, rounded as coarsely as `TOLERANCE` allows, or {} if it allows no rounding."""
     trace = data.trace
     lens = word_lens(trace) if both or data.words else None
 
@@ -302,7 +302,7 @@ def page(data: HeadViewData, selection: Selection, ask: AnswerFn = _answer, exac
     """Return a self-contained web page of the head view with all layers, tokens and words.
 
     Args:
-        data: The data.
+        data: The data of the view.
         selection: The initial selection.
         ask: See `payload`.
         exact: See `payload`.

@@ -49,7 +49,7 @@ def attention_title(result: AttentionResult) -> str:
 
 
 def attention_heatmap(result: AttentionResult, root: bool = True) -> Heatmap:
-    """Return a heatmap of the attention of a head, queries × keys.
+    """Return a heatmap of the attention of a head, with queries as rows and keys as columns.
 
     The color scale ends at 1 for shares, and at the next round number for other measures.
 
@@ -79,7 +79,7 @@ def token_rollout_heatmap(result: TokenRolloutResult) -> Heatmap:
     """Return a heatmap of the rollout of a token, one row per layer."""
     unit = result.units[result.chosen]
     name = f"{shorten(unit.display)} ({unit.position})"
-    # Rounding can make a share slightly larger than 1.
+    # Rounding can make a share slightly larger than 1; the scale still ends at 1.
     end = 1.0 if result.values.max() <= SHARES.high + SHARES.slack else Scale.from_zero(result.values).high
     captions = {
         "from": f"Share of {name} in each token, by layer",
@@ -106,7 +106,7 @@ def token_rollout_heatmap(result: TokenRolloutResult) -> Heatmap:
 
 
 def head_grid(values: Array, name: str, caption: str, scale: Scale, file_name: str) -> Heatmap:
-    """Return a heatmap of one value per head, `values` [layer, head]."""
+    """Return a heatmap with one value per head; `values` has the shape [layer, head]."""
     layers, heads = values.shape
     drawing = HeatmapSpec(
         scale=scale,
@@ -120,7 +120,7 @@ def head_grid(values: Array, name: str, caption: str, scale: Scale, file_name: s
 
 
 def find_heads_heatmap(result: FindHeadsResult) -> Heatmap:
-    """Return a heatmap of the attention between words, by head."""
+    """Return a heatmap of how much each head attends from the query words to the key words."""
     name = "weight" if len(result.words) == 1 else "mean weight"
     arrows = ", ".join(f"{query} → {key}" for query, key in result.words)
     return head_grid(result.weights, name, f"Attention from {arrows}, by head", SHARES, "find_heads")
@@ -182,7 +182,7 @@ def similarity_heatmap(result: SimilarityResult) -> Heatmap:
 
 
 def similarity_axes(result: SimilarityResult) -> tuple[str, str]:
-    """Return the axis titles of rows and columns."""
+    """Return the titles of the row axis and the column axis of a similarity heatmap."""
     if result.a is not result.b:
         return "A", "B"
     return ("token", "token") if result.a.encoding.pair is None else ("segment A", "segment B")
@@ -242,7 +242,7 @@ def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
 
 
 def minimal_pair_row_heatmaps(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
-    """Return two heatmaps: the attention of a word in both texts, and the difference."""
+    """Return two heatmaps: the attention of a word in both texts, and the difference between them."""
     layer, head = row.question.layer, row.question.head
     place = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
     query, keys = shorten(row.query.display), [*labels(row.keys), REST]
@@ -280,7 +280,7 @@ def token_pair_heatmap(
     caption: str,
     file_name: str,
 ) -> Heatmap:
-    """Return a heatmap of one value per token pair, `values` [row, column]."""
+    """Return a heatmap with one value per token pair; `values` has the shape [row, column]."""
     drawing = HeatmapSpec(
         scale=scale,
         row_axis=axes[0],
@@ -300,7 +300,7 @@ def cosine_heatmap(
     """Return a heatmap of the cosine of each pair of items.
 
     Args:
-        values: Cosines, [item, item].
+        values: Cosines, shape [item, item].
         names: Labels of the items.
         axis: Title of both axes.
         caption: Title of the heatmap.
@@ -375,7 +375,7 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
             row_axis="relation",
             column_axis="head",
             value_name="accuracy",
-            caption="Accuracy when the most attended other word is the prediction, from "
+            caption="Accuracy of the most attended other word as the prediction, from "
             f"{DIRECTIONS[direction]}",
             square=False,
             file_name="relations",
@@ -426,7 +426,7 @@ def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
         row_axis="head of A",
         column_axis="head of B",
         value_name="similarity",
-        caption="Similarity of the attention of the heads of A and B",
+        caption="Similarity of attention between the heads of A and B",
         file_name="diff-matches",
     )
     rows, columns = (

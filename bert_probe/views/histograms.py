@@ -28,7 +28,7 @@ def span(counts: NDArray[Any], from_zero: bool) -> slice:
     """Return the range from the first to the last bin that contains a sentence for any head.
 
     Args:
-        counts: Number of sentences, [layer, head, bin].
+        counts: Number of sentences, shape [layer, head, bin].
         from_zero: Whether to start at the first bin even if it is empty.
     """
     filled = np.flatnonzero(counts.any(axis=(0, 1)))
@@ -62,15 +62,15 @@ def payload(
     """Return the payload of the histograms.
 
     Args:
-        counts: Number of sentences in each bin, [layer, head, bin].
-        edges: Edges of the bins, [bin + 1].
-        numbers: Sort keys of the heads, name -> [layer, head]; the first key labels the heads.
+        counts: Number of sentences in each bin, shape [layer, head, bin].
+        edges: Edges of the bins, shape [bin + 1].
+        numbers: Sort keys by name, each of shape [layer, head]; the first key labels the heads.
         key: Key of the component.
         caption: Title.
         source: Name of the corpus, for saved files.
         axis: Title of the horizontal axis.
         from_zero: Whether the first bin is always visible.
-        chosen: The selected head, layer and head from 0.
+        chosen: Layer and index of the selected head, both from 0.
     """
     layers, heads, _ = counts.shape
     bins = span(counts, from_zero)
@@ -93,7 +93,7 @@ def payload(
         "marked": False,
         "axes": f"{axis}, {low:.3g} → {high:.3g}",
         "measures": list(numbers),
-        "caption": f"{caption}: horizontal axis {low:.3g} to {high:.3g}, vertical axis share of rows",
+        "caption": f"{caption}. Horizontal axis: {low:.3g} to {high:.3g}; vertical axis: share of rows",
         "source": source,
         "valueName": "Height and color: share of the rows in a bin",
         "fileName": "corpus-heads",
@@ -112,12 +112,12 @@ def payload(
 
 
 def _pictures(shares: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
-    """Return histograms as images of color table indices, [layer, head, row, column]."""
+    """Return one image per head, whose pixels are color table indices; shape [layer, head, row, column]."""
     bins = shares.shape[-1]
     bar_width = -(-SIDE // bins)
     side = bar_width * bins
     colors = color_indices(shares.astype(np.float32), scale)
-    heights = np.ceil(np.clip(shares / scale.high, 0, 1) * side).astype(int)  # nonzero bars stay visible
+    heights = np.ceil(np.clip(shares / scale.high, 0, 1) * side).astype(int)  # small bars stay visible
     is_filled = np.arange(side, 0, -1)[:, None] <= heights[..., None, :]
     images = np.where(is_filled, colors[..., None, :], 0).astype(np.uint8)
     return np.ascontiguousarray(np.repeat(images, bar_width, axis=-1))

@@ -23,7 +23,7 @@ CAVEAT: Final = (
     "Two principal components show only part of the variance: points that are close here may be far apart in "
     "a dimension that is not visible. Check their similarity before you treat them as neighbors."
 )
-"""Caveat of every map."""
+"""Caveat below every token map."""
 
 MODES: Final = ("layer", "all", "each")
 COLORINGS: Final = ("word", "layer", "part")
@@ -108,7 +108,7 @@ def caption(result: TokenMapResult) -> str:
 
 
 def variance(result: TokenMapResult) -> str:
-    """Return a sentence on the explained variance."""
+    """Return a sentence that states how much of the variance the map shows."""
     explained, basis = result.planes.explained, result.question.basis
     if explained is None:
         return (
@@ -119,13 +119,13 @@ def variance(result: TokenMapResult) -> str:
     both = explained[0] + explained[1]
     return (
         f"Principal components 1 (horizontal, {explained[0]:.1%} of the variance) and 2 (vertical, "
-        f"{explained[1]:.1%}) of all layers together after subtracting {mean}; {1 - both:.0%} of the "
-        "variance is not visible."
+        f"{explained[1]:.1%}) of all layers together, after subtracting {mean}. {1 - both:.0%} of "
+        "the variance is not visible."
     )
 
 
 def page(result: TokenMapResult, title: str) -> Page:
-    """Return the map as a self-contained web page. Static files show one plot per layer."""
+    """Return a token map as a self-contained web page. Static image files show one plot per layer."""
     each: MapView = {**default_view(result), "mode": "each"}
     still = payload(result, key="page", start=each)
     return Page("layer_map", [payload(result, key="page")], title, CAVEAT, still=lambda: [still])

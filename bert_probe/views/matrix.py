@@ -19,7 +19,7 @@ Matrix: TypeAlias = NDArray[np.float32]
 
 
 class Cell(NamedTuple):
-    """The position of a cell, row and column from 0."""
+    """The position of a cell; rows and columns count from 0."""
 
     row: int
     column: int
@@ -36,7 +36,7 @@ class HeatmapSpec(TypedDict):
     decimals: NotRequired[int]  # decimals of the value in the tooltip; default 4
     square: NotRequired[bool]  # square cells (default), or cells that fit the width
     whole: NotRequired[bool]  # whether all cells are initially visible, even if very small; default False
-    row_positions: NotRequired[Sequence[int | None] | None]  # token positions; distinguish equal labels
+    row_positions: NotRequired[Sequence[int | None] | None]  # token positions, which distinguish equal labels
     column_positions: NotRequired[Sequence[int | None] | None]
     file_name: NotRequired[str]  # name of saved files, without extension
 
@@ -44,7 +44,7 @@ class HeatmapSpec(TypedDict):
 class Heatmap(NamedTuple):
     """The values of a heatmap, their labels, and drawing options."""
 
-    values: NDArray[Any]  # [row, column]
+    values: NDArray[Any]  # shape [row, column]
     rows: Sequence[str]
     columns: Sequence[str]
     drawing: HeatmapSpec
@@ -72,11 +72,11 @@ def payload(
     """Return the payload of a heatmap.
 
     Args:
-        values: Values [row, column]; NaN means "no value" and is hatched.
+        values: Values, shape [row, column]; NaN means "no value" and is hatched.
         rows: Labels of the rows.
         columns: Labels of the columns.
         key: Key of the component.
-        pinned: The pinned cell.
+        pinned: The pinned cell, if there is one.
         revision: Number of changes of the pinned cell so far.
         **drawing: See `HeatmapSpec`.
 
@@ -89,7 +89,7 @@ def payload(
         "key": key,
         "labels": digest(rows, columns),
         "rows": list(rows),
-        # Equal labels are not sent twice.
+        # If rows and columns have the same labels, the labels are sent once.
         "columns": None if list(columns) == list(rows) else list(columns),
         "rowPositions": _positions(drawing.get("row_positions"), len(rows), "row_positions"),
         "columnPositions": _positions(drawing.get("column_positions"), len(columns), "column_positions"),
@@ -142,12 +142,12 @@ def _positions(positions: Sequence[int | None] | None, count: int, name: str) ->
     if positions is None:
         return None
     if len(positions) != count:
-        raise ValueError(f"{name} has {len(positions)} entries for {count} labels.")
+        raise ValueError(f"{name} has {len(positions)} entries for {count} labels. Give one entry per label.")
     return [None if position is None else int(position) for position in positions]
 
 
 def _extent(array: Matrix, scale: Scale) -> dict[str, float | bool]:
-    """Return the range of the values, and whether some are beyond the scale or missing."""
+    """Return the range of the values, and whether any values are missing or beyond the scale."""
     missing = bool(np.isnan(array).any())
     present = array[~np.isnan(array)] if missing else array
     low, high = (float(present.min()), float(present.max())) if present.size else (0.0, 0.0)

@@ -15,7 +15,7 @@ class HeadMeasure:
 
     @property
     def title(self) -> str:
-        """The title of a heatmap of all heads."""
+        """The title of a heatmap that shows the measure for all heads."""
         return f"{self.name[0].upper()}{self.name[1:]}, by head"
 
 
@@ -35,8 +35,8 @@ MEASURES = {
     "separator": HeadMeasure(
         "Special tokens",
         "separator",
-        "Share of attention on [SEP] or the model's separator; often attended to when nothing else is "
-        "relevant.",
+        "Share of attention on [SEP] or the model's separator, which often gets attention when no other "
+        "token is relevant.",
     ),
     "same_word": HeadMeasure(
         "Words", "same word", "Share of attention on the other tokens of the same word."
@@ -83,4 +83,4 @@ CHANGES = {
         "averaged over the aligned tokens: 0 for equal rows, 1 for disjoint rows.",
     ),
 }
-"""Measures of the difference of a head's attention between two texts."""
+"""Measures of how much a head's attention differs between two texts."""

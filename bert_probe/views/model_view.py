@@ -25,7 +25,7 @@ SHARES: Final = Scale("sequential", 0.0, 1.0, "sqrt")
 
 
 class HeadThumbnail(NamedTuple):
-    """The position of a thumbnail, layer and head from 0."""
+    """The position of a thumbnail; layers and heads count from 0."""
 
     layer: int
     head: int
@@ -47,9 +47,9 @@ def payload(
     """Return the payload of the model view.
 
     Args:
-        thumbs: The thumbnails.
-        labels: Label of each head, [layer][head]; "" for a head without a label.
-        measures: Sort keys, name -> [layer, head]; heads are sorted in descending order.
+        thumbs: The thumbnails of all heads.
+        labels: Label of each head, indexed by layer and head; "" for a head without a label.
+        measures: Sort keys by name, each of shape [layer, head]; heads are sorted in descending order.
         key: Key of the component.
         caption: Title.
         source: Text and model, for saved files.
@@ -154,7 +154,7 @@ def _chosen(place: LayerAndHeads | None) -> list[dict[str, int]]:
 def _checked(
     labels: Sequence[Sequence[str]], measures: Mapping[str, ArrayLike], shape: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Check the shapes, and return the measures, [measure, layer, head]."""
+    """Check labels and measures; return the measures as one array of shape [measure, layer, head]."""
     layers, heads = shape
     if len(labels) != layers or any(len(row) != heads for row in labels):
         raise ValueError(f"labels must have {layers} rows of {heads} labels, one for each head.")

@@ -21,11 +21,11 @@ CAVEAT: Final = (
     "Attention shows which tokens a head reads from, not what the model's output depends on: it is not an "
     "explanation by itself (Jain and Wallace 2019)."
 )
-"""Caveat of every attention view."""
+"""Caveat below every attention view."""
 
 
 def caption_of(trace: Trace) -> str:
-    """Return the model and the text, shortened to 300 characters, for saved files."""
+    """Return a caption for saved files: the model, and the text shortened to 300 characters."""
     texts = [trace.encoding.text, trace.encoding.pair]
     quoted = " + ".join(f"“{text}”" for text in texts if text)
     return f"{trace.provenance['model']} · {quoted if len(quoted) <= 300 else quoted[:299] + '…'}"
@@ -43,7 +43,7 @@ class Page:
         start: Number of the initial payload, from 1.
         theme: Color theme; "system" follows the browser.
         key: Key for messages between the page and a notebook; "" for no messages.
-        still: Returns the payloads for static files (SVG, PNG); None to use `payloads`.
+        still: Function that returns the payloads for static files (SVG, PNG). If None, `payloads` is used.
     """
 
     component: str
@@ -56,7 +56,7 @@ class Page:
     still: Callable[[], Sequence[bytes]] | None = field(default=None, compare=False, repr=False)
 
     def html(self, framed: bool = False) -> str:
-        """Return the HTML, without title and margins if the page is framed."""
+        """Return the HTML of the page, without title and margins if it is displayed in a frame."""
         encoded = [encode_text(payload) for payload in self.payloads]
         fields = {
             "title": html.escape(self.title),
@@ -103,7 +103,7 @@ class Page:
         """Write the view to a file, as an interactive page (.html) or an image (.svg, .png).
 
         Args:
-            path: The file.
+            path: Path of the file to write.
             overwrite: Whether to replace an existing file.
 
         Returns:
@@ -127,7 +127,7 @@ def is_view_file(file: Path) -> bool:
 
 
 EXTENSIONS: Final = (".html", ".htm", ".svg", ".png")
-"""File extensions of views."""
+"""File extensions with which a view can be saved."""
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 

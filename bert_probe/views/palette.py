@@ -1,4 +1,4 @@
-"""All colors of BERT Probe. Color scales are computed, other colors are constants.
+"""All colors of BERT Probe. Color scales are computed; other colors are constants.
 
 The color scales are built in OKLCH (Björn Ottosson 2020), a perceptually uniform color space: lightness is
 linear in the value, chroma grows with it, and hue changes by a few degrees only. Cells can therefore be
@@ -23,9 +23,9 @@ INK_DARK: Final[str] = CONSTANTS["ink"]["dark"]
 ACCENT_LIGHT: Final[str] = CONSTANTS["accent"]["light"]
 ACCENT_DARK: Final[str] = CONSTANTS["accent"]["dark"]
 
-# Selected by farthest-point search: each color has a contrast of at least 3:1 on both backgrounds and is as
-# different as possible from those before it, in normal vision and in simulated protanopia and deuteranopia.
-# The first colors differ most. With many heads, labels are needed to tell their colors apart.
+# Selected by farthest-point search. Each color has a contrast of at least 3:1 on both backgrounds.
+# Colors differ as much as possible from those before them, also in simulated protanopia and deuteranopia.
+# The first colors differ most. With many heads, labels are needed to distinguish the heads.
 HEADS: Final[tuple[str, ...]] = tuple(CONSTANTS["heads"])
 
 ScaleKind = Literal["sequential", "diverging"]
@@ -54,11 +54,11 @@ SEGMENTS: Final[dict[str, ThemeColor]] = {
 
 
 class _ColorRamp(NamedTuple):
-    """A path through OKLCH from the background of a page, value 0, to a strong color, value 1."""
+    """A path through OKLCH from the background of a page (value 0) to a strong color (value 1)."""
 
     paper: str
     lightness: float  # lightness at value 1
-    pull: float  # control point of the chroma curve: how colorful the middle is
+    pull: float  # control point of the chroma curve; sets how colorful the middle is
     chroma: float  # chroma at value 1, before it is reduced to fit into sRGB
     hue_near: float  # hue in degrees near value 0
     hue_far: float  # hue in degrees at value 1

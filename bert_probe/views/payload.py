@@ -21,15 +21,15 @@ from safetensors.numpy import load, save
 from bert_probe.text import strict_json
 
 DESCRIPTION = "view"
-"""Name of the array with the description."""
+"""Name of the array that contains the JSON description."""
 
 PLANES = 4
-"""Size in bytes of most numbers. The length of a payload is a multiple of this size."""
+"""Size of most numbers in a payload, in bytes. The length of a payload is a multiple of this size."""
 
 
 def pack(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
-    """Return a payload. The result is deterministic, so unchanged data is not sent again."""
-    # safetensors writes the memory of an array without regard to its strides.
+    """Return a payload. Equal data gives equal bytes, so unchanged data is not sent again."""
+    # safetensors ignores the strides of an array, so the array must be contiguous.
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     encoded = _to_json(described)
     encoded += b" " * (-(len(encoded) + sum(array.nbytes for array in contiguous.values())) % PLANES)
@@ -46,7 +46,7 @@ def unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the description and the arrays of a payload.
 
     Raises:
-        ValueError: The bytes are not a payload as `pack` writes it.
+        ValueError: The bytes are not a payload in the format that `pack` writes.
     """
     try:
         arrays = load(payload)
@@ -116,7 +116,7 @@ def decode_text(embedded: EmbeddedPayload, max_bytes: int = MAX_BYTES) -> bytes:
     if planes not in (1, PLANES) or remainder or not 4 * blocks - 4 < length <= 4 * blocks:
         raise ValueError("Not a valid payload.")
     if any(letter in letters for letter in "&<>"):
-        raise ValueError("Not a valid payload: it contains characters outside its alphabet.")
+        raise ValueError("Not a valid payload: it contains characters that the encoding does not use.")
     compressed = base64.b85decode(letters.translate(_BACK))
     inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     try:

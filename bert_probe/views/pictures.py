@@ -1,4 +1,4 @@
-"""The heatmaps and the web page of any result."""
+"""Heatmaps and web pages for results of all types."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _HEATMAPS: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     SentenceSimilarityResult: lambda result: [answers.sentence_similarity_heatmap(result)],
     WordInContextResult: lambda result: [heatmaps.word_in_context_heatmap(result, result.shown_layer)],
 }
-"""Type of result -> function that returns its heatmaps, from top to bottom."""
+"""Type of result → function that returns the heatmaps of a result, from top to bottom."""
 
 _ATTENTION_RESULTS = (
     AttentionResult,
@@ -113,7 +113,7 @@ def page(result: Result, computed_heatmaps: Sequence[Heatmap] | None = None) -> 
     """Return a self-contained web page with the heatmaps or the token map of a result.
 
     Args:
-        result: The result.
+        result: A result that can be visualized.
         computed_heatmaps: The output of `heatmaps_of`, if it is already available.
 
     Raises:

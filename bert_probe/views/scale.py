@@ -1,4 +1,4 @@
-"""Color scales."""
+"""Color scales of the views: kind, range and curve."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from bert_probe.views import palette
 
 @dataclass(frozen=True)
 class Scale:
-    """The range of values of a color scale, which the legend shows.
+    """A color scale with a range of values, which the legend shows.
 
     Raises:
         ValueError: The kind, the curve or the range is invalid.
@@ -34,7 +34,7 @@ class Scale:
             )
         if self.kind == "diverging" and self.low != -self.high:
             raise ValueError(
-                f"The range {self.low} to {self.high} of a diverging scale must be centered on 0."
+                f"A diverging scale must be centered on 0, but its range is {self.low} to {self.high}."
             )
 
     @classmethod
@@ -65,11 +65,11 @@ class Scale:
         return 1e-6 * (self.high - self.low)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the scale as JSON for the browser."""
+        """Return the scale as a JSON object for the browser."""
         return asdict(self)
 
     def tables(self) -> dict[str, NDArray[np.uint8]]:
-        """Return the color tables for light and dark pages, [index, channel]."""
+        """Return the color tables for light and dark pages, each of shape [index, channel]."""
         return {
             name: np.frombuffer(palette.lut_bytes(self.kind, dark=dark), np.uint8).reshape(palette.STEPS, 3)
             for name, dark in (("light", False), ("dark", True))

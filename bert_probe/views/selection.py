@@ -1,8 +1,8 @@
-"""What is selected in the attention views: layer, heads, measure, options and pins, as one immutable value.
+"""The selection in the attention views: layer, heads, measure, options and pins, as one immutable value.
 
 A `VersionedSelection` adds a revision, by which the page and the browser agree on the latest selection.
 `selection_to_json` and `selection_from_json` convert it to the browser's JSON and back, `to_address` and
-`from_address` to URL parameters and back; both validate what comes from outside.
+`from_address` to URL parameters and back. JSON from the browser and URL parameters are validated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bert_probe.text.words import Unit, word_lens
 from bert_probe.views.constants import CONSTANTS, PARAMETERS
 
 STEPS: Final[tuple[float, ...]] = tuple(CONSTANTS["steps"])
-"""Thresholds for lines, as a share of the maximum weight."""
+"""Selectable thresholds below which lines are hidden, as shares of the maximum weight."""
 
 RESIDUALS: Final[tuple[float, ...]] = tuple(percent / 100 for percent in range(0, 101, 5))
 """Shares of the residual connection that can be selected."""
@@ -39,8 +39,8 @@ class Options:
     """Drawing options.
 
     Attributes:
-        layout: "columns" shows the tokens in two columns, "reading" once in reading direction.
-        direction: Visible attention in a text pair: "all", or from one text to another, as in "AB".
+        layout: "columns" shows the tokens in two columns, "reading" shows them once, in reading direction.
+        direction: Visible attention in a text pair: "all", or only from one text to another, as in "AB".
         specials: Whether special tokens are visible.
         fit: Whether the whole text is scaled to fit the visible area.
         step: Threshold for lines, one of `STEPS`; None draws the strongest lines that together carry half of
@@ -68,7 +68,7 @@ class Pins:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is selected in an attention view.
+    """The selection in an attention view.
 
     Raises:
         SelectionError: The layer or a head is negative, or the threshold or the measure does not exist.
@@ -131,7 +131,7 @@ def digest(units: Sequence[Token | Unit]) -> str:
 
 
 def selection_to_json(versioned: VersionedSelection) -> dict[str, Any]:
-    """Return a selection as JSON, layers from 1 and heads from 0."""
+    """Return a selection as JSON, in which layers count from 1 and heads from 0."""
     selection = versioned.value
     return {
         "revision": versioned.revision,
@@ -228,7 +228,7 @@ def to_address(selection: Selection, default: LayerAndHeads | None = None) -> di
     """Return a selection as URL parameters; None means that a parameter is omitted.
 
     Args:
-        selection: The selection.
+        selection: The selection to convert.
         default: The default layer and heads, which the URL omits.
     """
     options, pins, defaults = selection.options, ".".join(map(str, selection.pins.units)), Options()
@@ -263,7 +263,7 @@ def from_address(
     """Return the selection that URL parameters describe, and the parameters with unknown values.
 
     Args:
-        parameters: The parameters.
+        parameters: The URL parameters, as names and values.
         trace: The text and its attention.
         default_place: Function that returns the layer and heads to use if the parameters do not determine
             them; None for the mean over the heads of the last layer.
@@ -284,7 +284,7 @@ def from_address(
         several = tuple(
             dict.fromkeys(heads[name] for name in parameters.get("heads", "").split(".") if name in heads)
         )
-        # Other pages set only "head", so if "heads" contradicts it, "head" is newer.
+        # Other pages set only "head". If "heads" does not match "head", it is therefore outdated.
         agrees = "head" not in parameters or single == next(iter(several), None)
         has_several = agrees and len(several) > 1 and "mean" not in several
         place = (

@@ -15,12 +15,12 @@ from bert_probe.views import palette
 from bert_probe.views.constants import CONSTANTS
 
 WIDTH, HEIGHT = 168, 104
-"""Size of a thumbnail in CSS pixels; thumbnails of tokens may be lower."""
+"""Width and height of a thumbnail in CSS pixels; thumbnails of tokens may have a smaller height."""
 
 _LEVELS: Final = 16
-"""Number of colors of a grid. Each is drawn as one path; cells of two pixels cannot show more."""
+"""Number of colors of a grid, each drawn as one path. More colors would not be distinguishable."""
 _ROW: Final = 26
-"""Distance between rows of tokens in pixels."""
+"""Distance between two rows of tokens, in pixels."""
 _FOOT: Final = 14
 """Height of the layer labels below curves in pixels."""
 _EM: Final = 12
@@ -135,7 +135,7 @@ def _bars(picture: Bars, dark: bool) -> Iterator[str]:
 
 
 def _tokens(picture: TextSegments, dark: bool) -> tuple[list[str], float]:
-    """Return tokens as pills in wrapped rows, with an ellipsis for those that do not fit, and the height."""
+    """Return SVG elements and their height: tokens in wrapped rows, with an ellipsis if some do not fit."""
     elements: list[str] = []
     x, y, gap = 0.0, 2.0, 6
     for text in picture.texts:
@@ -187,7 +187,7 @@ def _tint(dark: bool) -> str:
 
 
 def _gray(dark: bool) -> str:
-    """Return the color of reference values, less prominent than the accent."""
+    """Return the color of reference values, which is less prominent than the accent color."""
     return "#6F6C80" if dark else "#B3AFC0"
 
 

@@ -13,7 +13,7 @@ from bert_probe.views.scale import SHARES, Scale
 from bert_probe.views.text import labels, positions, shorten
 
 MAX_SUMMANDS = 10
-"""Maximum number of keys with their own row in the sum; all other keys share one row."""
+"""Maximum number of keys that have their own row in the sum; all other keys share one row."""
 
 
 def key_position(steps: AttentionStepsResult) -> int:
@@ -22,7 +22,7 @@ def key_position(steps: AttentionStepsResult) -> int:
 
 
 def title(steps: AttentionStepsResult) -> str:
-    """Return the title: layer, head, query and key."""
+    """Return the title of the heatmaps, which names the layer, head, query and key."""
     layer, head = steps.question.layer + 1, steps.question.head + 1
     query, key = (
         f"{shorten(steps.tokens[position].display)} ({position})"
@@ -43,7 +43,7 @@ def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
         return strips(values, rows, scale, f"steps-{name}", caption, "vector")
 
     def keys(rows: dict[str, Array], scale: Scale, name: str, caption: str, value: str = "value") -> Heatmap:
-        # NaN is hatched: infinite scores have no color.
+        # Infinite scores have no color; they become NaN, which is hatched.
         finite = [np.where(np.isfinite(row), row, np.nan) for row in rows.values()]
         drawing = HeatmapSpec(
             scale=scale,
@@ -62,7 +62,7 @@ def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
     terms = [*summands, steps.output]
     weights, product = {"weight": steps.weights}, steps.products[key]
     value = [steps.values[key], steps.weighted_values[key]]
-    check = "The head's output, computed by the model and step by step"
+    check = "The head's output: returned by the model, and computed step by step"
     return {
         "qk": vectors([steps.q, steps.keys[key]], ["q, the query", "k, the key"], qk, "qk", query_and_key),
         "products": vectors(
@@ -114,7 +114,7 @@ def strips(
     caption: str,
     row_axis: str = "step",
 ) -> Heatmap:
-    """Return a heatmap of vectors [vector, dimension], one row per vector."""
+    """Return a heatmap of vectors, with one row per vector and one column per dimension."""
     drawing = HeatmapSpec(
         scale=scale,
         row_axis=row_axis,

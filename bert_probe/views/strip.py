@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Mark = Literal["", "changed", "partner"]
-"""Mark of a token in a comparison: "changed" if it has no counterpart, "partner" if it is the counterpart of
-the selected token."""
+"""Mark of a token in a comparison: "changed" for a token without a counterpart, "partner" for the counterpart
+of the selected token."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class StripToken:
     position: int
     segment: int  # 0 for the first text, 1 for the second
     special: bool
-    joined: bool  # whether it continues the word of the previous token
+    joined: bool  # whether the token continues the word of the previous token
     detail: str  # tooltip
     mark: Mark = ""
 
@@ -74,7 +74,7 @@ def digest(pieces: Sequence[StripToken]) -> str:
 def selected_position(
     report: Mapping[str, Any] | None, pieces: Sequence[StripToken], selected: int | None
 ) -> int | None:
-    """Return the position of the token that the browser reports as selected, or `selected` without a report.
+    """Return the position of the token that the browser reports as selected, by default `selected`.
 
     A reported position within a word selects the word.
 
@@ -85,9 +85,7 @@ def selected_position(
     if len(set(positions)) != len(positions):
         raise ValueError("Two tokens have the same position.")
     if selected is not None and selected not in positions:
-        raise ValueError(
-            f"selected is {selected}, which is not the position of any of the {len(pieces)} tokens."
-        )
+        raise ValueError(f"selected must be the position of one of the {len(pieces)} tokens, not {selected}.")
     position = None if report is None else report.get("position")
     if type(position) is not int:
         return selected

@@ -6,16 +6,16 @@ from bert_probe.model.encoding import Token
 from bert_probe.text.words import Unit
 
 MAX_CHARACTERS = 100
-"""Maximum length of a label; data files have the complete token."""
+"""Maximum length of a label, in characters; data files contain the complete token."""
 
 
 def shorten(text: str) -> str:
-    """Return a token or word. A long text is truncated and followed by its length in characters."""
+    """Return the label of a token or word. If too long, it is truncated and its length is appended."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def labels(units: Sequence[Token | Unit]) -> list[str]:
-    """Return the labels of tokens or words."""
+    """Return the label of each token or word, shortened if necessary."""
     return [shorten(unit.display) for unit in units]
 
 

@@ -209,7 +209,10 @@ def test_map_can_be_canceled(
             ["corpus-map", "texts.txt", "--labeled", "texts.txt"],
             "FILE and --labeled cannot be combined. Leave one of them out.",
         ),
-        (["corpus-map", "--labeled", "texts.txt", "--column", "text"], "--column is for FILE. Leave it out."),
+        (
+            ["corpus-map", "--labeled", "texts.txt", "--column", "text"],
+            "--column applies to FILE only. Leave it out.",
+        ),
         (["map", "text", "--column", "text"], "No such option '--column'"),
         (["corpus-map", "texts.txt", "--pair", "text"], "No such option '--pair'"),
         (

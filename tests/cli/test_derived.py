@@ -272,7 +272,7 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
         ),
         (
             ["corpus-map", "--labeled", "labeled.csv", "--column", "text"],
-            "--column is for FILE. Leave it out.",
+            "--column applies to FILE only. Leave it out.",
         ),
         (["corpus-map", "--labeled", "nowhere.csv"], "nowhere.csv cannot be opened"),
         (["probe"], "Missing argument 'DATA'"),

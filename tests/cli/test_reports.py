@@ -101,7 +101,7 @@ def test_report_is_made_and_verified(run: Run, family_folder: Callable[[str], Pa
         (["report", "a.json", "--out", "r.pdf"], "does not end in .html or .zip"),
         (
             ["report", "a.json", "--out", "r.html", "--note", "2:x"],
-            "--note must be the number of a view, 1 to 1, a colon and the text, not '2:x'.",
+            "--note must have the form NUMBER:TEXT, where NUMBER is a view from 1 to 1, not '2:x'.",
         ),
         (["report", "none.json", "--out", "r.html"], "cannot be read"),
         (["report", "--out", "r.html"], "Missing argument"),

@@ -170,4 +170,4 @@ def test_ray_options_without_ray_are_refused(inputs: list[Path], tmp_path: Path)
         "--address",
         "10.0.0.1:6379",
     ]
-    assert "are for Ray. Add --on ray" in command(*arguments).refusal
+    assert "apply to Ray only. Add --on ray" in command(*arguments).refusal

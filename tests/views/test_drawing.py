@@ -84,7 +84,7 @@ def test_steps_are_stacked(minilm: Checkpoint) -> None:
     texts = texts_of(result.show().page.svg())
     captions = [
         "The query vector and the key vector",
-        "The head's output, computed by the model and step by step",
+        "The head's output: returned by the model, and computed step by step",
     ]
     assert [texts.count(caption) for caption in captions] == [1, 1]
 
@@ -150,11 +150,11 @@ def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> Non
         ),
         (
             ("attention", TEXT, "--layout", "long", "--out", "a.svg"),
-            "--layout long is for tables. Leave it out, or write a table: --out FILE.csv.",
+            "--layout long applies to tables only. Leave it out, or write a table: --out FILE.csv.",
         ),
         (
             ("attention", TEXT, "--renormalize", "--picture", "lines", "--out", "a.svg"),
-            "--renormalize is for the heatmap",
+            "--renormalize applies to the heatmap only",
         ),
         (
             ("attention", TEXT, "--measure", "rollout", "--head", "2", "--out", "a.svg"),
