@@ -281,8 +281,8 @@ def _start(settings: Mapping[str, Any]) -> None:
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
 
 _LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
-"""Address at which Ray listens on this machine. Ray would replace 127.0.0.1 with the machine's network address,
-and so open its ports to the network."""
+"""Address at which Ray listens on this machine. Ray would replace 127.0.0.1 with the network address of the
+machine, and so open its ports to the network."""
 
 _SHORT_FOLDER = "/tmp" if Path("/tmp").is_dir() else None
 """Parent of Ray's temporary folder. Its path is short, because paths of sockets are limited to about 100

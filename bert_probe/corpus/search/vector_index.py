@@ -1,10 +1,10 @@
 """An approximate nearest neighbor index over a layer's vectors, for stores too large for exact search.
 
-The index is an inverted file (IVF; Sivic and Zisserman 2003). It has about as many lists as the square root of
-the number of vectors. Each list has a centroid, and its vectors are quantized to 8 bits per component. A search
-probes the lists with the nearest centroids, and reranks their candidates by exact cosines. The number of probed
-lists is chosen so that the ten nearest neighbors of sampled vectors are found with high recall; the reported
-recall is measured on other vectors.
+The index is an inverted file (IVF; Sivic and Zisserman 2003). The number of its lists is about the square
+root of the number of vectors. Each list has a centroid, and its vectors are quantized to 8 bits per
+component. A search probes the lists with the nearest centroids, and reranks their candidates by exact
+cosines. The number of probed lists is chosen so that the ten nearest neighbors of sampled vectors are found
+with high recall; the reported recall is measured on other vectors.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def _unit_blocks(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
 
 
 def _sample(vectors: LayerVectors, count: int) -> Array:
-    """Sample at most `count` vectors that have a direction, with a fixed seed; return their sorted indices."""
+    """Return sorted indices of at most `count` vectors that have a direction, sampled with a fixed seed."""
     scales = np.concatenate([batch.scales for batch in vectors.batches])
     valid = np.flatnonzero(np.isfinite(scales))
     sample = np.random.default_rng(_SEED).choice(valid, min(count, len(valid)), replace=False)
@@ -312,8 +312,8 @@ def _faiss() -> Any:
 
 
 _MIN_LENGTH, _MAX_LENGTH = 1e-15, 1e15
-"""Supported range of vector lengths. The squares of other lengths do not fit into float32, so such vectors are
-treated as having no direction. Models do not produce them."""
+"""Supported range of vector lengths. The squares of other lengths do not fit into float32, so longer and
+shorter vectors are treated as having no direction. Models do not produce them."""
 
 _BLOCK = 512
 """Number of vectors that are processed together; they take about 0.8 MB and fit in the processor's cache."""
@@ -365,7 +365,7 @@ class VectorBatch:
         return scales
 
     def units(self) -> Iterator[tuple[Array, Array]]:
-        """Yield the vectors that have a direction, in blocks of their indices from 0 and float32 unit vectors."""
+        """Yield the vectors that have a direction, in blocks of indices from 0 and float32 unit vectors."""
         start = 0
         for block in self._blocks():
             scales = self.scales[start : start + len(block)]
@@ -381,7 +381,7 @@ class VectorBatch:
         return cosines
 
     def _blocks(self) -> Iterator[Array]:
-        """Yield the vectors in blocks of float32 arrays, which are not copies if they are stored in float32."""
+        """Yield the vectors in blocks, as float32 arrays. Vectors stored in float32 are not copied."""
         for start in range(0, len(self.rows), _BLOCK):
             block = self.vectors[start : start + _BLOCK]
             # NumPy's own conversion from float16 takes five times as long.
@@ -423,7 +423,10 @@ class LayerVectors:
         return rows, positions, vectors
 
     def prepare(self, progress: Progress = no_progress) -> None:
-        """Compute the lengths of all vectors in advance; a search needs them. They take 4 bytes per vector."""
+        """Compute the lengths of all vectors, which the first search would otherwise have to do.
+
+        The lengths take 4 bytes per vector.
+        """
         for end, batch in zip(self.ends, self.batches, strict=True):
             _ = batch.scales
             progress(int(end), len(self))
@@ -483,9 +486,9 @@ def error_bound(hidden: int) -> float:
     """Return an upper bound on the error of the float32 cosines in `ExactSearch`, for any summation order.
 
     With u = 2⁻²⁴, the error of a sum of n products is at most n u / (1 − n u) times the sum of their absolute
-    values (Higham 2002, 3.1). For a vector and a unit vector, that sum is at most the vector's length, and the
-    computed length has half this relative error. Rounding of the unit vector, the square root, the inverse,
-    the product and the subtraction in `ExactSearch.best` adds a few u.
+    values (Higham 2002, 3.1). For a vector and a unit vector, that sum is at most the vector's length, and
+    the computed length has half this relative error. Rounding of the unit vector, the square root, the
+    inverse, the product and the subtraction in `ExactSearch.best` adds a few u.
 
     Args:
         hidden: number of components n.
