@@ -83,8 +83,8 @@ class CommonSpans:
             side: 0 for model A, 1 for model B.
 
         Returns:
-            Attention from `queries` to ``spans``, with shape [..., query, key]. It is 0 for keys that only the
-            other model has.
+            Attention from `queries` to ``spans``, with shape [..., query, key]. It is 0 for keys that only
+            the other model has.
 
         Raises:
             ShapeError: the shape does not match the number of tokens of this model.
@@ -117,8 +117,9 @@ def common_spans(a: Encoding, b: Encoding) -> CommonSpans:
     """Align two tokenizations of one text by their characters.
 
     A span ends where a token of each model ends and no other token continues. Text that only one model
-    tokenizes, such as a separate space token, is merged into the following span. Special tokens are aligned by their role: before the first text,
-    between the texts, or at the end. If both models tokenize the text identically, each token is a span.
+    tokenizes, such as a separate space token, is merged into the following span. Special tokens are aligned
+    by their role: before the first text, between the texts, or at the end. If both models tokenize the text
+    identically, each token is a span.
 
     Raises:
         SelectionError: the texts differ, or a text was truncated for one of the models.
