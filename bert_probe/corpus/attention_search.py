@@ -29,7 +29,7 @@ MAX_NAMES = 40
 
 @question("attention search", command="corpus find", is_analysis=False)
 class AttentionSearch(Question):
-    """Search for word pairs whose second word is the one that a head attends to most from the first word.
+    """Search for pairs of words in which one head attends most from the first word to the second word.
 
     Tags and relations come from CoNLL or CoNLL-U files. If the store keeps tokens instead of words, the
     weight of a word pair is the largest weight of its token pairs. Pairs within one word, and pairs that
@@ -165,7 +165,7 @@ class AttentionSearch(Question):
 
 
 def _word_spans(tables: StoreTables, rows: Sequence[int]) -> Mapping[tuple[int, int], tuple[int, int]]:
-    """Return the character span (start, end) of every tagged word in some rows, by (row, word number)."""
+    """Return the character span of each tagged word in some rows, as a mapping from (row, word number)."""
     if not rows:
         return {}
     table = tables.select(
@@ -216,7 +216,7 @@ class AttentionSearchResult(Result):
             read_only(array)
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per pair.
+        """Return the word pairs as a table with one row per pair.
 
         Columns: rank, row, file, line, weight, query, key, query_word, key_word, text, link.
         """

@@ -41,8 +41,9 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress, StageProgress, no_progress, no_stage_progress
 
 ShardLog = Callable[[Mapping[str, Any]], None]
-"""A callback for completed shards. It gets a log entry with the shard's number ("shard"), its number of
-rejected records ("refusals"), the number of records processed so far ("records") and their total ("of")."""
+"""A callback that is called with a log entry for each completed shard. The entry has the shard's number
+("shard"), its number of rejected records ("refusals"), the number of records processed so far ("records") and
+their total ("of")."""
 
 
 def build_corpus(
@@ -144,7 +145,7 @@ def _both(first: Progress, second: Progress) -> Progress:
 
 
 class _ShardProgress:
-    """Adds up the records processed in all shards, and reports the sum as progress."""
+    """Adds up the numbers of records processed in all shards, and reports the sum as progress."""
 
     def __init__(self, before: int, total: int, progress: Progress) -> None:
         self._total, self._progress = total, progress
@@ -155,7 +156,7 @@ class _ShardProgress:
     @property
     def done(self) -> int:
         """Number of records processed so far, in all shards."""
-        return sum(list(self._done_by_shard.values()))  # a copy, as other threads may add shards meanwhile
+        return sum(list(self._done_by_shard.values()))  # a copy, as other threads add shards
 
     def of(self, number: int) -> Progress:
         """Return a progress callback for one shard."""
@@ -209,7 +210,7 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
         write_json(folder / MANIFEST, manifest)
         return {}
     store = open_corpus(folder)
-    if not store.shards:  # without shards there is nothing to lose, so any run may use the folder
+    if not store.shards:  # a store without shards may be replaced by any run
         write_json(folder / MANIFEST, manifest)
         return {}
     for name, difference in _DIFFERENCES.items():
@@ -230,8 +231,8 @@ _DIFFERENCES = {
     "shard_rows": "another number of rows per shard",
     "shard_bytes": "another shard size, by another version of this program",
 }
-"""Manifest entries that must not change when a store is continued, each with the words that describe a
-change."""
+"""Manifest entries that must not change when a store is continued, with the words for a change in the error
+message."""
 
 
 @contextmanager

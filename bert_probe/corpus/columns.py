@@ -61,14 +61,14 @@ def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Pro
 
 
 def row_numbers(store: Store) -> Array:
-    """Return the record number of every sentence as int64, from 1, in the order of the store."""
+    """Return the record numbers of all sentences of a store, from 1, in the order of the store (int64)."""
     with store_errors(store.folder.name):
         shards = [pq.read_table(file, columns=["row"])["row"].to_numpy() for file in store.files(ROWS)]
         return np.concatenate([np.empty(0, np.int64), *shards]).astype(np.int64, casting="safe")
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Return the sentences with the given record numbers, in the given order; only their shards are read."""
+    """Return the sentences with the given record numbers, in the given order."""
     files = store.files(ROWS)
     rows_by_shard: dict[int, set[int]] = {}
     with store_errors(store.folder.name):
@@ -87,7 +87,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
         file,
         columns=["row", "file", "line", "text", "tokens_dropped"],
         filters=[("row", "in", rows)],
-        partitioning=None,  # otherwise pyarrow would interpret a folder named a=b as a column
+        partitioning=None,  # otherwise, pyarrow would interpret a folder named a=b as a column
     )
     for values in table.to_pylist():
         if None in values.values():

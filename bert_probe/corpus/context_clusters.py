@@ -90,7 +90,7 @@ def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array)
 
 
 def _cluster(units: Array) -> tuple[Array, float]:
-    """Cluster unit vectors by k-means, with a fixed seed and the number of clusters that fits best.
+    """Cluster unit vectors by k-means, with the number of clusters that has the best silhouette.
 
     Returns:
         The cluster index of each vector, and the mean silhouette coefficient; NaN for a single cluster.
@@ -161,7 +161,7 @@ def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
 
 
 def _words(store: Store, shard: int) -> Array:
-    """Return the row and position of every token of a shard that is not special, int64 of shape [word, 2]."""
+    """Return the row and position of each token of a shard, without special tokens; shape [token, 2]."""
     table = pq.read_table(
         store.files(TOKENS)[shard], columns=["row", "position", "special"], partitioning=None
     )

@@ -38,9 +38,9 @@ from bert_probe.text.tagged_sentences import NO_UNIT, AlignedWords, align_words
 from bert_probe.text.words import WordLens, word_lens
 
 BATCH_TOKENS = 1024
-"""Maximum number of tokens, including padding, in a batch on a CPU, whose cache can hold their vectors."""
+"""Maximum number of tokens in a batch on a CPU, including padding; their vectors fit in its cache."""
 DEVICE_BATCH_TOKENS = 2**15
-"""Maximum number of tokens, including padding, in a batch on a GPU, which needs larger batches than a CPU."""
+"""Maximum number of tokens in a batch on a GPU, including padding; a GPU needs larger batches than a CPU."""
 
 
 def extract_tables(
@@ -87,7 +87,7 @@ class _Buffers:
         description = checkpoint.description
         self._checkpoint, self._question, self._sentences = checkpoint, question, sentences
         self._heads = description.layers * description.heads
-        # Number of units (tokens or words) in the sentences before each sentence, and in all sentences.
+        # Cumulative number of units (tokens or words) at the start of each sentence, and in total.
         self.ends = np.concatenate(
             [[0], np.cumsum([sentence.units for sentence in sentences], dtype=np.int64)]
         )
@@ -98,7 +98,7 @@ class _Buffers:
         self.vectors = np.empty(  # shape [layer, unit, hidden]
             (len(layers), units, description.hidden_size) if VECTORS in keep else 0, np.dtype(question.dtype)
         )
-        # Each query's key with the largest weight, and this weight, by sentence, layer, head and query.
+        # The key that each query attends to most, and its weight, ordered by sentence, layer, head and query.
         count = units * self._heads if NEIGHBORS in keep else 0
         self.keys, self.weights = np.empty(count, np.int32), np.empty(count, np.float32)
         self.predictions: _Predictions | None = None
@@ -239,7 +239,7 @@ class _Predictions:
                     f"The {self._output.task} head gives logits that are not finite for line "
                     f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or keep no answers."
                 )
-            self._logits[index] = logits.copy()  # copied, as a view would keep the whole batch in memory
+            self._logits[index] = logits.copy()  # a copy, because a view would keep the whole batch in memory
 
     def columns(self, sentences: Sequence[ReadRecord]) -> dict[str, list[Any]]:
         """Return the columns of the table that contains the predictions."""
@@ -275,7 +275,7 @@ class _Predictions:
 
 
 def _units(sentences: Sequence[ReadRecord]) -> Units:
-    """Return the units between which attention is measured: words if the store merges tokens, else tokens."""
+    """Return the units of the sentences: words if the store merges tokens into words, otherwise tokens."""
     merged = [sentence.merged for sentence in sentences if sentence.merged is not None]
     return (
         Units.of_words(merged) if merged else Units.of_tokens([sentence.encoding for sentence in sentences])
@@ -288,7 +288,7 @@ def _numbers(count: int) -> Array:
 
 
 def _positions(sizes: Array) -> Array:
-    """Return the positions within each of several sequences, concatenated: sizes 2 and 3 give 1 2 1 2 3."""
+    """Return the positions from 1 in sequences of these sizes, concatenated; for sizes 2 and 3, 1 2 1 2 3."""
     starts = np.cumsum(sizes) - sizes
     positions: Array = np.arange(1, int(sizes.sum()) + 1) - np.repeat(starts, sizes)
     return positions.astype(np.int32)
@@ -437,7 +437,7 @@ def _word_rows(sentence: ReadRecord, merged: WordLens) -> list[tuple[object, ...
 
 
 def _tagged_words(sentence: ReadRecord) -> dict[int, int]:
-    """Return the index of the tagged word that each token belongs to, by token position; both from 0."""
+    """Return a mapping from token positions to the indices of tagged words, both from 0."""
     if sentence.words is None:
         return {}
     units = sentence.words.lens.units
@@ -455,7 +455,7 @@ def _from_1(word: int | None) -> int | None:
 
 
 def _tags(sentence: ReadRecord, word: int | None) -> tuple[object, ...]:
-    """Return the tag, the head (from 1; 0 for the root) and the relation of a word, each None if missing."""
+    """Return the tag, head and relation of a word, each None if missing. Heads count from 1; a root has 0."""
     tagged = sentence.record.tagged
     if tagged is None or word is None:
         return None, None, None

@@ -273,7 +273,7 @@ class _RowSplitter:
     def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
         self._lines = lines
         self._separator = separator
-        # Lines to read again after an error, each as one row; only the last may begin a row of several lines.
+        # Lines to read again after an error. Each is one row, except that the last may begin a longer row.
         self._pushed_back: deque[InputLine] = deque()
 
     def rows(self) -> Iterator[_RawRow]:
@@ -381,7 +381,7 @@ def _tagged_rows(lines: Iterator[InputLine], name: str, treebank: bool) -> Itera
 
 
 def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileRow | None:
-    """Return the sentence in a block of lines, or None for a block without words, such as comments."""
+    """Return the sentence in a block of lines, or None if the block contains no words."""
     errors = ValidationErrors(name)
     for line in block:
         if line.problem:
@@ -396,7 +396,7 @@ def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileR
 
 
 def _tagged_starts(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
-    """Yield the first line number of each sentence of a tagged file, mostly without parsing the sentence."""
+    """Yield the first line number of each sentence in a tagged file. Most sentences are not parsed."""
     reader = block_reader(treebank)
     for block in _blocks(lines):
         # A block with an invalid line or a numbered word is always a row. Other blocks must be parsed.
@@ -494,8 +494,8 @@ READERS: Mapping[str, Reader] = MappingProxyType(
     }
 )
 ENDINGS = (*READERS, PARQUET)
-"""File extensions of the files that are read from folders. Except for Parquet, one of `COMPRESSED_ENDINGS`
-may follow."""
+"""Extensions of the files that are read from a folder. One of `COMPRESSED_ENDINGS` may follow each of them
+except for Parquet's."""
 WITHOUT_COLUMNS = (".txt", ".text", ".conllu", ".conll")
 
 
@@ -510,7 +510,9 @@ def ending_of(path: Path) -> str:
 
 @contextmanager
 def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[FileRow]]:
-    """Open a file, and yield an iterator over its rows; unknown extensions mean one sentence per line.
+    """Open a file, and yield an iterator over its rows. The file extension determines the format.
+
+    A file with an unknown extension is read as one sentence per line.
 
     Args:
         path: the path of the file.
@@ -532,9 +534,9 @@ def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[Fi
 
 @contextmanager
 def open_row_starts(path: Path, name: str, column: str | None) -> Iterator[Iterator[object]]:
-    """Open a file, and yield an iterator with one item per row, which is faster than `open_rows` for CoNLL.
+    """Open a file, and yield an iterator with one item per row, in order to count the rows.
 
-    The items are meant to be counted. Most tagged sentences are not parsed.
+    For tagged sentences this is faster than `open_rows`, because most of them are not parsed.
     """
     ending = ending_of(path)
     if ending in (".conllu", ".conll"):

@@ -23,8 +23,8 @@ from bert_probe.model.trace import Array
 from bert_probe.text.words import Unit, WordLens
 
 LayerAttention = AttentionCall | torch.Tensor
-"""Arguments of a layer's attention function. For a model that does not expose them, the layer's attention
-weights, of shape [text, head, query, key]."""
+"""Arguments of a layer's attention function, or the layer's attention weights if the model does not expose
+the arguments. The weights have the shape [text, head, query, key]."""
 
 BLOCK_WEIGHTS = 2**18
 """Maximum number of attention weights in a block, per CPU thread, so that a block fits in the cache."""
@@ -97,7 +97,7 @@ def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor
 
 
 def _normalize(sums: Array, lengths: Array) -> Array:
-    """Turn the sums of `_sum_measures` into measures, in place; lengths are numbers of queries per text."""
+    """Turn the sums of `_sum_measures` into measures, in place; `lengths` are numbers of queries per text."""
     sums /= lengths[:, None, None]
     max_bits = np.log2(np.maximum(lengths, 2))
     sums[MEASURES.index("entropy_bits")] /= np.log(2)
@@ -163,7 +163,8 @@ class AttentionBlock:
         self._length = int(ends.max())
         position = torch.arange(self._length)
         is_token = position < ends[:, -1:]
-        self._is_token = None if bool(is_token.all()) else is_token.to(like.device)  # None: no padding
+        # This mask is None if there is no padding.
+        self._is_token = None if bool(is_token.all()) else is_token.to(like.device)
         self._biases: dict[int, torch.Tensor | None] = {}
         self._merging: tuple[torch.Tensor, torch.Tensor] | None = None
         if bool((units.pieces > 1).any()):

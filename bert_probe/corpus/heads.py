@@ -32,8 +32,7 @@ from bert_probe.model.trace import Array, read_only, resolve_index
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MAX_VALUES = 2**27
-"""Maximum number of values read at once, about half a gigabyte. With more, heads are read in several
-passes."""
+"""Maximum number of values that are read at once, about half a gigabyte; more are read in several passes."""
 
 
 @question("head statistics", command="corpus heads", is_analysis=False)
@@ -94,7 +93,7 @@ class HeadStatistics(Question):
 
 
 def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tuple[int, int], ...]:
-    """Return (layer, head) pairs with numbers from 0 and without duplicates.
+    """Resolve (layer, head) pairs to numbers from 0, and remove duplicates.
 
     Args:
         heads: (layer, head) pairs; negative numbers count from the end. If None, all heads.

@@ -38,7 +38,7 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 
 _CHUNK = 1 << 20
 _COUNTED_PER_UPDATE = 1000
-"""Number of records after which the progress of counting is updated."""
+"""Number of records after which a progress update is made while records are counted."""
 _WILDCARDS = frozenset("*?[")
 
 
@@ -298,7 +298,7 @@ def _digest(
 
 def _stamp(file: MatchedFile) -> tuple[int, ...]:
     status = file.path.stat()
-    # The time of the last inode change is included because, unlike the modification time, it cannot be set.
+    # The time of the inode change is included because programs cannot set it, unlike the modification time.
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

@@ -16,7 +16,7 @@ _MAX_BYTES: Final = 100_000_000
 """Maximum size of a JSON file in bytes. A manifest takes about 150 bytes per input file."""
 
 Check = tuple[str, Callable[[Any], bool]]
-"""A description of the allowed values, used in error messages, and a function that tests a value."""
+"""Check of a value: a description of the allowed values for error messages, and a function that tests it."""
 
 
 def _integer(low: int, high: int) -> Check:

@@ -206,7 +206,7 @@ def run_actors(
             done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
             free = [running.pop(task)[0] for task in done]
             for _, number in [] if done else running.values():
-                job.progress_of(number)(0, 0)  # the counts do not change, but the callback can cancel the run
+                job.progress_of(number)(0, 0)  # the callback gets no new counts, but can cancel the run
             yield from map(ray.get, done)
     except RayTaskError as error:
         raise error.cause from None  # raise an unexpected error as it would be raised without Ray
@@ -291,13 +291,13 @@ bytes."""
 
 @cache
 def _auth_token() -> str:
-    """Return the token that protects this Ray instance. It is cached, because Ray reads it only once."""
+    """Return the token that protects Ray against access by others. It is cached, as Ray reads it only once."""
     return secrets.token_hex(32)
 
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables that have no value yet, and finally remove all new RAY_* variables."""
+    """Set environment variables that are not set yet. After the ``with`` block, remove new RAY_* variables."""
     before = dict(os.environ)
     os.environ.update({name: value for name, value in settings.items() if name not in before})
     try:

@@ -58,7 +58,7 @@ class StoreTables:
 
     def __init__(self, store: Store, setup: ConnectionSetup) -> None:
         self.store, self._setup = store, setup
-        self._child = _start(setup)  # does not wait until the child has started
+        self._child = _start(setup)  # returns before the child is ready
 
     def select(self, sql: str, seconds: float | None = None, progress: Progress = no_progress) -> pa.Table:
         """Run a query that is a single SELECT, and return the rows that it selects.
@@ -223,7 +223,7 @@ class SqlQuery(Question):
     sql: str = param(FieldType(), about="A single SELECT, in DuckDB's dialect.", option="")
 
     def arguments(self) -> list[str]:
-        """Return the command line arguments of the question, which are the query alone."""
+        """Return the query as the only command line argument."""
         return [self.sql]
 
     def of(
@@ -268,7 +268,7 @@ class SqlQueryResult(Result):
 
 
 def _unique_names(names: list[str]) -> list[str]:
-    """Return column names that are unique because a number is appended to each repeated name."""
+    """Make column names unique by appending a number to each repeated name."""
     unique_names: dict[str, None] = {}
     next_numbers: dict[str, int] = {}
     for name in names:

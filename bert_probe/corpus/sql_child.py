@@ -171,7 +171,7 @@ _VALUE_BYTES = 16
 _LIST_BYTES, _DICT_BYTES = 64, 192
 """Estimated size of an empty list and of a dict with a few keys, in bytes."""
 _CHARACTER_BYTES = 4
-"""Size of a character in bytes, in the worst case: a Python string that contains an emoji."""
+"""Maximum size of a character in a Python string, in bytes; strings that contain an emoji have this size."""
 _EXACT_TYPES = frozenset(
     (
         *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),
@@ -207,7 +207,7 @@ def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     import duckdb
 
     end = len(sql)
-    for _ in range(4):  # tries a few semicolons, as a final comment may contain some
+    for _ in range(4):  # a comment at the end may contain semicolons, so try several
         end = sql.rfind(";", 0, end)
         with suppress(duckdb.ParserException):
             if end >= 0 and not connection.extract_statements(sql[end:]):

@@ -376,7 +376,7 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def atomic_path(file: Path) -> Iterator[Path]:
-    """Yield a temporary path for writing a file, which replaces the file after a block without errors."""
+    """Yield a temporary path for writing a file; if the ``with`` block succeeds, it replaces the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PARTIAL}")
     try:

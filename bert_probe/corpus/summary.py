@@ -128,7 +128,7 @@ class MeasureStatistics:
 
 
 def head_statistics(store: Store) -> dict[str, MeasureStatistics]:
-    """Return the statistics of every measure over all rows of a store, by the name of the measure.
+    """Return the statistics of every measure over all rows of a store, by measure.
 
     Raises:
         UnavailableError: the store has no head measures, or no sentences.

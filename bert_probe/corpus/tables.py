@@ -19,7 +19,7 @@ BINS = 64
 
 
 def bin_edges(measure: str, max_tokens: int | None) -> Array:
-    """Return the edges of the bins in a measure's histogram as float64, one more than there are bins.
+    """Return the edges of the bins in a measure's histogram (float64); there is one more edge than bins.
 
     The bins of shares and relative measures range from 0 to 1. The bins of entropy and distance range from 0
     to the maximum for the longest text. Distance bins have equal widths in log(1 + distance), because most
@@ -85,7 +85,7 @@ def _histograms(values: Array, edges: Array) -> Array:
 ROWS, TOKENS, STATISTICS, REFUSALS = "rows", "tokens", "statistics", "refusals"
 
 Tables = Mapping[str, pa.Table]
-"""Tables by name."""
+"""The tables of a shard, by table name."""
 
 _ROW, _INDEX, _POSITION = pa.int64(), pa.int16(), pa.int32()
 

@@ -30,7 +30,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 
 Chunk: TypeAlias = tuple[int, Sequence[Record]]
-"""A chunk of records, preceded by the index of its shard, from 0."""
+"""A chunk of records: the index of its shard, from 0, and the records."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ SHARD_ROWS = 2000
 SHARD_BYTES = 2**29
 """Memory limit of a chunk in bytes, approximately. With long texts or many layers, chunks are smaller."""
 TEXT_BYTES = 4
-"""Approximate length of a token in bytes of UTF-8."""
+"""Approximate length of a token's text in bytes (UTF-8)."""
 TOKEN_BYTES = 2048
 """Approximate memory for a token in bytes, without its vectors and neighbors."""
 NEIGHBOR_BYTES = 32

@@ -23,7 +23,7 @@ _Group = tuple[list[Token], list[Token]]
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a text, or special tokens with the same role in both models, that is compared as a whole.
+    """A part of a text, or the special tokens that have the same role in both models.
 
     Attributes:
         text: the text of the span, or its special tokens.
@@ -185,7 +185,7 @@ def _text_spans(a: Sequence[Token], b: Sequence[Token], text: str) -> list[Span]
 
 
 def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], Token]]:
-    """Return the character span of each token, widened so that starts and ends never decrease."""
+    """Return the character spans of tokens, widened where needed so that starts and ends never decrease."""
     spans = [(token.start or 0, token.end or 0) for token in tokens]
     starts = [*accumulate((start for start, _ in reversed(spans)), min)][::-1]
     ends = accumulate((end for _, end in spans), max)
@@ -193,7 +193,7 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge each group with tokens of only one model into the next group, or if it is last, the previous."""
+    """Merge groups that have tokens of only one model into the next group; at the end, into the previous."""
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:

@@ -52,7 +52,7 @@ _HEADER_CELL = re.compile(r"[^\W\d][\w.-]{0,40}")
 _COLUMNS = {"text", "sentence", "text_a", "text_b", "label", "labels"}
 _TAG = re.compile(r"[BIOES]-\S+|O|[A-Z]{1,6}\$?|[.,:;!?]")
 _SENTENCE_WORDS = 6
-"""Number of words from which a header with a single cell is treated as a sentence."""
+"""Minimum number of words in a first line that is treated as a sentence rather than as a header."""
 
 
 def format_of(name: str) -> str:
@@ -142,13 +142,13 @@ def _is_conll(lines: Sequence[str]) -> bool:
 
 
 def _is_table(filled: Sequence[str], separators: str) -> bool:
-    """Return whether the first line is a header of single words, and all rows have as many cells."""
+    """Return whether the first line is a header of single words, and all rows have as many cells as it."""
     if len(filled) < 2:
         return False
     for separator in separators:
         try:
             rows = list(csv_reader((f"{line}\n" for line in filled), separator))
-        except csv.Error:  # for example, a quoted cell continues after the sample
+        except csv.Error:  # for example because a quoted cell continues after the sample
             continue
         header = [cell.casefold() for cell in rows[0]]
         widths = {len(row) for row in rows}

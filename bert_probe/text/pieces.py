@@ -249,7 +249,7 @@ _SYNTAX = re.compile(
     r"\\Q.*?(?:\\E|$)|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\\.",
     re.DOTALL,
 )
-"""Matches a part of a regular expression that is rewritten: a quotation, a character class, or an escape."""
+"""Pattern of the parts of a regular expression that are rewritten: quotations, character classes, escapes."""
 _UNICODE = {"w": r"\p{L}\p{M}\p{N}\p{Pc}", "d": r"\p{Nd}", "s": r"\s\p{Z}\x0b\x{85}"}
 """Unicode classes that replace the Perl classes \\w, \\d and \\s, which match only ASCII in RE2."""
 
@@ -304,7 +304,7 @@ def _compiled(search: str, case: bool) -> Any:
     options = re2.Options()
     options.max_mem = _PROGRAM_BYTES
     options.case_sensitive = case
-    options.never_capture = True  # groups would take additional memory
+    options.never_capture = True  # capturing groups would take additional memory
     options.log_errors = False
     try:
         return re2.compile(_SYNTAX.sub(_with_unicode, search).encode("utf-8", "surrogatepass"), options)

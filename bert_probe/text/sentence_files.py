@@ -192,7 +192,7 @@ def lines(text: str) -> list[Sentence]:
 
 
 def column_names(content: bytes, name: str) -> tuple[str, ...]:
-    """Return the column names of a table, which are empty for a file with plain text.
+    """Return the column names of a table, or no names for a file with plain text.
 
     Raises:
         TextError: as in `read_sentences`.
@@ -204,7 +204,7 @@ def column_names(content: bytes, name: str) -> tuple[str, ...]:
 
 
 def default_column(columns: Sequence[str]) -> int | None:
-    """Return the index of the only column, or of the column named "sentence" or "text"; None if unclear."""
+    """Return the index of the only column, or of the column named "sentence" or "text"; otherwise None."""
     if len(columns) == 1:
         return 0
     candidates = [

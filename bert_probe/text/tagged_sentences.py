@@ -451,7 +451,7 @@ def _owner(token: Token, word_of_character: Array) -> int:
 
 
 def _find_sharing_word(span: tuple[int, int], tokens: Sequence[Token], owners: Sequence[int]) -> int | None:
-    """Return the word to which the first token that overlaps a span belongs; None without such a token."""
+    """Find the first token that overlaps a span, and return its word; None if there is no such token."""
     for token, owner in zip(tokens, owners, strict=True):
         if owner == NO_UNIT or token.start is None or token.end is None:
             continue

@@ -15,7 +15,7 @@ from bert_probe.model.trace import Array, Trace
 
 
 class Unit(str):
-    """A word or special token with the positions of its tokens; attention can be merged to such units.
+    """A word or special token, with the positions of its tokens in the input.
 
     Attributes:
         positions: positions of the unit's tokens in the input, which are consecutive; there is at least one.
@@ -85,7 +85,7 @@ class WordLens:
         return merged
 
     def merge_keys(self, weights: Array) -> Array:
-        """Merge tokens into units only on the last axis, the keys, by summing the weights of their tokens."""
+        """Merge only the keys, which are on the last axis, by summing the weights of each unit's tokens."""
         return self._sum_tokens(weights, axis=-1)
 
     def _sum_tokens(self, weights: Array, axis: int) -> Array:

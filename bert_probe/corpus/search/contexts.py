@@ -33,7 +33,7 @@ from bert_probe.text.words import Unit, find_word, word_name
 MAX_CONTEXTS = 1000
 
 _UNITS = {False: "tokens, which may be parts of words", True: "words, by the mean of their tokens"}
-"""What the vectors of a store represent if `IngestConfig.words` is False, and if it is True."""
+"""Descriptions of what the vectors of a store represent, by the value of `IngestConfig.words`."""
 
 
 @question("nearest contexts", command="corpus near", is_analysis=False)
@@ -299,7 +299,7 @@ class _ShardWords:
 
 
 _Word = dict[int, dict[str, Any]]
-"""The tokens of a word, as rows of the table of tokens, by their positions from 0."""
+"""The tokens of a word: a mapping from their positions, from 0, to rows of the table of tokens."""
 
 
 def _group_words(tokens: list[dict[str, Any]]) -> list[_Word]:
@@ -322,7 +322,7 @@ def _span(word: _Word) -> tuple[int, int]:
 
 
 EXACT_UP_TO = 1_000_000
-"""Maximum number of vectors for which search is exact by default. It takes 0.1 seconds on two cores."""
+"""Maximum number of vectors that are searched exactly by default, which takes 0.1 seconds on two cores."""
 
 FOLDER = "index"
 """Name of the folder in a store that contains the indexes. It can be deleted, as indexes are rebuilt."""
@@ -356,7 +356,7 @@ class SearchCache:
     """Caches what searches in a store need: vector lengths, indexes, and the words of a few shards."""
 
     def __init__(self, store: Store) -> None:
-        # A reference to the store would keep it alive, as this cache is stored under it in `_CACHES`.
+        # No attribute refers to the store, because `_CACHES` would then keep the store in memory forever.
         self._files, self._digest, self._index = store.files(VECTORS), store.digest, store.folder / FOLDER
         self._name = store.folder.name
         self.words = WordLookup(store)

@@ -41,9 +41,9 @@ RECALL_COUNT = 10
 """Number of nearest neighbors for which recall is measured (the k of recall@k)."""
 
 _QUERIES = 100
-"""Number of sampled vectors that choose the number of probed lists, and of others that measure the recall."""
+"""Number of sampled vectors for choosing the number of probed lists; as many others measure the recall."""
 _TARGET_RECALL = 0.98
-"""Recall that the number of probed lists should reach; it is not increased further."""
+"""Target recall; the number of probed lists is increased until the recall reaches it."""
 _SAMPLES_PER_LIST = 64
 """Number of vectors per list from which the centroids are trained."""
 _MIN_PROBES = 8
@@ -411,7 +411,7 @@ class LayerVectors:
         return int(self.batches[0].vectors.shape[1]) if self.batches else 0
 
     def take(self, indices: Array) -> tuple[Array, Array, Array]:
-        """Return the row numbers, the positions and the vectors at some indices, which may be unsorted."""
+        """Return the row number, the position and the vector of each index; indices may be in any order."""
         batch_numbers = np.searchsorted(self.ends, indices, side="right")
         rows, positions = np.empty(len(indices), np.int64), np.empty(len(indices), np.int32)
         vectors = np.empty((len(indices), self.hidden), self.batches[0].vectors.dtype)
@@ -423,7 +423,7 @@ class LayerVectors:
         return rows, positions, vectors
 
     def prepare(self, progress: Progress = no_progress) -> None:
-        """Compute the lengths of all vectors, which the first search would otherwise have to do.
+        """Compute the lengths of all vectors, so that the first search does not have to compute them.
 
         The lengths take 4 bytes per vector.
         """
