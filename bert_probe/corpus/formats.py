@@ -83,7 +83,7 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading bytes.
+    """Open a regular file for reading, and yield its bytes as a stream.
 
     Raises:
         TextError: the path cannot be opened, or is not a regular file. Pipes and devices are rejected, as
@@ -167,7 +167,7 @@ _PARQUET_ERRORS = (OSError, pa.ArrowException)
 
 
 class FileRow(NamedTuple):
-    """A row of a file.
+    """A row of an input file: a sentence, or the reason why it cannot be read.
 
     Attributes:
         line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.

@@ -365,7 +365,7 @@ DTYPES = ("float32", "float16")
 
 @question("corpus ingest", command="corpus run", is_analysis=False)
 class IngestConfig(Question):
-    """What a corpus run extracts from each sentence and stores.
+    """The configuration of a corpus run: what it extracts from each sentence, and stores.
 
     Attributes:
         layers: layers whose vectors are stored; 0 is the output of the embeddings. If None, all layers.

@@ -291,13 +291,17 @@ bytes."""
 
 @cache
 def _auth_token() -> str:
-    """Return the token that protects Ray against access by others. It is cached, as Ray reads it only once."""
+    """Return the token that protects Ray from access by others. It is cached, as Ray reads it only once."""
     return secrets.token_hex(32)
 
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables that are not set yet. After the ``with`` block, remove new RAY_* variables."""
+    """Set environment variables that are not set yet. Remove new RAY_* variables after the ``with`` block.
+
+    Args:
+        settings: values of the variables, by name.
+    """
     before = dict(os.environ)
     os.environ.update({name: value for name, value in settings.items() if name not in before})
     try:

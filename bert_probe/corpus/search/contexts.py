@@ -119,7 +119,7 @@ class NearestContexts(Question):
     def _contexts(
         self, words: WordLookup, search: LayerSearch, vector: Array, text: str
     ) -> tuple[ContextMatch, ...]:
-        """Return the nearest contexts that pass the filters. Search again if the filters leave too few."""
+        """Return the nearest contexts that pass the filters. Search again if too few of them pass."""
         find_nearest, count = search.search(vector), 2 * self.top + 32
         while True:
             hits = find_nearest(count)

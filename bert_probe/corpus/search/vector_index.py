@@ -337,7 +337,7 @@ class Hits:
         return len(self.rows)
 
     def first(self, count: int) -> Hits:
-        """Return the first `count` hits."""
+        """Return the `count` nearest of these hits."""
         return Hits(self.rows[:count], self.positions[:count], self.cosines[:count])
 
 
