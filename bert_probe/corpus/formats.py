@@ -517,7 +517,7 @@ def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[Fi
     Args:
         path: the path of the file.
         name: the name of the file, for error messages.
-        column: the text column of a table. By default, the only column, or the column named "sentence" or
+        column: the text column of a table. If None, the only column, or the column named "sentence" or
             "text".
 
     Raises:

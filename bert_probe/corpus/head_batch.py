@@ -244,7 +244,7 @@ class AttentionBlock:
 
 
 def attention_blocks(layer: LayerAttention, units: Units) -> Iterator[AttentionBlock]:
-    """Split a batch into blocks whose attention weights fit in memory or in the cache.
+    """Split a batch into blocks with a limited number of attention weights.
 
     Args:
         layer: any layer of the model.

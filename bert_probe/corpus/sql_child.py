@@ -46,7 +46,7 @@ class ConnectionSetup(TypedDict):
     memory: str  # DuckDB's memory limit, such as "1GB"
     spill_folder: str
     spill_size: str
-    address_space: int  # maximum size of the allocated memory in bytes, if the system supports a limit
+    address_space: int  # bytes that the process may allocate, if the system supports a limit
     rows: int  # maximum number of rows in a result
     bytes: int  # maximum size of a result in bytes
 

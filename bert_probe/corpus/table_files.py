@@ -17,7 +17,7 @@ from bert_probe.errors import ProbeError, StoreError
 UNCHECKED_BYTES = 2**30
 """Decoded size of a Parquet file, in bytes, up to which its compression ratio is not limited."""
 MAX_RATIO = 100
-"""Maximum compression ratio of files larger than `UNCHECKED_BYTES`, as a protection against zip bombs."""
+"""Maximum ratio of decoded to stored bytes above `UNCHECKED_BYTES`, against decompression bombs."""
 
 
 @dataclass(frozen=True)
