@@ -1,1 +1,1 @@
-"""Analyze many sentences: run the model once, store its measures and vectors, then query the store."""
+"""Analyze many sentences: run the model once, store its measurements and vectors, then query the store."""

@@ -24,24 +24,24 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 MAX_NAMES = 40
-"""Maximum number of tags or relations in an error message."""
+"""Maximum number of tags or relations that an error message lists."""
 
 
 @question("attention search", command="corpus find", is_analysis=False)
 class AttentionSearch(Question):
-    """Search for word pairs in which one head attends most from the first word to the second.
+    """Search for pairs of words in which one head attends most from the first word to the second word.
 
-    Tags and relations come from CoNLL or CoNLL-U files. If the store keeps tokens, a word can attend with
-    several tokens, and a word pair gets the largest weight of its token pairs. Pairs with a special token,
-    with a token outside of any tagged word, or within one word are left out.
+    Tags and relations come from CoNLL or CoNLL-U files. If the store keeps tokens instead of words, the
+    weight of a word pair is the largest weight of its token pairs. Pairs within one word, and pairs that
+    contain a special token or an untagged token, are left out.
 
     Attributes:
-        head: (layer, head) from 0.
-        query_pos: tag of the word that attends; None for any.
-        key_pos: tag of the word that it attends to; None for any.
+        head: (layer, head), both from 0.
+        query_pos: tag of the word that attends. If None, any tag matches.
+        key_pos: tag of the word that is attended to. If None, any tag matches.
         relation: dependency relation between the two words, in either direction; "obj" includes subtypes such
-            as "obj:lvc". None for any.
-        top: maximum number of pairs, those with the largest weights.
+            as "obj:lvc". If None, any relation matches.
+        top: maximum number of pairs. The pairs with the largest weights are returned.
         min_weight: minimum attention weight, 0 to 1.
     """
 
@@ -61,15 +61,15 @@ class AttentionSearch(Question):
     min_weight: float = param(Number(0, 1, integer=False), default=0.0, about="Minimum weight, 0 to 1.")
 
     def of(self, store: Store, progress: Progress = no_progress) -> AttentionSearchResult:
-        """Return the pairs, sorted by decreasing weight, then in the order of the store.
+        """Return the matching word pairs by decreasing weight; ties are in the order of the store.
 
         Args:
             store: a store with neighbors and tags.
             progress: called with the number of seconds that the query has been running.
 
         Raises:
-            SelectionError: the model does not have this head; there is no word with this tag or relation; or
-                neither a tag nor a relation is given.
+            SelectionError: the model does not have this head; no word in the store has this tag or relation;
+                or neither a tag nor a relation is given.
             UnavailableError: the store has no neighbors, or its words have no tags or relations.
         """
         if self.query_pos is None and self.key_pos is None and self.relation is None:
@@ -94,7 +94,7 @@ class AttentionSearch(Question):
             )
         queries, keys, weights = (pairs[name].to_numpy() for name in ("query", "key", "weight"))
         parameters = {"layer": str(layer + 1), "head": str(head + 1)}
-        # The head view may split a text into words differently than the file, so only tokens are pinned.
+        # Pin tokens only: the head view may split a text into words differently than the file does.
         pins = [{} if store.question.words else {"pins": f"query.{query - 1}"} for query in queries]
         return AttentionSearchResult(
             replace(self, head=(layer, head)),
@@ -109,7 +109,7 @@ class AttentionSearch(Question):
         )
 
     def _check_names(self, store: Store, tables: StoreTables) -> None:
-        """Check that words of the store have the requested tags and relation."""
+        """Check that the requested tags and relation occur in the store."""
         name = store.folder.name
         tags, relations = (
             tables.select(f"SELECT DISTINCT {column} FROM tokens WHERE {column} IS NOT NULL ORDER BY 1")
@@ -165,7 +165,7 @@ class AttentionSearch(Question):
 
 
 def _word_spans(tables: StoreTables, rows: Sequence[int]) -> Mapping[tuple[int, int], tuple[int, int]]:
-    """Return (row, word number) → character span (start, end), for all tagged words of these rows."""
+    """Return the character span of each tagged word in some rows, as a mapping from (row, word number)."""
     if not rows:
         return {}
     table = tables.select(
@@ -185,16 +185,17 @@ def _list_names(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionSearchResult(Result):
-    """Word pairs in which one head attends from the first word (query) to the second (key).
+    """Word pairs in which one head attends from the first word (the query) to the second word (the key).
 
     Attributes:
         sentences: the sentence of each pair.
-        queries: positions from 1 of the attending tokens, or words if the store merges tokens, [pair].
-        keys: positions from 1 of the tokens or words that they attend to, [pair].
-        weights: attention weight from query to key, [pair].
+        queries: position of the token that attends in each pair, from 1; the position of the word if the
+            store merges tokens into words.
+        keys: position of the token or word that is attended to in each pair, from 1.
+        weights: attention weight from query to key in each pair.
         query_words: word of each query, as written in the text.
         key_words: word of each key, as written in the text.
-        links: URL of each pair's head view within the app; "" for a model in memory.
+        links: URL of each pair's head view within the app; "" if the model is only in memory.
     """
 
     question: AttentionSearch
@@ -215,7 +216,7 @@ class AttentionSearchResult(Result):
             read_only(array)
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per pair.
+        """Return the word pairs as a table with one row per pair.
 
         Columns: rank, row, file, line, weight, query, key, query_word, key_word, text, link.
         """

@@ -1,4 +1,4 @@
-"""Build a store from a corpus, shard by shard; an interrupted run can be continued."""
+"""Build a store from a corpus, shard by shard, so that an interrupted run can be continued."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress, StageProgress, no_progress, no_stage_progress
 
 ShardLog = Callable[[Mapping[str, Any]], None]
-"""Called with a log entry for each completed shard. Keys: "shard", "refusals", "records" (number processed so
-far) and "of" (number of all records)."""
+"""A callback that is called with a log entry for each completed shard. The entry has the shard's number
+("shard"), its number of rejected records ("refusals"), the number of records processed so far ("records") and
+their total ("of")."""
 
 
 def build_corpus(
@@ -60,19 +61,19 @@ def build_corpus(
     watch: StageProgress = no_stage_progress,
     on_shard: ShardLog = lambda _: None,
 ) -> Store:
-    """Process the input records that are not in a store yet, and return the store.
+    """Add the input records that are not in a store yet, and return the store.
 
     Args:
         checkpoint: the model.
         question: what to extract from each sentence.
-        inputs: files, folders and patterns, see `find_inputs`.
+        inputs: files, folders and patterns; see `find_inputs`.
         folder: the folder of the store, which is created or continued.
-        column: the text column of tables, JSON lines and Parquet; None for the only column, or the column
+        column: the text column of tables, JSON lines and Parquet. By default, the only column, or the column
             named "sentence" or "text".
         as_named: trust the file extensions, even if a file looks like another format.
-        shard_rows: maximum number of records in a shard; with long texts a shard has fewer, see `chunked`.
+        shard_rows: maximum number of records in a shard. Shards of long texts have fewer; see `chunked`.
         workers: number of shards processed at the same time, in threads that share the weights.
-        on: runner that processes the chunks instead of threads, see `ShardRunner`.
+        on: runner that processes the chunks, see `ShardRunner`. By default, they are processed in threads.
         progress: called with the number of processed records and their total, or with (0, 0) while the
             records are counted.
         watch: opens a progress bar for each phase: hashing the inputs, counting, reading.
@@ -84,7 +85,7 @@ def build_corpus(
         TextError: an input cannot be read.
         UnavailableError: the runner or the configuration does not work with this checkpoint.
         StoreError: the folder cannot be written, or another process is writing to it.
-        OutOfMemoryError: one batch does not fit into memory.
+        OutOfMemoryError: a single batch does not fit into memory.
     """
     checkpoint = checkpoint.snapshot()
     question = question.of(checkpoint)
@@ -127,7 +128,10 @@ def build_corpus(
 
 @contextmanager
 def _watch_preparation(watch: StageProgress, label: str, unit: str, progress: Progress) -> Iterator[Progress]:
-    """Show a progress bar for a preparatory phase; ``progress`` gets no counts but can cancel the phase."""
+    """Show a progress bar for a phase before the first record, such as hashing the input files.
+
+    ``progress`` is called with zeros only, but it can cancel the phase.
+    """
     with watch(label, unit) as bar:
         yield _both(bar, lambda done, total: progress(0, 0))  # noqa: ARG005 - they do not count records
 
@@ -141,7 +145,7 @@ def _both(first: Progress, second: Progress) -> Progress:
 
 
 class _ShardProgress:
-    """Adds up the processed records of all shards."""
+    """Adds up the numbers of records processed in all shards, and reports the sum as progress."""
 
     def __init__(self, before: int, total: int, progress: Progress) -> None:
         self._total, self._progress = total, progress
@@ -151,11 +155,11 @@ class _ShardProgress:
 
     @property
     def done(self) -> int:
-        """Number of processed records."""
-        return sum(list(self._done_by_shard.values()))  # copied, because other threads add shards
+        """Number of records processed so far, in all shards."""
+        return sum(list(self._done_by_shard.values()))  # a copy, as other threads add shards
 
     def of(self, number: int) -> Progress:
-        """Return the progress callback of a shard."""
+        """Return a progress callback for one shard."""
 
         def progress(done: int, _: int) -> None:
             if self._is_cancelled:
@@ -166,7 +170,7 @@ class _ShardProgress:
         return progress
 
     def cancel(self) -> None:
-        """Cancel shards in progress at their next progress callback."""
+        """Cancel each unfinished shard the next time that it reports progress."""
         self._is_cancelled = True
 
 
@@ -177,7 +181,7 @@ def _manifest(
     count: int,
     column: str | None,
 ) -> dict[str, Any]:
-    """Return the manifest without the entries that describe how the store is split into shards."""
+    """Return the manifest of a new store, except for the sizes of its shards."""
     description = checkpoint.description
     return {
         "format": FORMAT,
@@ -197,12 +201,16 @@ def _manifest(
 
 
 def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
-    """Write the manifest of a new store, or check an existing manifest; return the shards by number."""
+    """Write the manifest of a new store, or compare it with the manifest of an existing store.
+
+    Returns:
+        The shards of the existing store, by number.
+    """
     if not (folder / MANIFEST).exists():
         write_json(folder / MANIFEST, manifest)
         return {}
     store = open_corpus(folder)
-    if not store.shards:  # a store without shards has nothing to lose, so any run may use its folder
+    if not store.shards:  # a store without shards may be replaced by any run
         write_json(folder / MANIFEST, manifest)
         return {}
     for name, difference in _DIFFERENCES.items():
@@ -223,12 +231,13 @@ _DIFFERENCES = {
     "shard_rows": "another number of rows per shard",
     "shard_bytes": "another shard size, by another version of this program",
 }
-"""Manifest entry that must not change when a store is continued → description of a change."""
+"""Manifest entries that must not change when a store is continued, with the words for a change in the error
+message."""
 
 
 @contextmanager
 def reserved_store(folder: Path) -> Iterator[None]:
-    """Reserve the folder of a store until the block ends; within it, `build_corpus` can write the store.
+    """Lock the folder of a store for the duration of a ``with`` block, in which `build_corpus` can write it.
 
     Raises:
         StoreError: another process is writing to this store, the folder contains files that do not belong to
@@ -240,7 +249,7 @@ def reserved_store(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock(folder: Path, reserve: bool) -> Iterator[None]:
-    """Lock a folder, creating it if needed; a new folder that is still empty at the end is removed."""
+    """Lock the folder of a store, and create it if needed; remove it at the end if it is new and empty."""
     with ExitStack() as stack:
         try:
             path = Path(os.path.realpath(folder))
@@ -261,7 +270,7 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             raise StoreError(f"{folder} is not UTF-8. Choose another --out.") from None
         except ExportError as error:
             raise StoreError(str(error)) from None
-        except (OSError, ValueError) as error:  # ValueError if the name contains a NUL
+        except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
             reason = getattr(error, "strerror", None) or error
             raise StoreError(f"{folder} cannot be written: {reason}. Choose another place.") from None
         yield

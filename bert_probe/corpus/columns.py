@@ -40,7 +40,7 @@ class SentenceRow:
 
 
 def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Progress = no_progress) -> Array:
-    """Return the values of one measure for some heads, float32 [head, row], rows in the order of the store.
+    """Return one measure of some heads for every row of a store, as float32 of shape [head, row].
 
     Args:
         store: a store with profiles.
@@ -61,14 +61,14 @@ def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Pro
 
 
 def row_numbers(store: Store) -> Array:
-    """Return the record numbers of all sentences, from 1, int64 [row], in the order of the store."""
+    """Return the record numbers of all sentences of a store, from 1, in the order of the store (int64)."""
     with store_errors(store.folder.name):
         shards = [pq.read_table(file, columns=["row"])["row"].to_numpy() for file in store.files(ROWS)]
         return np.concatenate([np.empty(0, np.int64), *shards]).astype(np.int64, casting="safe")
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Return the sentences with these record numbers, in this order, reading only their shards."""
+    """Return the sentences with the given record numbers, in the given order."""
     files = store.files(ROWS)
     rows_by_shard: dict[int, set[int]] = {}
     with store_errors(store.folder.name):
@@ -87,7 +87,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
         file,
         columns=["row", "file", "line", "text", "tokens_dropped"],
         filters=[("row", "in", rows)],
-        partitioning=None,  # otherwise pyarrow would interpret a folder named a=b as a column
+        partitioning=None,  # otherwise, pyarrow would interpret a folder named a=b as a column
     )
     for values in table.to_pylist():
         if None in values.values():
@@ -106,7 +106,7 @@ def rank_columns(ranking: Sequence[SentenceRow]) -> dict[str, Sequence[Any]]:
 
 
 def links(store: Store, ranking: Sequence[SentenceRow], parameters: Sequence[dict[str, str]]) -> list[str]:
-    """Return the URL, within the app, of each sentence's head view; "" for a model in memory.
+    """Return the URL of each sentence's head view within the app; "" if the model is only in memory.
 
     Args:
         store: the store that contains the sentences; the head views use its model.

@@ -23,22 +23,23 @@ from bert_probe.model.trace import Array, read_only
 CLUSTER_COUNTS = range(2, 6)
 """Candidate numbers of clusters; the number with the best silhouette is used."""
 MIN_CONTEXTS = 8
-"""Minimum number of distinct vectors for clustering."""
+"""Minimum number of distinct vectors for clustering; fewer vectors form a single cluster."""
 
 PAIRS = 2_000
-"""Number of random pairs of words for `unrelated_cosines`."""
+"""Number of random word pairs from which `unrelated_cosines` estimates its statistics."""
 _MAX_SHARDS = 8
 """Maximum number of shards from which pairs are sampled, so that a large store is not read completely."""
 
 
 @dataclass(frozen=True, eq=False)
 class ContextClusters:
-    """A projection and a clustering of contexts.
+    """Contexts projected to a plane, and grouped into clusters.
 
     Attributes:
-        points: first two principal components, float32 [context, 2]; all 0 if all vectors are equal.
+        points: first two principal components of each context, float32 of shape [context, 2]; all 0 if all
+            vectors are equal.
         explained: share of variance explained by each component, 0 to 1.
-        groups: cluster index of each context, [context]; cluster 0 is the largest.
+        groups: cluster index of each context; cluster 0 is the largest.
         silhouette: mean silhouette coefficient, -1 to 1 (Rousseeuw 1987); NaN for a single cluster.
     """
 
@@ -49,12 +50,12 @@ class ContextClusters:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the arrays in bytes."""
+        """Size of the arrays in bytes."""
         return int(self.points.nbytes + self.groups.nbytes)
 
 
 def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> ContextClusters:
-    """Project and cluster contexts.
+    """Project the vectors of some contexts to a plane, and cluster them.
 
     Args:
         store: a store with vectors.
@@ -70,14 +71,14 @@ def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Con
     clusters, silhouette = _cluster(units)
     try:
         plane = pca(units)
-    except UnavailableError:  # a single context, or equal vectors
+    except UnavailableError:  # one context or equal vectors have no principal components
         points = read_only(np.zeros((len(units), 2), np.float32))
         return ContextClusters(points, (0.0, 0.0), clusters, silhouette)
     return ContextClusters(plane.points, plane.explained or (0.0, 0.0), clusters, silhouette)
 
 
 def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array) -> Array:
-    """Return the vector index of each (row, position); the vectors of a row are consecutive."""
+    """Return the index of each context's vector; contexts are (row, position) pairs, both from 1."""
     pairs = np.array(contexts, np.int64).reshape(-1, 2)
     indices = np.empty(len(pairs), np.int64)
     first = 0
@@ -89,10 +90,14 @@ def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array)
 
 
 def _cluster(units: Array) -> tuple[Array, float]:
-    """Cluster unit vectors by k-means with a fixed seed; choose the k with the best silhouette."""
+    """Cluster unit vectors by k-means, with the number of clusters that has the best silhouette.
+
+    Returns:
+        The cluster index of each vector, and the mean silhouette coefficient; NaN for a single cluster.
+    """
     if len(np.unique(units, axis=0)) < MIN_CONTEXTS:
         return read_only(np.zeros(len(units), np.int64)), float("nan")
-    from sklearn.cluster import KMeans  # takes a second to import
+    from sklearn.cluster import KMeans  # imported here because it takes a second
     from sklearn.metrics import silhouette_score
 
     best_labels, best_silhouette = np.zeros(len(units), np.int64), -1.0
@@ -122,16 +127,16 @@ class UnrelatedCosines:
 
 
 def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
-    """Estimate the cosine similarity of unrelated words from random pairs of words, with a fixed seed.
+    """Estimate the cosine similarity of unrelated words from random pairs of words in different rows.
 
-    Special tokens are left out.
+    The random seed is fixed. Special tokens are left out.
 
     Args:
         store: a store with vectors.
         layer: layer of the vectors; 0 is the output of the embeddings.
 
     Returns:
-        The estimate; None if the store has too few words.
+        The estimate, or None if the store has too few words.
 
     Raises:
         UnavailableError: the store has no vectors.
@@ -156,7 +161,7 @@ def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
 
 
 def _words(store: Store, shard: int) -> Array:
-    """Return the row and position of all words of a shard, int64 [word, 2]."""
+    """Return the row and position of each token of a shard, without special tokens; shape [token, 2]."""
     table = pq.read_table(
         store.files(TOKENS)[shard], columns=["row", "position", "special"], partitioning=None
     )

@@ -38,9 +38,9 @@ from bert_probe.text.tagged_sentences import NO_UNIT, AlignedWords, align_words
 from bert_probe.text.words import WordLens, word_lens
 
 BATCH_TOKENS = 1024
-"""Maximum number of tokens, including padding, per forward pass on a CPU; hidden states fit in its cache."""
+"""Maximum number of tokens in a batch on a CPU, including padding; their vectors fit in its cache."""
 DEVICE_BATCH_TOKENS = 2**15
-"""Maximum number of tokens, including padding, per forward pass on a GPU, which needs large batches."""
+"""Maximum number of tokens in a batch on a GPU, including padding; a GPU needs larger batches than a CPU."""
 
 
 def extract_tables(
@@ -49,9 +49,9 @@ def extract_tables(
     records: Sequence[Record],
     progress: Progress = no_progress,
 ) -> Tables:
-    """Run the model on the records of a shard and return all tables of the shard.
+    """Run the model on the records of a shard, and return all tables of the shard.
 
-    Batches depend only on the records, so the same records give identical results on the same machine.
+    The split into batches depends only on the records, so results on the same machine are identical.
 
     Args:
         checkpoint: the model.
@@ -79,7 +79,7 @@ def extract_tables(
 
 
 class _Buffers:
-    """Preallocated arrays for all values of a shard; batches of sentences fill them in any order."""
+    """Preallocated arrays for all values of a shard, which batches of sentences fill in any order."""
 
     def __init__(
         self, checkpoint: Checkpoint, question: IngestConfig, sentences: Sequence[ReadRecord]
@@ -87,7 +87,7 @@ class _Buffers:
         description = checkpoint.description
         self._checkpoint, self._question, self._sentences = checkpoint, question, sentences
         self._heads = description.layers * description.heads
-        # Cumulative number of units, [sentence + 1], beginning with 0; a unit is a token or a word.
+        # Cumulative number of units (tokens or words) at the start of each sentence, and in total.
         self.ends = np.concatenate(
             [[0], np.cumsum([sentence.units for sentence in sentences], dtype=np.int64)]
         )
@@ -95,20 +95,19 @@ class _Buffers:
         shape = (len(sentences), description.layers, description.heads, len(MEASURES))
         self.profiles = np.empty(shape if PROFILES in keep else 0, np.float32)
         layers = question.layers or ()
-        self.vectors = np.empty(  # [layer, unit, hidden]
+        self.vectors = np.empty(  # shape [layer, unit, hidden]
             (len(layers), units, description.hidden_size) if VECTORS in keep else 0, np.dtype(question.dtype)
         )
-        # For each query, the key with the largest weight, and this weight: arrays [layer, head, query] of
-        # all sentences, flattened and concatenated.
+        # The key that each query attends to most, and its weight, ordered by sentence, layer, head and query.
         count = units * self._heads if NEIGHBORS in keep else 0
         self.keys, self.weights = np.empty(count, np.int32), np.empty(count, np.float32)
         self.predictions: _Predictions | None = None
-        if ANSWERS in keep:  # `IngestConfig.of` checks that the model has one of these heads
+        if ANSWERS in keep:  # `IngestConfig.of` checks that the model has a classification head
             outputs = checkpoint.outputs
             self.predictions = _Predictions(outputs.get(TEXT_CLASSIFICATION) or outputs[TOKEN_CLASSIFICATION])
 
     def add_batch(self, group: Sequence[int]) -> None:
-        """Run the model on the sentences with these indices, and store the results."""
+        """Run the model on a batch of sentences, given by their indices, and store the results."""
         checkpoint, keep = self._checkpoint, self._question.keep
         members = [self._sentences[index] for index in group]
         inputs = batch(checkpoint, [member.encoding for member in members])
@@ -144,7 +143,7 @@ class _Buffers:
                 self.vectors[layer, self.ends[index] : self.ends[index + 1]] = vectors
 
     def tables(self, schemas: Mapping[str, TableSchema]) -> Tables:
-        """Return the optional tables that the store keeps, and the table of statistics."""
+        """Return the optional tables that the store keeps, including statistics if it keeps profiles."""
         max_tokens = self._checkpoint.description.max_tokens
         columns: dict[str, Callable[[], Mapping[str, Any]]] = {
             PROFILES: self._profile_columns,
@@ -210,7 +209,7 @@ class _Predictions:
     def __init__(self, output: OutputHead) -> None:
         self._output = output
         self._labels_tokens = output.task == TOKEN_CLASSIFICATION
-        self._logits: dict[int, Array] = {}  # sentence → [label] or [token, label]
+        self._logits: dict[int, Array] = {}  # logits by sentence
 
     def add_batch(
         self,
@@ -219,7 +218,7 @@ class _Predictions:
         inputs: Mapping[str, torch.Tensor],
         output: Any,
     ) -> None:
-        """Compute and collect the logits of one batch.
+        """Compute and keep the logits of a batch of sentences.
 
         Args:
             group: indices of the sentences.
@@ -228,7 +227,7 @@ class _Predictions:
             output: the output of the encoder.
 
         Raises:
-            UnavailableError: logits are not finite.
+            UnavailableError: a logit is not finite.
         """
         pooled = getattr(output, "pooler_output", None)
         padded = as_array(self._output.answer(inputs, output.last_hidden_state, pooled))
@@ -240,10 +239,10 @@ class _Predictions:
                     f"The {self._output.task} head gives logits that are not finite for line "
                     f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or keep no answers."
                 )
-            self._logits[index] = logits.copy()  # a view would keep the whole batch in memory
+            self._logits[index] = logits.copy()  # a copy, because a view would keep the whole batch in memory
 
     def columns(self, sentences: Sequence[ReadRecord]) -> dict[str, list[Any]]:
-        """Return the columns of the table of answers."""
+        """Return the columns of the table that contains the predictions."""
         make_rows = self._token_rows if self._labels_tokens else self._text_rows
         rows = [
             row
@@ -255,17 +254,17 @@ class _Predictions:
         return {name: list(column) for name, column in zip(names, columns, strict=True)}
 
     def _text_rows(self, sentence: ReadRecord, logits: Array) -> list[tuple[Any, ...]]:
-        """Return one row per class."""
+        """Return the predictions for a sentence: one row per class."""
         row = sentence.record.row
         probabilities = PROBABILITIES[problem_type(self._output)](logits)
         classes = zip(self._output.labels, logits.tolist(), probabilities.tolist(), strict=True)
-        return [  # regression has no probabilities: NaN becomes null
+        return [  # regression has no probabilities, so they are null
             (row, None, label, logit, None if np.isnan(probability) else probability)
             for label, logit, probability in classes
         ]
 
     def _token_rows(self, sentence: ReadRecord, logits: Array) -> list[tuple[Any, ...]]:
-        """Return one row per token with its most probable label; special tokens are left out."""
+        """Return the predictions for a sentence: one row per token, except for special tokens."""
         row, labels = sentence.record.row, self._output.labels
         best, probabilities = logits.argmax(axis=-1).tolist(), softmax(logits)
         return [
@@ -276,7 +275,7 @@ class _Predictions:
 
 
 def _units(sentences: Sequence[ReadRecord]) -> Units:
-    """Return the units to measure: words if the store merges tokens, otherwise tokens."""
+    """Return the units of the sentences: words if the store merges tokens into words, otherwise tokens."""
     merged = [sentence.merged for sentence in sentences if sentence.merged is not None]
     return (
         Units.of_words(merged) if merged else Units.of_tokens([sentence.encoding for sentence in sentences])
@@ -289,14 +288,14 @@ def _numbers(count: int) -> Array:
 
 
 def _positions(sizes: Array) -> Array:
-    """Return 1, 2, … up to the first size, then 1, 2, … up to the second size, and so on."""
+    """Return the positions from 1 in sequences of these sizes, concatenated; for sizes 2 and 3, 1 2 1 2 3."""
     starts = np.cumsum(sizes) - sizes
     positions: Array = np.arange(1, int(sizes.sum()) + 1) - np.repeat(starts, sizes)
     return positions.astype(np.int32)
 
 
 REFUSED_CHARACTERS = 200
-"""Maximum number of characters stored from a rejected record's text."""
+"""Maximum length of the text stored for a rejected record, in characters; longer texts are truncated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,13 +316,13 @@ class ReadRecord:
 
     @cached_property
     def units(self) -> int:
-        """Number of tokens, or of words if tokens are merged."""
+        """Number of tokens, or of words if the store merges tokens into words."""
         return len(self.encoding) if self.merged is None else len(self.merged.units)
 
 
 @dataclass(frozen=True)
 class RejectedRecord:
-    """A rejected record and the reason for its rejection, a sentence."""
+    """A rejected record, and a sentence that explains why it was rejected."""
 
     record: Record
     reason: str
@@ -332,7 +331,7 @@ class RejectedRecord:
 def tokenize_records(
     checkpoint: Checkpoint, question: IngestConfig, records: Iterable[Record]
 ) -> tuple[list[ReadRecord], list[RejectedRecord]]:
-    """Return the tokenized sentences and the rejected records, both in input order."""
+    """Tokenize records; return the tokenized sentences and the rejected records, both in input order."""
     sentences, rejected = [], []
     for record in records:
         if record.text is None:
@@ -345,14 +344,14 @@ def tokenize_records(
             continue
         words = None if record.tagged is None else align_words(record.tagged, encoding)
         merged = None
-        if question.words:  # words of a tagged file take precedence over those of the tokenizer
+        if question.words:  # prefer the words of a tagged file to those of the tokenizer
             merged = word_lens(encoding) if words is None else words.lens
         sentences.append(ReadRecord(record, encoding, words, merged))
     return sentences, rejected
 
 
 def rows_table(sentences: Sequence[ReadRecord], schema: TableSchema) -> pa.Table:
-    """Return the table with one row per sentence."""
+    """Return the table of sentences, with one row per sentence."""
     records = [sentence.record for sentence in sentences]
     columns = {
         "row": [record.row for record in records],
@@ -372,7 +371,7 @@ def rows_table(sentences: Sequence[ReadRecord], schema: TableSchema) -> pa.Table
 
 
 def refusals_table(rejected: Sequence[RejectedRecord], schema: TableSchema) -> pa.Table:
-    """Return the table with one row per rejected record."""
+    """Return the table of rejected records, with one row per record."""
     records = [refusal.record for refusal in rejected]
     columns = {
         "row": [record.row for record in records],
@@ -385,7 +384,7 @@ def refusals_table(rejected: Sequence[RejectedRecord], schema: TableSchema) -> p
 
 
 def tokens_table(sentences: Sequence[ReadRecord], schema: TableSchema) -> pa.Table:
-    """Return the table with one row per token, or per word if tokens are merged."""
+    """Return the table of tokens, with one row per token, or per word if tokens are merged into words."""
     rows: list[tuple[object, ...]] = []
     for sentence in sentences:
         rows += _token_rows(sentence) if sentence.merged is None else _word_rows(sentence, sentence.merged)
@@ -438,11 +437,11 @@ def _word_rows(sentence: ReadRecord, merged: WordLens) -> list[tuple[object, ...
 
 
 def _tagged_words(sentence: ReadRecord) -> dict[int, int]:
-    """Return token position → index of its tagged word, both from 0."""
+    """Return a mapping from token positions to the indices of tagged words, both from 0."""
     if sentence.words is None:
         return {}
     units = sentence.words.lens.units
-    # Reversed, so that a token shared by several words is assigned to the first of them.
+    # In reverse order, so that a token shared by several words is assigned to the first of them.
     return {
         position: word
         for word, unit in reversed(list(enumerate(sentence.words.units.tolist())))
@@ -456,10 +455,10 @@ def _from_1(word: int | None) -> int | None:
 
 
 def _tags(sentence: ReadRecord, word: int | None) -> tuple[object, ...]:
-    """Return the tag, head (from 1; 0 for the root) and relation of a word; None for each missing value."""
+    """Return the tag, head and relation of a word, each None if missing. Heads count from 1; a root has 0."""
     tagged = sentence.record.tagged
     if tagged is None or word is None:
         return None, None, None
     if not tagged.heads:
         return tagged.tags[word], None, None
-    return tagged.tags[word], tagged.heads[word] + 1, tagged.relations[word]  # the root's head is -1
+    return tagged.tags[word], tagged.heads[word] + 1, tagged.relations[word]  # a root has the head -1

@@ -32,7 +32,7 @@ from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_
 COMPRESSED_ENDINGS = (".gz", ".zst")
 """Extensions of files that are decompressed while they are read."""
 MAX_LINE = 1_000_000
-"""Maximum length of a line in bytes; a longer line is skipped without being held in memory."""
+"""Maximum length of a line in bytes. Longer lines are rejected without loading them into memory."""
 
 _CHUNK = 1 << 16
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException)
@@ -43,8 +43,8 @@ class InputLine(NamedTuple):
 
     Attributes:
         number: line number, from 1.
-        text: the line, with surrogate escapes if it is not UTF-8; None if nothing can be read.
-        problem: why the line is not valid text, a sentence; "" for a valid line.
+        text: the line, with surrogate escapes if it is not UTF-8; None if it cannot be read or is too long.
+        problem: a sentence that explains why the line is not valid text; "" for a valid line.
     """
 
     number: int
@@ -54,7 +54,7 @@ class InputLine(NamedTuple):
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Iterator[InputLine]]:
-    """Open a file and yield its lines, decompressed according to its extension.
+    """Open a file, decompress it according to its extension, and yield an iterator over its lines.
 
     If the rest of the file cannot be read, the last line has a `problem` that describes the error.
 
@@ -67,14 +67,14 @@ def open_lines(path: Path) -> Iterator[Iterator[InputLine]]:
 
 @contextmanager
 def open_decompressed(path: Path) -> Iterator[BinaryIO]:
-    """Yield the content of a file as a stream, decompressed according to its extension."""
+    """Open a file, and yield a stream that decompresses it according to its extension."""
     ending = path.suffix.lower()
     with open_file(path) as stream:
         if ending == ".gz":
             with gzip.open(stream) as content:
                 yield cast(BinaryIO, content)
         elif ending == ".zst":
-            # Unlike other Zstandard readers, Arrow raises an error if the file is truncated.
+            # Use Arrow, which raises an error for a truncated file, unlike other Zstandard readers.
             with pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd") as content:
                 yield content
         else:
@@ -83,15 +83,16 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading bytes.
+    """Open a regular file for reading, and yield its bytes as a stream.
 
     Raises:
-        TextError: the path cannot be opened, or is not a regular file; a pipe or a device may never end.
+        TextError: the path cannot be opened, or is not a regular file. Pipes and devices are rejected, as
+            they may never end.
     """
     try:
         is_regular = stat.S_ISREG(path.stat().st_mode)
         stream = path.open("rb") if is_regular else None
-    except (OSError, ValueError) as error:  # ValueError if the name contains a NUL
+    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
         raise TextError(f"{path} cannot be opened: {describe_error(error)}. Check the path.") from None
     if stream is None:
         raise TextError(f"{path} is not a regular file. Write its content to a file and use this file.")
@@ -100,7 +101,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the message of an operating system or decoding error, without its full stop."""
+    """Return the message of an operating system or decoding error, without the final period."""
     return str(getattr(error, "strerror", None) or error).rstrip(".")
 
 
@@ -136,9 +137,9 @@ def _decode(number: int, content: bytes | None) -> InputLine:
 
 
 def _split_lines(stream: BinaryIO) -> Iterator[bytes | None]:
-    r"""Yield lines without their line breaks (\n, \r or \r\n), or None for a line that is too long."""
-    pending: bytes | None = b""  # the start of a line that continues in the next chunk
-    after_return = False  # the previous chunk ended with "\r", which may be the first half of "\r\n"
+    r"""Yield the lines of a stream without line breaks (\n, \r or \r\n); None for a line that is too long."""
+    pending: bytes | None = b""  # start of a line that continues in the next chunk
+    after_return = False  # whether the last chunk ended with "\r", maybe the first half of "\r\n"
     while chunk := stream.read1(_CHUNK):  # type: ignore[attr-defined]
         content = chunk[1:] if after_return and chunk.startswith(b"\n") else chunk
         after_return = content.endswith(b"\r")
@@ -159,20 +160,20 @@ def _join(start: bytes | None, end: bytes) -> bytes | None:
 
 
 HEADER_LINES = 100
-"""Number of lines at the start of a JSON lines file whose keys are used as the columns of the file."""
+"""Number of lines at the start of a JSON lines file whose keys are the columns of the file."""
 _PARQUET_BATCH = 256
 _PARQUET_BUFFER = 1 << 20
 _PARQUET_ERRORS = (OSError, pa.ArrowException)
 
 
 class FileRow(NamedTuple):
-    """A row of a file.
+    """A row of an input file: a sentence, or the reason why it cannot be read.
 
     Attributes:
         line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.
         text: the sentence; None if it cannot be read.
         tagged: words and tags of the sentence; None if the format has no tags.
-        problem: why the text cannot be read, a sentence; "" for a valid row.
+        problem: a sentence that explains why the text cannot be read; "" for a valid row.
     """
 
     line: int
@@ -182,12 +183,12 @@ class FileRow(NamedTuple):
 
 
 def refused_row(line: int, problem: str) -> FileRow:
-    """Return a row that has a problem instead of a text."""
+    """Return a rejected row, which has a problem instead of a text."""
     return FileRow(line, None, problem=problem)
 
 
 def _row_of_value(line: int, value: object) -> FileRow:
-    """Return the row for a cell value; the text is stripped, and line breaks become spaces."""
+    """Return a row with the text of a cell, stripped and with spaces in place of line breaks."""
     if not isinstance(value, str):
         if value is None:
             return refused_row(line, "There is no text.")
@@ -208,7 +209,7 @@ def _row_of_value(line: int, value: object) -> FileRow:
 
 
 def _text_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
-    """Yield one sentence per line."""
+    """Yield the lines of a text file that are not blank, as one sentence each."""
     for line in lines:
         if line.problem or line.text is None:
             yield refused_row(line.number, line.problem)
@@ -216,15 +217,15 @@ def _text_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Ite
             yield FileRow(line.number, text)
 
 
-# CSV and TSV: a header, and a sentence in one column of each row.
+# CSV and TSV files have a header, and a sentence in one column of each row.
 
 
 def _table_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:
-    """Return the rows of a table.
+    """Return the rows of a CSV or TSV file.
 
     Raises:
         TextError: the header is missing or cannot be read.
-        SelectionError: the column does not exist, or `column` is None and there are several.
+        SelectionError: the column does not exist, or `column` is None and there are several columns.
     """
     first_line = next((line for line in lines if line.problem or _has_cells(line)), None)
     if first_line is None:
@@ -254,7 +255,7 @@ def _has_cells(line: InputLine) -> bool:
 
 
 class _RawRow(NamedTuple):
-    """A row of cells: number of its first line, the cells, and its problem ("" for a valid row)."""
+    """A table row: the number of its first line, its cells, and its problem ("" for a valid row)."""
 
     line: int
     cells: list[str]
@@ -262,21 +263,21 @@ class _RawRow(NamedTuple):
 
 
 class _RowSplitter:
-    """Splits lines into rows, which may span several lines if a cell is quoted.
+    """Splits the lines of a table into rows. A row with a quoted cell may span several lines.
 
     With an unclosed quotation mark, a row would extend to the end of the file. Only the line of the quotation
-    mark is rejected. The lines after it are read again, each as a separate row, so that no line is read more
+    mark is rejected. The following lines are read again, each as a separate row, so that no line is read more
     than three times.
     """
 
     def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
         self._lines = lines
         self._separator = separator
-        # Lines to read again. The last of them caused the error, and may start a row of several lines.
+        # Lines to read again after an error. Each is one row, except that the last may begin a longer row.
         self._pushed_back: deque[InputLine] = deque()
 
     def rows(self) -> Iterator[_RawRow]:
-        """Yield the rows one after another."""
+        """Yield the rows of the table, without rows for blank lines."""
         while (line := self._next()) is not None:
             if line.text is None:
                 yield _RawRow(line.number, [], line.problem)
@@ -299,7 +300,7 @@ class _RowSplitter:
         return _RawRow(line.number, cells, next((part.problem for part in row_lines if part.problem), ""))
 
     def _following(self, row_lines: list[InputLine]) -> Iterator[str]:
-        """Yield each further line when the CSV reader requests it, and append it to `row_lines`."""
+        """Yield further lines to the CSV reader as it requests them, and append them to `row_lines`."""
         size = 0
         while (line := self._next()) is not None:
             row_lines.append(line)
@@ -309,17 +310,17 @@ class _RowSplitter:
             yield f"{line.text}\n"
 
 
-# JSON lines: each line is an object with the sentence as one of its values, or the sentence as a string.
+# In JSON lines files, each line is a string with a sentence, or an object with a sentence among its values.
 
 
 def _json_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:
     """Return the rows of a JSON lines file.
 
     Raises:
-        SelectionError: the first lines do not have the key, or `column` is None and they have several.
+        SelectionError: the first lines do not have the key, or `column` is None and they have several keys.
     """
     first_lines = list(islice(lines, HEADER_LINES))
-    keys: dict[str, None] = {}  # an ordered set
+    keys: dict[str, None] = {}  # used as an ordered set
     for line in first_lines:
         value = None if line.problem else _parse_json(line.text or "")[0]
         if isinstance(value, dict):
@@ -348,27 +349,27 @@ def _json_row(line: InputLine, key: str | None) -> FileRow:
 
 
 def _parse_json(text: str) -> tuple[object, str]:
-    """Return (value, "") for valid JSON, or (None, problem) with the problem as a sentence."""
+    """Parse a line of JSON. Return its value and "", or None and a sentence that describes the error."""
     try:
         return json.loads(text), ""
     except json.JSONDecodeError as error:
         return None, f"The line is not valid JSON: {error.msg}, at character {error.colno:,}."
-    except ValueError:  # a number with more digits than Python reads
+    except ValueError:  # a number has more digits than Python can read
         return None, "The line is JSON with a number that is too long."
     except RecursionError:
         return None, "The line is JSON that is nested too deeply."
 
 
-# CoNLL and CoNLL-U: a word per line, and a blank line after each sentence.
+# CoNLL and CoNLL-U files have one word per line, and a blank line after each sentence.
 
 
 def _conllu_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
-    """Yield the sentences of CoNLL-U."""
+    """Yield the sentences of a CoNLL-U file."""
     return _tagged_rows(lines, name, treebank=True)
 
 
 def _conll_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
-    """Yield the sentences of CoNLL."""
+    """Yield the sentences of a CoNLL file."""
     return _tagged_rows(lines, name, treebank=False)
 
 
@@ -380,7 +381,7 @@ def _tagged_rows(lines: Iterator[InputLine], name: str, treebank: bool) -> Itera
 
 
 def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileRow | None:
-    """Return the row of a block, or None for a block without words."""
+    """Return the sentence in a block of lines, or None if the block contains no words."""
     errors = ValidationErrors(name)
     for line in block:
         if line.problem:
@@ -395,10 +396,10 @@ def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileR
 
 
 def _tagged_starts(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
-    """Yield the first line number of each block with a sentence, in most cases without parsing the block."""
+    """Yield the first line number of each sentence in a tagged file. Most sentences are not parsed."""
     reader = block_reader(treebank)
     for block in _blocks(lines):
-        # A block with a problem or a numbered word always counts as a row; other blocks must be parsed.
+        # A block with an invalid line or a numbered word is always a row. Other blocks must be parsed.
         if any(line.problem or _has_word_number(line.text or "") for line in block) or _tagged_row(
             reader, block, ""
         ):
@@ -411,7 +412,7 @@ def _has_word_number(line: str) -> bool:
 
 
 def _blocks(lines: Iterator[InputLine]) -> Iterator[list[InputLine]]:
-    """Yield blocks of lines between blank lines. The last line of a block that is too long has a problem."""
+    """Yield the blocks of lines between blank lines. A block that is too long ends with a rejected line."""
     block: list[InputLine] = []
     size = 0
     for line in lines:
@@ -430,7 +431,7 @@ def _blocks(lines: Iterator[InputLine]) -> Iterator[list[InputLine]]:
         yield block
 
 
-# Parquet: a sentence in one column of each row, read one row group after another.
+# Parquet files have a sentence in one column of each row, and are read one row group at a time.
 
 
 def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[FileRow]:
@@ -438,10 +439,11 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
 
     Raises:
         TextError: the file is not Parquet.
-        SelectionError: the column does not exist or is not text, or `column` is None and there are several.
+        SelectionError: the column does not exist or is not text, or `column` is None and there are several
+            columns.
     """
     try:
-        # pre_buffer would read all row groups at once.
+        # With pre_buffer, Arrow would read all row groups at once.
         table = pq.ParquetFile(stream, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
         schema = table.schema_arrow
     except _PARQUET_ERRORS as error:
@@ -474,7 +476,7 @@ def _parquet_cells(table: Any, column: str) -> Iterator[FileRow]:
         yield refused_row(number + 1, read_problem(error))
 
 
-# File extensions and their readers.
+# Each file extension has a reader, which yields the rows of a file.
 
 Reader = Callable[[Iterator[InputLine], str, str | None], Iterator[FileRow]]
 
@@ -492,13 +494,13 @@ READERS: Mapping[str, Reader] = MappingProxyType(
     }
 )
 ENDINGS = (*READERS, PARQUET)
-"""File extensions that are searched for in folders. All but Parquet may be followed by one of
-`COMPRESSED_ENDINGS`."""
+"""Extensions of the files that are read from a folder. One of `COMPRESSED_ENDINGS` may follow each of them
+except for Parquet's."""
 WITHOUT_COLUMNS = (".txt", ".text", ".conllu", ".conll")
 
 
 def ending_of(path: Path) -> str:
-    """Return the extension that determines a file's format: ".csv" for "a.csv.gz", "" if it is unknown."""
+    """Return the extension that determines a file's format, such as ".csv" for "a.csv.gz"; "" if unknown."""
     name = path.name.lower()
     suffix = path.suffix.lower()
     uncompressed = name.removesuffix(suffix) if suffix in COMPRESSED_ENDINGS else name
@@ -508,17 +510,19 @@ def ending_of(path: Path) -> str:
 
 @contextmanager
 def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[FileRow]]:
-    """Yield the rows of a file; a file with an unknown extension is read as one sentence per line.
+    """Open a file, and yield an iterator over its rows. The file extension determines the format.
+
+    A file with an unknown extension is read as one sentence per line.
 
     Args:
         path: the path of the file.
         name: the name of the file, for error messages.
-        column: the text column of a table; None for the only column, or the column named "sentence" or
+        column: the text column of a table. If None, the only column, or the column named "sentence" or
             "text".
 
     Raises:
         TextError: the file cannot be opened, or its header cannot be read.
-        SelectionError: the column does not exist, or `column` is None and there are several.
+        SelectionError: the column does not exist, or `column` is None and there are several columns.
     """
     if ending_of(path) == PARQUET:
         with open_file(path) as stream:
@@ -530,7 +534,10 @@ def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[Fi
 
 @contextmanager
 def open_row_starts(path: Path, name: str, column: str | None) -> Iterator[Iterator[object]]:
-    """Yield one item per row, for counting rows; in most cases without parsing tagged sentences."""
+    """Open a file, and yield an iterator with one item per row, in order to count the rows.
+
+    For tagged sentences this is faster than `open_rows`, because most of them are not parsed.
+    """
     ending = ending_of(path)
     if ending in (".conllu", ".conll"):
         with open_lines(path) as file_lines:

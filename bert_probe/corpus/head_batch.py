@@ -1,8 +1,8 @@
-"""Measure every head for a padded batch of texts; `analyses.attention.head_measures` defines the measures.
+"""Compute the head measures of `analyses.attention.head_measures` for a padded batch of texts.
 
-Attention weights are computed in blocks: several short texts, or some queries of a long text. They have the
-shape [text, head, query, key], and are 0 wherever the query or the key is padding, so that padding adds
-nothing to any sum.
+Attention weights are computed in blocks, each for several short texts, or for some queries of a long text.
+They have the shape [text, head, query, key], and are 0 wherever the query or the key is padding, so that
+padding adds nothing to any sum.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bert_probe.model.trace import Array
 from bert_probe.text.words import Unit, WordLens
 
 LayerAttention = AttentionCall | torch.Tensor
-"""Arguments of a layer's attention function, or the attention weights [text, head, query, key] if the model
-does not expose the arguments."""
+"""Arguments of a layer's attention function, or the layer's attention weights if the model does not expose
+the arguments. The weights have the shape [text, head, query, key]."""
 
 BLOCK_WEIGHTS = 2**18
-"""Maximum number of attention weights per block and CPU thread, so that a block fits in the cache."""
+"""Maximum number of attention weights in a block, per CPU thread, so that a block fits in the cache."""
 DEVICE_BLOCK_WEIGHTS = 2**24
-"""Maximum number of attention weights per block on a GPU, where small blocks are slow."""
+"""Maximum number of attention weights in a block on a GPU, where small blocks are slow."""
 
 FEATURES = ("mean_distance", *SHARES)
-"""Measures that are sums of weights, each multiplied by a feature of its query and key."""
+"""Measures that are weighted sums: each attention weight is multiplied by a feature of its query and key."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +40,10 @@ class HeadBatch:
     """Measures of every head in each text of a batch.
 
     Attributes:
-        measures: the `MEASURES` in their order, float64 [measure, text, layer, head].
-        keys: index from 0 of the key that each query attends to most, the first one in a tie, int32 [text,
-            layer, head, query]; 0 for padding. None unless requested.
-        weights: attention weight of that key, shaped like `keys`.
+        measures: values of the `MEASURES`, in this order; float64 of shape [measure, text, layer, head].
+        keys: index of the key that each query attends to most, from 0; the first such key in a tie, and 0 for
+            padding. int32 of shape [text, layer, head, query]; None unless requested.
+        weights: attention weight between each query and its key in `keys`, with the same shape.
     """
 
     measures: Array
@@ -61,8 +61,8 @@ def measure_batch(layers: Sequence[LayerAttention], units: Units, strongest: boo
         strongest: also return the key that each query attends to most.
 
     Raises:
-        ArchitectureError: the model does not expose q and k, and its weights do not sum to 1 over the tokens
-            of a text.
+        ArchitectureError: the model does not expose its queries and keys, and its attention weights do not
+            sum to 1 over the tokens of a text.
     """
     first = layers[0] if isinstance(layers[0], torch.Tensor) else layers[0].query
     shape = (len(units.lengths), len(layers), first.shape[1])
@@ -84,10 +84,10 @@ def measure_batch(layers: Sequence[LayerAttention], units: Units, strongest: boo
 
 
 def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-    """Sum each measure over the queries, [measure, text, head]; `_normalize` turns the sums into measures."""
+    """Return sums over queries, of shape [measure, text, head], which `_normalize` turns into measures."""
     flat = weights.flatten(2)
     sums = dict(zip(FEATURES, torch.bmm(flat, features.transpose(1, 2)).unbind(2), strict=True))
-    # 0 · log 0 counts as 0, so the logarithm must be finite.
+    # The entropy term 0 · log 0 counts as 0, so the logarithm must be finite.
     logarithms = flat.clamp_min(torch.finfo(flat.dtype).tiny).log_()
     sums["entropy_bits"] = logarithms.mul_(flat).sum(dim=2).neg_()
     differences = torch.sub(flat, flat.mean(dim=1, keepdim=True), out=logarithms).abs_()
@@ -97,7 +97,7 @@ def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor
 
 
 def _normalize(sums: Array, lengths: Array) -> Array:
-    """Turn sums over the queries into measures, in place."""
+    """Turn the sums of `_sum_measures` into measures, in place; `lengths` are numbers of queries per text."""
     sums /= lengths[:, None, None]
     max_bits = np.log2(np.maximum(lengths, 2))
     sums[MEASURES.index("entropy_bits")] /= np.log(2)
@@ -107,7 +107,10 @@ def _normalize(sums: Array, lengths: Array) -> Array:
 
 
 def pair_features(units: Units, queries: slice, dtype: torch.dtype) -> torch.Tensor:
-    """Return the `FEATURES` of each pair of units, [text, feature, query × key]; finite for padding too."""
+    """Return the `FEATURES` of all pairs of units, with shape [text, feature, query × key].
+
+    The values for padding are arbitrary but finite.
+    """
     position = torch.arange(units.longest, device=units.names.device)
     offset = position - position[queries, None]
     is_other = offset != 0
@@ -139,15 +142,15 @@ class AttentionBlock:
     All layers share the masks and the matrices that merge tokens into words.
 
     Args:
-        texts: slice of the texts of the batch.
-        queries: slice of the tokens that are queries.
-        rows: slice of the units that these tokens form.
+        texts: slice that selects the texts from the batch.
+        queries: slice that selects the tokens used as queries.
+        rows: slice that selects the units that consist of these tokens.
         units: the units of these texts.
         like: a tensor of the model that determines dtype and device.
 
     Attributes:
-        texts: slice of the texts of the batch.
-        rows: slice of the units that are queries.
+        texts: slice that selects the texts from the batch.
+        rows: slice that selects the units used as queries.
         units: the units of these texts, on the model's device.
         dtype: the dtype of the computation, float64 or float32.
     """
@@ -160,7 +163,8 @@ class AttentionBlock:
         self._length = int(ends.max())
         position = torch.arange(self._length)
         is_token = position < ends[:, -1:]
-        self._is_token = None if bool(is_token.all()) else is_token.to(like.device)  # None without padding
+        # This mask is None if there is no padding.
+        self._is_token = None if bool(is_token.all()) else is_token.to(like.device)
         self._biases: dict[int, torch.Tensor | None] = {}
         self._merging: tuple[torch.Tensor, torch.Tensor] | None = None
         if bool((units.pieces > 1).any()):
@@ -171,7 +175,9 @@ class AttentionBlock:
             self._merging = sums, means[:, queries, rows].transpose(1, 2)
 
     def attention(self, layer: LayerAttention) -> torch.Tensor:
-        """Return a layer's weights [text, head, query, key] between tokens, or words (see `WordLens.merge`).
+        """Return the attention weights of a layer in this block, with shape [text, head, query, key].
+
+        They are weights between words if the units are words, see `WordLens.merge`, otherwise between tokens.
 
         Raises:
             ArchitectureError: precomputed weights do not sum to 1 over the tokens of a text.
@@ -183,12 +189,12 @@ class AttentionBlock:
         return torch.matmul(queries[:, None], torch.matmul(weights, keys[:, None]))
 
     def _computed(self, call: AttentionCall) -> torch.Tensor:
-        """Return softmax(q·kᵀ × scaling + mask), as `Trace.attention` does for a single text."""
+        """Compute the attention weights softmax(q·kᵀ × scaling + mask), as `Trace.attention` does."""
         query = call.query[self.texts, :, self._queries].to(self.dtype)
         key = call.key[self.texts, :, : self._length].to(self.dtype)
         texts, heads, count, size = query.shape
         scaled = torch.mul(query, call.scaling, out=query.new_empty(query.shape))
-        # Grouped-query attention: heads that share their keys are rows of one product.
+        # In grouped-query attention, several heads share their keys and are multiplied together.
         grouped = scaled.view(texts * key.shape[1], -1, size)
         scores = torch.bmm(grouped, key.flatten(0, 1).transpose(1, 2)).view(texts, heads, count, -1)
         if (bias := self._bias(call.mask)) is not None:
@@ -199,10 +205,11 @@ class AttentionBlock:
         return weights
 
     def _bias(self, mask: torch.Tensor | None) -> torch.Tensor | None:
-        """Return the bias added to the scores, [text, 1 or head, query or 1, key]; None if it is all 0.
+        """Return the bias that masks and padding add to the attention scores; None if it is all 0.
 
-        The bias is finite, so that a padded query whose keys are all masked does not give NaN. It is cached
-        per mask, because most models share one mask between layers.
+        The shape is [text, 1 or head, 1 or query, key]. The bias is finite, so that a padded query whose keys
+        are all masked does not give NaN. It is cached per mask, because most models use the same mask in all
+        layers.
         """
         if id(mask) not in self._biases:
             bias = torch.zeros((), dtype=self.dtype, device=self.units.names.device)
@@ -220,7 +227,7 @@ class AttentionBlock:
         return self._biases[id(mask)]
 
     def _checked(self, layer_weights: torch.Tensor) -> torch.Tensor:
-        """Return precomputed weights of this block, with padding set to 0."""
+        """Select this block's weights from precomputed weights, set padding to 0, and check the sums."""
         weights = layer_weights[self.texts, :, self._queries, : self._length].to(self.dtype)
         sums = weights.new_ones(())
         if self._is_token is not None:
@@ -237,7 +244,7 @@ class AttentionBlock:
 
 
 def attention_blocks(layer: LayerAttention, units: Units) -> Iterator[AttentionBlock]:
-    """Split a batch into blocks that are processed one after the other.
+    """Split a batch into blocks with a limited number of attention weights.
 
     Args:
         layer: any layer of the model.
@@ -266,10 +273,12 @@ def attention_blocks(layer: LayerAttention, units: Units) -> Iterator[AttentionB
 
 
 def _query_spans(units: Units, max_queries: int) -> Iterator[tuple[slice, slice]]:
-    """Split the queries of one text into chunks of at most `max_queries` tokens; a longer unit is one chunk.
+    """Split the queries of one text into chunks of whole units with at most `max_queries` tokens.
+
+    A unit with more tokens is a chunk of its own.
 
     Yields:
-        The slice of tokens and the slice of units of each chunk.
+        For each chunk, the slice of its tokens and the slice of its units.
     """
     ends = [0, *units.pieces[0].cumsum(dim=0).tolist()]
     first = 0
@@ -286,13 +295,13 @@ class Units:
     All tensors except `lengths` have the shape [text, unit] and are padded with 0.
 
     Attributes:
-        lengths: number of units of each text, int64 [text].
-        names: an integer that identifies the unit's string, int64.
-        words: index of the unit's word, from 0 in each text, int64; a unit outside of words is its own word.
-        segments: 0 for the first text, 1 for the second text of a pair, int64.
-        separators: whether the unit is a special token other than the first, bool.
-        signs: whether the unit is punctuation, bool.
-        pieces: number of tokens in the unit, int64; 1 for a token.
+        lengths: number of units in each text (int64).
+        names: integers that are equal for units with the same string (int64).
+        words: index of the unit's word, from 0 in each text; a unit outside of words is its own word (int64).
+        segments: 0 for the first text, 1 for the second text of a pair (int64).
+        separators: whether the unit is a special token other than the first one (bool).
+        signs: whether the unit is punctuation (bool).
+        pieces: number of tokens in the unit, which is 1 if the unit is a token (int64).
     """
 
     lengths: torch.Tensor
@@ -377,7 +386,7 @@ class Units:
         )
 
     def to(self, device: torch.device) -> Self:
-        """Return a copy on a device."""
+        """Return a copy of the units on another device."""
         return type(self)(*(column.to(device) for column in self.__dict__.values()))
 
     def part(self, texts: slice) -> Self:
@@ -388,7 +397,7 @@ class Units:
 
     @property
     def longest(self) -> int:
-        """Number of units of the longest text, to which the others are padded."""
+        """Number of units in the longest text, to which the other texts are padded."""
         return self.names.shape[1]
 
 

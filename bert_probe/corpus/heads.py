@@ -32,7 +32,7 @@ from bert_probe.model.trace import Array, read_only, resolve_index
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MAX_VALUES = 2**27
-"""Maximum number of values in memory at once, half a gigabyte; further heads are read in another pass."""
+"""Maximum number of values that are read at once, about half a gigabyte; more are read in several passes."""
 
 
 @question("head statistics", command="corpus heads", is_analysis=False)
@@ -40,8 +40,8 @@ class HeadStatistics(Question):
     """Statistics of head measures over all rows of a store.
 
     Attributes:
-        measure: one of the measures of `Heads`; None for all of them.
-        heads: (layer, head) pairs from 0; None for all heads.
+        measure: one of the measures of `Heads`. If None, all measures.
+        heads: (layer, head) pairs, both from 0. If None, all heads.
     """
 
     inputs = OneStore()
@@ -55,11 +55,11 @@ class HeadStatistics(Question):
     )
 
     def of(self, store: Store, progress: Progress = no_progress) -> HeadStatisticsResult:
-        """Return means, confidence intervals, quantiles, minima and maxima.
+        """Return the mean, its confidence interval, quantiles, minimum and maximum of each measure and head.
 
         Args:
             store: a store with profiles.
-            progress: called with the number of shards read, over all measures, and their total.
+            progress: called with the number of shards read for all measures together, and their total.
 
         Raises:
             SelectionError: the model does not have one of the heads.
@@ -93,11 +93,11 @@ class HeadStatistics(Question):
 
 
 def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tuple[int, int], ...]:
-    """Return (layer, head) pairs from 0 without duplicates; negative numbers count from the end.
+    """Resolve (layer, head) pairs to numbers from 0, and remove duplicates.
 
     Args:
-        heads: pairs to resolve; None for all heads of the store's model.
-        store: the store, which gives the numbers of layers and heads.
+        heads: (layer, head) pairs; negative numbers count from the end. If None, all heads.
+        store: a store built with the model that has these heads.
 
     Raises:
         SelectionError: the model does not have one of the heads.
@@ -113,7 +113,10 @@ def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tup
 
 
 def _quantiles(store: Store, measure: str, heads: Sequence[int], progress: Progress) -> Array:
-    """Return exact quantiles over all rows, linearly interpolated, [head, quantile]."""
+    """Return the `QUANTILES` of a measure over all rows, exact and linearly interpolated, for some heads.
+
+    The shape is [head, quantile].
+    """
     heads_per_pass = max(1, MAX_VALUES // store.rows)
     passes = [heads[first : first + heads_per_pass] for first in range(0, len(heads), heads_per_pass)]
     quantiles = []
@@ -128,15 +131,15 @@ class HeadStatisticsResult(Result):
     """Statistics of head measures over all rows of a store.
 
     Attributes:
-        heads: (layer, head) pairs from 0.
+        heads: (layer, head) pairs, both from 0.
         measures: names of the measures.
         count: number of rows.
-        means: means over all rows, [measure, head].
-        lows: lower ends of the 95 % confidence intervals of the means, [measure, head]; NaN for a single row.
-        highs: upper ends, like `lows`.
-        minima: minima, [measure, head].
-        maxima: maxima, [measure, head].
-        quantiles: the `QUANTILES` over all rows, [measure, head, quantile].
+        means: mean of each measure and head over all rows; shape [measure, head].
+        lows: lower end of each mean's 95 % confidence interval; NaN for a single row. Shape [measure, head].
+        highs: upper end of each mean's 95 % confidence interval; NaN for a single row. Shape [measure, head].
+        minima: minimum of each measure and head; shape [measure, head].
+        maxima: maximum of each measure and head; shape [measure, head].
+        quantiles: the `QUANTILES` of each measure and head; shape [measure, head, quantile].
     """
 
     question: HeadStatistics
@@ -159,11 +162,11 @@ class HeadStatisticsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Confidence level and method of the intervals."""
+        """Confidence level of the intervals, and the method that computes them."""
         return {"confidence": CONFIDENCE, "interval": "Student's t, as if rows were independent"}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per measure and head.
+        """Return the statistics as a table with one row per measure and head.
 
         Columns: layer, head, measure, count, mean, low, high, quantile_05 … quantile_95, min, max.
         """
@@ -216,8 +219,9 @@ class HeadHistogramsResult(Result):
     """The histogram of one measure over all rows of a store, for every head.
 
     Attributes:
-        statistics: statistics of every head; their `bins` are the histograms.
-        edges: bin edges, [bin + 1]; a bin includes its lower edge; the last bin includes both edges.
+        statistics: statistics of every head, whose `bins` are the histograms.
+        edges: edges of the bins, one more than there are bins. A bin includes its lower edge, and the last
+            bin also its upper edge.
     """
 
     question: HeadHistograms
@@ -233,11 +237,14 @@ class HeadHistogramsResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Memory of the arrays in bytes."""
+        """Size of the arrays in bytes."""
         return super().nbytes + self.statistics.bins.nbytes
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per head and bin: layer, head, bin, low, high, rows."""
+        """Return the histograms as a table with one row per head and bin.
+
+        Columns: layer, head, bin, low, high, rows.
+        """
         layers, heads, bins = np.indices(self.statistics.bins.shape)
         return pd.DataFrame(
             {
@@ -260,13 +267,13 @@ class HeadExamples(Question):
     """Rows of a store, ranked by a measure of one head.
 
     Attributes:
-        head: (layer, head) from 0.
+        head: (layer, head), both from 0.
         measure: one of the measures of `Heads`.
-        which: which values rank first: those nearest to the median of all rows ("typical"), those farthest
-            from it ("extreme"), the "lowest" or the "highest".
+        which: order of the rows: "typical" ranks values nearest to the median of all rows first, "extreme"
+            values farthest from the median, "lowest" small values, and "highest" large values.
         top: maximum number of rows.
-        bin: bin of the head's histogram, from 1, that the rows must be in; see `HeadHistograms`. None for all
-            rows.
+        bin: bin of the head's histogram, from 1, to which the rows are limited; see `HeadHistograms`. If
+            None, all rows are ranked.
     """
 
     inputs = OneStore()
@@ -285,7 +292,7 @@ class HeadExamples(Question):
     )
 
     def of(self, store: Store, progress: Progress = no_progress) -> HeadExamplesResult:
-        """Return the rows; rows with equal values are ranked in the order of the store.
+        """Return the best rows in rank order; rows with equal values are in the order of the store.
 
         Args:
             store: a store with profiles.
@@ -330,11 +337,11 @@ class HeadExamplesResult(Result):
     """Rows of a store, ranked by a measure of one head.
 
     Attributes:
-        sentences: the rows, in rank order.
-        values: the values of the measure, [row].
-        median: the median of the measure over all rows of the store.
-        among: number of ranked rows: all rows, or those in the requested bin.
-        links: URL of each row's head view within the app; "" for a model in memory.
+        sentences: the best rows, in rank order.
+        values: value of the measure for each of these rows.
+        median: median of the measure over all rows of the store.
+        among: number of rows that were ranked, which are all rows or those in the requested bin.
+        links: URL of each row's head view within the app; "" if the model is only in memory.
     """
 
     question: HeadExamples
@@ -355,7 +362,10 @@ class HeadExamplesResult(Result):
         return {"median": self.median, "among": self.among}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per sentence: rank, row, file, line, value, text, link."""
+        """Return the ranking as a table with one row per sentence.
+
+        Columns: rank, row, file, line, value, text, link.
+        """
         return pd.DataFrame(
             {
                 **rank_columns(self.sentences),

@@ -1,4 +1,4 @@
-"""Sentences of a corpus: input files and records, and ingest options."""
+"""Find the input files of a corpus, read their records, and describe what a run extracts from them."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 
 _CHUNK = 1 << 20
 _COUNTED_PER_UPDATE = 1000
-"""Number of records between two progress updates while counting."""
+"""Number of records after which a progress update is made while records are counted."""
 _WILDCARDS = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedFile:
-    """An input file.
+    """An input file of a corpus run.
 
     Attributes:
-        name: unique name in the run: path relative to the folder or pattern that matched the file, or as the
-            user gave it.
+        name: unique name of the file in the run. It is the path as the user gave it, or the path relative to
+            the folder or pattern that matched the file.
         path: path of the file.
     """
 
@@ -58,12 +58,12 @@ class MatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class InputFile(MatchedFile):
-    """An input file with properties that reveal changes.
+    """An input file with the properties by which changes are detected.
 
     Attributes:
-        size: the size in bytes.
-        sha256: SHA-256 of the bytes, without decompression.
-        stamp: inode, size and times, which are cheap to read and change with the content.
+        size: size of the file in bytes.
+        sha256: SHA-256 of the file as it is stored, without decompression.
+        stamp: inode, size and times of the file, which change with its content and are fast to read.
     """
 
     size: int
@@ -73,15 +73,15 @@ class InputFile(MatchedFile):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A row of the inputs.
+    """A row of the input files: a sentence, or the reason why it cannot be read.
 
     Attributes:
-        row: number of the record over all files, from 1; records without a text count too.
+        row: number of the record over all files, from 1, including records without a text.
         file: name of the input file.
         line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.
         text: the sentence, stripped, with spaces in place of line breaks; None if it cannot be read.
         tagged: words and tags of the sentence; None if the format has no tags.
-        problem: why the text cannot be read, a sentence; "" for a valid row.
+        problem: a sentence that explains why the text cannot be read; "" for a valid row.
     """
 
     row: int
@@ -95,23 +95,23 @@ class Record:
 def find_inputs(
     inputs: Sequence[str | Path] | str | Path, column: str | None = None, as_named: bool = False
 ) -> tuple[MatchedFile, ...]:
-    """Return the input files in the given order, without duplicates.
+    """Return the files that the inputs name or match, in the given order and without duplicates.
 
     The files of a folder or pattern are sorted by name. Folders (at any depth) and patterns such as
-    ``data/**/*.txt`` match only files with one of the extensions in `ENDINGS`, and skip hidden files and
-    links to folders. A file that is given by its path may have any extension; a file with an unknown
+    ``data/**/*.txt`` match only files with one of the extensions in `ENDINGS`; hidden files and links to
+    folders are skipped. A file that is given by its path may have any extension; a file with an unknown
     extension is read as text with one sentence per line.
 
     Args:
         inputs: files, folders and patterns.
-        column: the text column of tables; None for the only column, or the column named "sentence" or
+        column: the text column of tables. By default, the only column, or the column named "sentence" or
             "text".
         as_named: trust the file extensions, even if a file looks like another format.
 
     Raises:
         TextError: a file cannot be opened or read, or looks like another format.
         EmptyTextError: no file matches.
-        SelectionError: a table does not have this column, or `column` is None and it has several.
+        SelectionError: a table does not have this column, or has several columns and `column` is None.
     """
     sources = [inputs] if isinstance(inputs, (str, Path)) else inputs
     files = _unique_files(chain.from_iterable(map(_match_files, sources)))
@@ -129,7 +129,7 @@ def find_inputs(
 
 
 def _match_files(source: str | Path) -> Iterator[tuple[str, Path]]:
-    """Yield the name and path of each file that a path, folder or pattern matches."""
+    """Yield the name and path of each file that is matched by one input: a file, folder or pattern."""
     path = Path(source)
     try:
         is_folder = path.is_dir()
@@ -166,7 +166,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _match_pattern(pattern: Path) -> list[tuple[Path, Path]]:
-    """Return (base folder, file) for each file that a pattern matches, directly or by its folder."""
+    """Return the files that a pattern matches, directly or through a folder.
+
+    Each file is paired with the base folder of the pattern, which is its part before the first wildcard.
+    """
     first = next(index for index, part in enumerate(pattern.parts) if _WILDCARDS & set(part))
     base = Path(*pattern.parts[:first])
     try:
@@ -185,14 +188,14 @@ def _match_pattern(pattern: Path) -> list[tuple[Path, Path]]:
 
 
 def _unique_files(matches: Iterable[tuple[str, Path]]) -> tuple[MatchedFile, ...]:
-    """Return each file once, with a unique name."""
+    """Remove duplicates from a list of (name, path) pairs, and give each file a unique name."""
     files: dict[str, MatchedFile] = {}
     names: set[str] = set()
     for short_name, path in matches:
         real_path = os.path.realpath(path)
         if real_path not in files:
             candidates = chain((short_name, path.as_posix()), (f"{short_name} ({n})" for n in count(2)))
-            # A file name may contain any bytes; it is stored as UTF-8.
+            # The name is stored as UTF-8, although a file name may contain any bytes.
             names_in_utf8 = (os.fsencode(name).decode(errors="replace") for name in candidates)
             unique_name = next(name for name in names_in_utf8 if name not in names)
             names.add(unique_name)
@@ -201,7 +204,7 @@ def _unique_files(matches: Iterable[tuple[str, Path]]) -> tuple[MatchedFile, ...
 
 
 def _check_header(file: MatchedFile, column: str | None) -> None:
-    """Check the header of a file; check that a file with an unknown extension can be text."""
+    """Check that a file has a valid header or, if its extension is unknown, that it can be a text file."""
     if ending_of(file.path):
         with open_rows(file.path, file.name, column):
             return
@@ -223,7 +226,7 @@ def _check_header(file: MatchedFile, column: str | None) -> None:
 def _check_format(file: MatchedFile, column: str | None) -> None:
     """Check that the first lines of a file match the format that its extension indicates."""
     read_as = format_of(f"file{ending_of(file.path)}")
-    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` found this column
+    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has found the column
         return
     with open_lines(file.path) as lines:
         check_format((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
@@ -233,7 +236,7 @@ def describe_files(files: Sequence[MatchedFile], progress: Progress = no_progres
     """Return the files with their sizes and digests.
 
     Args:
-        files: from `find_inputs`.
+        files: the files that `find_inputs` returned.
         progress: called with the number of bytes read and their total.
 
     Raises:
@@ -261,7 +264,7 @@ def check_unchanged(files: Sequence[InputFile]) -> None:
     """
     for file in files:
         try:
-            # Touching a file, or writing the same content again, is not a change.
+            # A file that was touched or rewritten with the same content is unchanged.
             is_unchanged = _stamp(file) == file.stamp or _digest(file)[1] == file.sha256
         except OSError:
             is_unchanged = False
@@ -276,7 +279,14 @@ def check_unchanged(files: Sequence[InputFile]) -> None:
 def _digest(
     file: MatchedFile, progress: Progress = no_progress, done: int = 0, total: int = 0
 ) -> tuple[int, str]:
-    """Return the number of bytes and the SHA-256 of a file; ``done`` counts the bytes of previous files."""
+    """Return the size of a file in bytes, and its SHA-256.
+
+    Args:
+        file: the file to hash.
+        progress: called with the number of bytes read from this and previous files, and with ``total``.
+        done: number of bytes read from previous files.
+        total: number of bytes of all files.
+    """
     digest, size = hashlib.sha256(), 0
     with open_file(file.path) as stream:
         while chunk := stream.read(_CHUNK):
@@ -288,19 +298,19 @@ def _digest(
 
 def _stamp(file: MatchedFile) -> tuple[int, ...]:
     status = file.path.stat()
-    # Unlike the modification time, the time of the last inode change cannot be set back.
+    # The time of the inode change is included because programs cannot set it, unlike the modification time.
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def records(files: Iterable[MatchedFile], column: str | None = None) -> Iterator[Record]:
-    """Yield the rows of files as they are read; memory does not grow with the size of a file.
+    """Yield the rows of files one by one, so that memory does not grow with the size of a file.
 
     The same files give the same records. Blank lines are not records. A row that cannot be read is a record
     with a problem. If the rest of a file cannot be read, it becomes a single record with a problem.
 
     Args:
-        files: from `find_inputs`.
-        column: the text column of tables; None for the only column, or the column named "sentence" or
+        files: the files that `find_inputs` returned.
+        column: the text column of tables. By default, the only column, or the column named "sentence" or
             "text".
     """
     number = 0
@@ -314,20 +324,21 @@ def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:
     try:
         with open_rows(file.path, file.name, column) as rows:
             yield from rows
-    except ProbeError as error:  # the file has changed since `find_inputs` checked it
+    except ProbeError as error:  # the file changed after `find_inputs` had checked it
         yield refused_row(1, str(error))
 
 
 def count_records(
     files: Iterable[MatchedFile], column: str | None = None, progress: Progress = no_progress
 ) -> int:
-    """Return the number of records that `records` yields, mostly without parsing tagged sentences.
+    """Return the number of records that `records` would yield, without parsing most tagged sentences.
 
     Args:
-        files: from `find_inputs`.
-        column: the text column of tables; None for the only column, or the column named "sentence" or
+        files: the files that `find_inputs` returned.
+        column: the text column of tables. By default, the only column, or the column named "sentence" or
             "text".
-        progress: called at intervals with the number of counted records, and 0 for the unknown total.
+        progress: called at intervals with the number of records counted so far, and 0 because the total is
+            unknown.
     """
     number = 0
     for file in files:
@@ -342,27 +353,28 @@ def _row_starts(file: MatchedFile, column: str | None) -> Iterator[object]:
     try:
         with open_row_starts(file.path, file.name, column) as starts:
             yield from starts
-    except ProbeError as error:  # counts as one record, as in `_rows`
+    except ProbeError as error:  # an unreadable file counts as one record, as in `_rows`
         yield error
 
 
 PROFILES, VECTORS, NEIGHBORS, ANSWERS = OPTIONAL_TABLES = ("profiles", "vectors", "neighbors", "answers")
-"""Tables that can be kept in addition to rows, tokens and refusals."""
+"""Names of the optional tables of a store. The tables of rows, tokens and refusals are always stored."""
 
 DTYPES = ("float32", "float16")
 
 
 @question("corpus ingest", command="corpus run", is_analysis=False)
 class IngestConfig(Question):
-    """What a corpus run extracts from each sentence and stores.
+    """The configuration of a corpus run: what it extracts from each sentence, and stores.
 
     Attributes:
-        layers: layers whose vectors are stored; 0 is the output of the embeddings, None means all.
-        keep: optional tables: "profiles", the measures of every head (see `Heads`); "vectors", the hidden
-            states of every token; "neighbors", the token that each token attends to most, for every head;
-            "answers", the predictions of the model's classification or token classification head.
+        layers: layers whose vectors are stored; 0 is the output of the embeddings. If None, all layers.
+        keep: optional tables to store. "profiles" contains the measures of every head (see `Heads`),
+            "vectors" the hidden states of every token, "neighbors" the token that each token attends to most
+            in every head, and "answers" the predictions of the model's classification or token
+            classification head.
         words: merge the tokens of each word before computing any of these tables.
-        dtype: the data type of stored vectors; float16 has 11 significant bits and takes half the space.
+        dtype: data type of the stored vectors; float16 has 11 significant bits and takes half the space.
         truncate: truncate sentences that are too long instead of rejecting them.
     """
 
@@ -385,7 +397,9 @@ class IngestConfig(Question):
     truncate: bool = param(Flag(), default=False, about="Truncate sentences that are too long.", option="")
 
     def of(self, checkpoint: Checkpoint) -> IngestConfig:
-        """Return this configuration for one model: layers sorted and counted from 0, tables in fixed order.
+        """Return this configuration for one model, with its layers and tables in a fixed order.
+
+        Layers are counted from 0, also if they were counted from the end, and sorted.
 
         Raises:
             SelectionError: the model does not have one of the layers.

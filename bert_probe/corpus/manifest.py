@@ -1,4 +1,4 @@
-"""Read and check the JSON files of a store. A store may be untrusted, so every value is checked."""
+"""Read the JSON files of a store, and check every value in them, because a store may be untrusted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FORMAT, VERSION = "bert-probe corpus", 2
 MANIFEST, SHARDS = "manifest.json", "shards"
 
 _MAX_BYTES: Final = 100_000_000
-"""Maximum size of a JSON file in bytes; a manifest has about 150 bytes per input file."""
+"""Maximum size of a JSON file in bytes. A manifest takes about 150 bytes per input file."""
 
 Check = tuple[str, Callable[[Any], bool]]
-"""A description of the allowed values for error messages, and a predicate."""
+"""Check of a value: a description of the allowed values for error messages, and a function that tests it."""
 
 
 def _integer(low: int, high: int) -> Check:
@@ -67,7 +67,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the checked manifest of a store.
 
     Raises:
-        StoreError: the manifest is missing, has another format or version, or a value is missing or invalid.
+        StoreError: the manifest does not exist or has another format or version, or a value is missing or
+            invalid.
     """
     file = folder / MANIFEST
     manifest = _read(file)
@@ -87,7 +88,7 @@ def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         file: the shard's JSON file.
-        tables: table name → schema, for the tables that the store must have.
+        tables: schemas of the tables that the store must have, by table name.
 
     Raises:
         StoreError: the file is missing or broken, or does not match its name or the tables of the store.
@@ -113,7 +114,8 @@ def read_bytes(file: Path) -> bytes:
     """Return the content of a JSON file of a store.
 
     Raises:
-        OSError: the file cannot be read, or is not a regular file; a pipe or a device may never end.
+        OSError: the file cannot be read, or is not a regular file. Pipes and devices are rejected, as they
+            may never end.
         StoreError: the file is too large.
     """
     if not file.is_file():
@@ -140,7 +142,7 @@ def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) 
         value: Any = content
         *parents, name = path.split(".")
         for parent in parents:
-            value = value[parent]  # always an object, because its own check comes first
+            value = value[parent]  # a parent is an object, because it was checked before
         if name not in value:
             raise StoreError(f"{file} has no {path}, which must be {expected}. {_REMEDY}")
         if not is_valid(value[name]):

@@ -1,8 +1,8 @@
 """Process the chunks of a corpus with Ray, on this machine or on a cluster.
 
-This process reads the chunks and passes each to a Ray actor. An actor loads the model once, writes each shard
-itself, and returns only the description of the shard. This process reads just enough chunks to keep all
-actors busy, so memory does not grow with the inputs.
+The main process reads the chunks and passes each of them to a Ray actor. An actor loads the model once,
+writes the shards itself, and returns only their descriptions. The main process reads just enough chunks to
+keep all actors busy, so that memory does not grow with the inputs.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from bert_probe.errors import CheckpointError, ProbeError, StoreError, Unavailab
 from bert_probe.model.checkpoint import Checkpoint
 
 _COMPARED = ("weights_sha256", "dtype", "device", "libraries")
-"""Provenance fields of the model that must be equal in all actors."""
+"""Fields of the model's provenance that must be the same in all actors."""
 _OBJECT_STORE_BYTES = 200_000_000
-"""Memory in which Ray keeps chunks before spilling them to disk; a chunk takes some hundred KB."""
+"""Memory for chunks, in bytes, beyond which Ray writes them to disk. A chunk takes several hundred KB."""
 _CHUNKS_PER_ACTOR = 2
-"""Number of chunks assigned to an actor: one in progress, and one waiting."""
+"""Number of chunks assigned to an actor at the same time: one in progress, and one waiting."""
 _MAX_RETRIES = 3
 """Maximum number of retries of a chunk whose actor dies, for example because memory is full."""
 _POLL_SECONDS = 0.5
-"""Interval at which a run that waits for actors checks whether it was cancelled."""
+"""Interval, in seconds, at which a run that waits for actors checks whether it was cancelled."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class RayRunner:
     """Runs the jobs of a corpus run in Ray actors.
 
     Attributes:
-        address: the address of a cluster, see ``ray.init``; None starts and stops Ray on this machine. If the
-            program has already started Ray, that instance is used.
+        address: the address of a cluster, see ``ray.init``. If None, Ray is started and stopped on this
+            machine, unless the program has already started it.
         workers: number of actors, each of which processes one shard at a time. On this machine they share its
             cores; on a cluster each actor has one core.
-        num_gpus: number of GPUs per actor, which may be a fraction; None for 1 if the checkpoint is on a GPU,
-            otherwise 0.
+        num_gpus: number of GPUs per actor, which may be a fraction. By default, 1 if the checkpoint is on a
+            GPU, otherwise 0.
 
     Raises:
         UnavailableError: Ray is not installed.
@@ -85,7 +85,7 @@ class RayRunner:
         return float(checkpoint.device.type == "cuda")
 
     def shards(self, job: ShardJob, chunks: PendingChunks) -> Generator[Shard]:
-        """Yield shards as they are completed; closing the generator cancels the others.
+        """Yield shards as they are completed. Closing the generator cancels the shards in progress.
 
         Raises:
             UnavailableError: the cluster cannot be reached or is too small, or an actor died repeatedly.
@@ -102,7 +102,7 @@ class RayRunner:
                 yield outcome
 
     def _check_resources(self, threads: int, gpus: float) -> None:
-        """Check that all actors can start: Ray would wait forever for missing resources."""
+        """Check that Ray has the resources to start all actors, because it would wait for them forever."""
         import ray
 
         available = ray.cluster_resources()
@@ -117,12 +117,12 @@ class RayRunner:
 
 @dataclass(frozen=True)
 class RayActor:
-    """A Ray actor that processes chunks; it loads the model when it gets its first chunk.
+    """A Ray actor that processes chunks, and loads the model when it receives the first chunk.
 
     Attributes:
-        folder: the folder of the store, the same path on all machines.
+        folder: the folder of the store, which must have the same path on all machines.
         question: what to extract, resolved by `IngestConfig.of`.
-        model: Hub ID or folder of the model, see `load`; None for the built-in model.
+        model: Hub ID or folder of the model, see `load`. If None, the built-in model.
         revision: the revision of the model, see `load`.
         provenance: expected values of the `_COMPARED` fields.
         threads: number of torch threads.
@@ -137,7 +137,7 @@ class RayActor:
 
     @classmethod
     def of(cls, job: ShardJob, device: str, threads: int) -> RayActor:
-        """Create the actor for a job."""
+        """Return a description of the actors of a job, from which Ray creates them."""
         description = job.checkpoint.description
         model = {"built-in": None, "hub": description.name}.get(
             description.origin, str(job.checkpoint.folder)
@@ -148,7 +148,7 @@ class RayActor:
 
     @cached_property
     def job(self) -> ShardJob:
-        """The job with the model loaded in this process.
+        """The job of this actor, with the model loaded in the actor's process.
 
         Raises:
             StoreError: the store does not exist on this machine.
@@ -174,7 +174,7 @@ class RayActor:
         return ShardJob(self.folder, checkpoint, self.question)
 
     def run(self, chunk: Chunk) -> Shard | ProbeError:
-        """Return the shard of a chunk, or the error that ends the run."""
+        """Process a chunk, and return its shard or, if the run cannot continue, the error."""
         try:
             return self.job.run(*chunk)
         except ProbeError as error:
@@ -184,7 +184,7 @@ class RayActor:
 def run_actors(
     job: ShardJob, chunks: PendingChunks, actor: RayActor, workers: int, gpus: float
 ) -> Iterator[Shard | ProbeError]:
-    """Yield the outcome of each chunk as actors complete it.
+    """Yield the shard of each chunk as soon as an actor completes it, or the error that ends the run.
 
     Raises:
         UnavailableError: Ray fails.
@@ -206,10 +206,10 @@ def run_actors(
             done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
             free = [running.pop(task)[0] for task in done]
             for _, number in [] if done else running.values():
-                job.progress_of(number)(0, 0)  # reports no progress, but lets the callback cancel the run
+                job.progress_of(number)(0, 0)  # the callback gets no new counts, but can cancel the run
             yield from map(ray.get, done)
     except RayTaskError as error:
-        raise error.cause from None  # an unexpected error, raised as it would be without Ray
+        raise error.cause from None  # raise an unexpected error as it would be raised without Ray
     except RayError as error:
         raise UnavailableError(
             f"Ray ended the run: {_first_line(error)}. Complete shards are kept; run the corpus again "
@@ -219,17 +219,20 @@ def run_actors(
 
 @contextmanager
 def ready(address: str | None, workers: int) -> Iterator[int]:
-    """Connect to Ray, or start it for the duration of the block; yield the number of threads per worker.
+    """Connect to Ray, or start it for the duration of a ``with`` block.
+
+    Yields:
+        The number of torch threads per worker.
 
     Raises:
         UnavailableError: Ray cannot be reached, or does not start.
     """
     folder = TemporaryDirectory(prefix="ray-", dir=_SHORT_FOLDER, ignore_cleanup_errors=True)
-    settings = {"RAY_USAGE_STATS_ENABLED": "0"}  # no telemetry
+    settings = {"RAY_USAGE_STATS_ENABLED": "0"}  # turns off telemetry
     if address is None:
         settings["RAY_AUTH_TOKEN"] = _auth_token()
     with folder as temporary_folder, _environment(settings):
-        import ray  # reads the environment when it is imported
+        import ray  # Ray reads the environment when it is imported
 
         if ray.is_initialized():
             yield 1
@@ -248,7 +251,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
                 ray.init(address, **_QUIET)
             else:
                 _start(local_settings)
-        except Exception as error:  # Ray raises exceptions of many types
+        except Exception as error:  # Ray raises exceptions of many unrelated types
             failure = f"be reached at {address}" if address else "be started"
             raise UnavailableError(f"Ray cannot {failure}: {_first_line(error)}.") from None
         try:
@@ -258,7 +261,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
 
 
 def _start(settings: Mapping[str, Any]) -> None:
-    """Start Ray, with retries: on a busy machine the start may exceed Ray's time limit of 30 seconds."""
+    """Start Ray, and try again if a busy machine exceeds Ray's time limit of 30 seconds."""
     import ray
 
     for retries in reversed(range(_MAX_RETRIES)):
@@ -278,21 +281,27 @@ def _start(settings: Mapping[str, Any]) -> None:
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
 
 _LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
-"""Ray replaces 127.0.0.1 with the machine's network address, which would open its ports to the network."""
+"""Address at which Ray listens on this machine. Ray would replace 127.0.0.1 with the network address of the
+machine, and so open its ports to the network."""
 
 _SHORT_FOLDER = "/tmp" if Path("/tmp").is_dir() else None
-"""Parent of Ray's temporary folder. The path is short, as Ray's socket paths have at most about 100 bytes."""
+"""Parent of Ray's temporary folder. Its path is short, because paths of sockets are limited to about 100
+bytes."""
 
 
 @cache
 def _auth_token() -> str:
-    """Return the token that protects this Ray instance on the network; cached, because Ray reads it once."""
+    """Return the token that protects Ray from access by others. It is cached, as Ray reads it only once."""
     return secrets.token_hex(32)
 
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables that are not set yet; afterwards remove all new variables named RAY_*."""
+    """Set environment variables that are not set yet. Remove new RAY_* variables after the ``with`` block.
+
+    Args:
+        settings: values of the variables, by name.
+    """
     before = dict(os.environ)
     os.environ.update({name: value for name, value in settings.items() if name not in before})
     try:

@@ -1,9 +1,9 @@
-"""Run SQL over the tables of a store with DuckDB, without access to other files, the network or settings.
+"""Run SQL queries over the tables of a store with DuckDB, without access to anything outside the store.
 
 The tables are views of the store's files, and no other files can be opened. DuckDB's settings are locked
-before the user's query is parsed, which must be a single SELECT. DuckDB writes only the temporary files of
-sorts and joins, to a temporary folder of the connection. Queries run in a separate process, `sql_child`, with
-limited memory, which is killed when a query takes too long.
+before the user's query is parsed. A query must be a single SELECT. DuckDB writes only temporary files for
+sorts and joins, to a temporary folder of the connection. Queries run in a separate process, `sql_child`,
+whose memory is limited and which is killed when a query takes too long.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.progress import Progress, no_progress
 
 MAX_MEMORY = "1GB"
-"""DuckDB's memory limit."""
+"""Memory limit of DuckDB; larger sorts and joins use temporary files."""
 MAX_SPILL = "8GB"
 """Maximum size of DuckDB's temporary files."""
 MAX_ADDRESS_SPACE = 2**31
-"""Bytes that the child process may allocate, including memory that DuckDB does not count."""
+"""Number of bytes that the child process may allocate, including memory that DuckDB does not count."""
 MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
-"""Maximum number of rows, and of bytes, in the result of a query."""
+"""Maximum number of rows in the result of a query, and its maximum size in bytes."""
 MAX_CHARACTERS = 20_000
-"""Maximum length of a query. The time to parse it grows with the square of its length."""
+"""Maximum length of a query in characters. The time to parse a query grows with the square of its length."""
 DEFAULT_SECONDS = 60.0
-"""Default time limit of a user's query."""
+"""Default time limit of a user's query, in seconds."""
 _POLL_SECONDS = 0.02
 
 
 class StoreTables:
-    """The tables of a store, and the child process that runs queries over them."""
+    """The tables of a store, together with a child process that runs queries over them."""
 
     def __init__(self, store: Store, setup: ConnectionSetup) -> None:
         self.store, self._setup = store, setup
-        self._child = _start(setup)  # starts in parallel with the caller
+        self._child = _start(setup)  # returns before the child is ready
 
     def select(self, sql: str, seconds: float | None = None, progress: Progress = no_progress) -> pa.Table:
-        """Return the rows that a single SELECT selects.
+        """Run a query that is a single SELECT, and return the rows that it selects.
 
         Args:
-            sql: a query in DuckDB's dialect.
-            seconds: time limit; None for no limit.
-            progress: called with the number of seconds that the query has been running; an exception that it
-                raises ends the query.
+            sql: a query in DuckDB's dialect of SQL.
+            seconds: time limit in seconds. If None, there is no limit.
+            progress: called with the number of seconds that the query has been running. If the callback
+                raises an exception, the query is ended.
 
         Raises:
             SelectionError: the query is not valid SQL or not a single SELECT, names a table or column that
@@ -80,15 +80,15 @@ class StoreTables:
             )
         if any("\ud800" <= character <= "\udfff" for character in sql):
             raise SelectionError("The query has a lone surrogate, which is not valid Unicode. Remove it.")
-        if self._child.poll() is not None:  # an earlier query ended the child
+        if self._child.poll() is not None:  # the child ended during an earlier query
             self._child = _start(self._setup)
         return self._interruptible(lambda: self._answer(sql), seconds, progress)
 
     def close(self) -> None:
-        """Kill the child process."""
+        """Kill the child process that runs the queries."""
         self._child.kill()
         for stream in (self._child.stdin, self._child.stdout):
-            with suppress(OSError):  # unread input
+            with suppress(OSError):  # closing fails if the child has not read all input
                 assert stream is not None
                 stream.close()
         self._child.wait()
@@ -99,7 +99,7 @@ class StoreTables:
         try:
             _send(self._child, sql)
             header = json.loads(self._child.stdout.readline())
-        except (OSError, ValueError):  # the child ended: out of memory
+        except (OSError, ValueError):  # the child ran out of memory and ended
             self.close()
             raise SelectionError(out_of_memory(self._setup)) from None
         if "error" in header:
@@ -114,10 +114,10 @@ class StoreTables:
     def _interruptible(
         self, work: Callable[[], pa.Table], seconds: float | None, progress: Progress
     ) -> pa.Table:
-        """Wait for the child in a thread, so that Ctrl+C, a timeout or `progress` can end it."""
+        """Wait for a query in a thread, so that Ctrl+C, the time limit or ``progress`` can end the query."""
         answers: list[pa.Table] = []
         errors: list[BaseException] = []
-        # Not Thread.join: if Ctrl+C interrupts it, the thread counts as finished.
+        # An event is used because a thread counts as finished after Ctrl+C interrupts Thread.join.
         finished = threading.Event()
 
         def run() -> None:
@@ -151,23 +151,23 @@ class StoreTables:
 
 def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
     extras.require("duckdb")
-    # As in multiprocessing: the child can import what this process can import.
+    # Let the child process import everything that this process can import, as multiprocessing does.
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "bert_probe.corpus.sql_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # DuckDB writes to it when it runs out of memory
+        stderr=subprocess.DEVNULL,  # DuckDB writes to stderr when it runs out of memory
         env=os.environ
         | {
             "PYTHONPATH": os.pathsep.join(paths),
-            # Malloc arenas and stacks of unused threads would fill the limited address space.
+            # Stacks and malloc arenas of unused threads would fill the limited address space.
             **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
             "MALLOC_ARENA_MAX": "2",
         },
-        process_group=0 if os.name == "posix" else None,  # so that Ctrl+C reaches only this process
+        process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only this process
     )
-    with suppress(OSError):  # the child has ended: the first query fails
+    with suppress(OSError):  # if the child has ended, the first query fails
         _send(child, setup)
     return child
 
@@ -180,7 +180,7 @@ def _send(child: subprocess.Popen[bytes], content: Any) -> None:
 
 @contextmanager
 def open_tables(store: Store) -> Iterator[StoreTables]:
-    """Open the tables of a store for queries."""
+    """Start a child process for queries over the tables of a store, and end it after the ``with`` block."""
     with tempfile.TemporaryDirectory(prefix="bert-probe-") as spill_folder:
         tables = StoreTables(store, _setup(store, spill_folder))
         try:
@@ -215,7 +215,7 @@ class SqlQuery(Question):
     """A SQL query over the tables of a store; docs/store.md lists the tables.
 
     Attributes:
-        sql: a single SELECT, in DuckDB's dialect.
+        sql: the query, a single SELECT in DuckDB's dialect of SQL.
     """
 
     inputs = OneStore()
@@ -223,17 +223,17 @@ class SqlQuery(Question):
     sql: str = param(FieldType(), about="A single SELECT, in DuckDB's dialect.", option="")
 
     def arguments(self) -> list[str]:
-        """Return the query as the command line argument."""
+        """Return the query as the only command line argument."""
         return [self.sql]
 
     def of(
         self, store: Store, seconds: float = DEFAULT_SECONDS, progress: Progress = no_progress
     ) -> SqlQueryResult:
-        """Return the rows that the query selects.
+        """Run the query, and return the rows that it selects.
 
         Args:
             store: the store to query.
-            seconds: time limit.
+            seconds: time limit in seconds.
             progress: called with the number of seconds that the query has been running.
 
         Raises:
@@ -246,10 +246,10 @@ class SqlQuery(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SqlQueryResult(Result):
-    """The rows that a query selects.
+    """The rows that a SQL query selects.
 
     Attributes:
-        answer: the rows as an Arrow table; values that Arrow cannot represent are text, see `sql_child`.
+        answer: the rows as an Arrow table. Values that Arrow cannot represent are text, see `sql_child`.
     """
 
     question: SqlQuery
@@ -257,18 +257,18 @@ class SqlQueryResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Memory of the rows in bytes."""
+        """Size of the result in bytes."""
         return super().nbytes + int(self.answer.nbytes)
 
     def frame(self) -> pd.DataFrame:
-        """Return the rows as numbers, booleans and text; lists and structs become JSON."""
+        """Return the rows as a table of numbers, booleans and texts. Lists and structs become JSON texts."""
         names = _unique_names(self.answer.column_names)
         columns = [_column(column) for column in self.answer.columns]
         return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
 
 def _unique_names(names: list[str]) -> list[str]:
-    """Make column names unique by appending numbers to repeated names."""
+    """Make column names unique by appending a number to each repeated name."""
     unique_names: dict[str, None] = {}
     next_numbers: dict[str, int] = {}
     for name in names:
@@ -281,7 +281,7 @@ def _unique_names(names: list[str]) -> list[str]:
 
 
 def _column(values: pa.ChunkedArray) -> Any:
-    """Return a column with a type that every file format of results supports."""
+    """Convert a column to a type that all file formats for results support."""
     data_type = values.type
     if pa.types.is_floating(data_type):
         return values.to_numpy()
@@ -298,7 +298,7 @@ def _column(values: pa.ChunkedArray) -> Any:
 
 
 def _decimals(cells: list[Any], scale: int) -> Any:
-    """Return decimals, such as sums of integers, as integers if all fit into 64 bits, else as floats."""
+    """Convert decimals, such as sums of integers, to 64-bit integers if possible, otherwise to floats."""
     if scale == 0 and all(cell is None or abs(cell) < 2**63 for cell in cells):
         return nullable_integers([None if cell is None else int(cell) for cell in cells])
     return pd.array([float("nan") if cell is None else float(cell) for cell in cells], dtype="float64")
@@ -314,7 +314,7 @@ def _text(cell: Any) -> str:
 
 
 def _without_nan(cell: Any) -> Any:
-    """Return nested values with text in place of NaN and infinities, which JSON does not support."""
+    """Replace NaN and infinities in a nested value by text, because JSON does not support them."""
     if isinstance(cell, dict):
         return {name: _without_nan(value) for name, value in cell.items()}
     if isinstance(cell, list | tuple):
@@ -323,5 +323,5 @@ def _without_nan(cell: Any) -> Any:
 
 
 def _json_value(cell: Any) -> Any:
-    """Convert a nested value that JSON does not support."""
+    """Convert a value that JSON does not support to a float or a text."""
     return float(cell) if isinstance(cell, Decimal) else str(cell)

@@ -1,11 +1,11 @@
-"""The child process that runs DuckDB queries over one store, see `sql`.
+"""The child process in which `sql` runs DuckDB queries over a store.
 
-The operating system limits its memory, because some functions of DuckDB allocate gigabytes that its own
+The operating system limits its memory, because some functions of DuckDB allocate gigabytes that DuckDB's own
 memory limit does not count. Such a query fails or ends this process, but not the process that serves users.
 
 `python -m bert_probe.corpus.sql_child` reads lines of JSON: a `ConnectionSetup`, then one query per line. It
-answers each query with a line of JSON and, unless that has an "error", an Arrow stream. It exits at the end
-of its input.
+answers each query with a line of JSON and, unless this line has an "error", an Arrow stream. It exits at the
+end of its input.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS: Final = 10_000
 _GLOB: Final = re.compile(r"[*?\[]")
-"""Characters that DuckDB interprets as a glob pattern in a file name."""
+"""Matches the characters that make DuckDB interpret a file name as a glob pattern."""
 _LISTING_WORDS: Final = ("show", "duckdb_columns")
-"""Words in queries that list all tables."""
+"""Words that occur in queries that list all tables."""
 
 
 class ConnectionSetup(TypedDict):
-    """Settings of a connection to a store."""
+    """Settings of a DuckDB connection to a store, which the parent process sends."""
 
     folder: str  # absolute path of the store
     tables: Mapping[str, TableSetup]
@@ -48,11 +48,11 @@ class ConnectionSetup(TypedDict):
     spill_size: str
     address_space: int  # bytes that the process may allocate, if the system supports a limit
     rows: int  # maximum number of rows in a result
-    bytes: int  # maximum size of a result
+    bytes: int  # maximum size of a result in bytes
 
 
 class TableSetup(TypedDict):
-    """The files of a table."""
+    """The files of one table of a store, and their schema."""
 
     files: Sequence[str]
     is_parquet: bool
@@ -108,9 +108,9 @@ class StoreConnection:
             return self._fetch(sql)
 
     def _register(self, sql: str) -> None:
-        """Register each table that DuckDB cannot read itself when a query first names it.
+        """Register the tables that a query names for the first time and that DuckDB cannot read itself.
 
-        Registration is deferred because pyarrow.dataset imports pandas, which is slow.
+        They are not registered earlier because pyarrow.dataset imports pandas, which is slow.
         """
         lists_tables = any(word in sql for word in _LISTING_WORDS)
         for name in list(self._unregistered):
@@ -134,10 +134,11 @@ class StoreConnection:
 
 
 def _table_size(values: pa.Array, is_nested: bool = False) -> int:
-    """Estimate the bytes that values take as Python objects and as JSON text.
+    """Estimate the memory, in bytes, that the values of a column take as Python objects and as JSON text.
 
-    Arrow stores a boolean in one bit, a NULL in no bytes, and the name of a struct field once; JSON repeats
-    the name in each row. So even a small Arrow table could fill the memory of the process that displays it.
+    Arrow stores a boolean in one bit, a NULL in no bytes, and the name of a struct field only once, whereas
+    JSON repeats the name in each row. Even a small Arrow table could therefore fill the memory of the process
+    that displays it.
     """
     size = max(values.nbytes, _VALUE_BYTES * len(values))
     if pa.types.is_struct(values.type):
@@ -147,12 +148,12 @@ def _table_size(values: pa.Array, is_nested: bool = False) -> int:
     elif pa.types.is_nested(values.type):
         size += len(values) * _LIST_BYTES + _table_size(values.flatten(), True)
     elif is_nested and not pa.types.is_primitive(values.type):
-        size *= 2  # JSON escapes some characters, and both the values and the JSON text are in memory
+        size *= 2  # the values and their JSON text, which may be longer, are in memory together
     return int(size)
 
 
 def _is_native(table: TableSetup, setup: ConnectionSetup) -> bool:
-    """Return whether DuckDB can read the files itself: Parquet, in a path that is not a glob pattern."""
+    """Return whether DuckDB can read a table itself, from Parquet files whose path is not a glob pattern."""
     return table["is_parquet"] and bool(table["files"]) and not _GLOB.search(setup["folder"])
 
 
@@ -166,11 +167,11 @@ def _dataset(table: TableSetup) -> Any:
 
 
 _VALUE_BYTES = 16
-"""Minimum size of a value as a Python object, in bytes."""
+"""Estimated minimum size of a value as a Python object, in bytes."""
 _LIST_BYTES, _DICT_BYTES = 64, 192
-"""Size of an empty list, and of a dict with a few keys, in bytes."""
+"""Estimated size of an empty list and of a dict with a few keys, in bytes."""
 _CHARACTER_BYTES = 4
-"""Bytes per character of a Python string that contains an emoji."""
+"""Maximum size of a character in a Python string, in bytes; strings that contain an emoji have this size."""
 _EXACT_TYPES = frozenset(
     (
         *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),
@@ -183,11 +184,12 @@ _NESTED_TYPES = ("list", "array", "struct")
 
 
 def _arrow_compatible(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
-    """Return the query with each column cast to a type that Arrow and Python represent exactly.
+    """Return a query with each column cast to a type that Arrow and Python represent exactly.
 
     Python's dates end with the year 9999, and Arrow supports neither the time 24:00:00 nor 128-bit unsigned
-    integers, so such values would raise an error or change. They become text as formatted by DuckDB, 128-bit
-    unsigned integers become doubles, and lists and structs with such values, and all maps, become JSON.
+    integers, so that such values would raise an error or change. Therefore, dates and times become text as
+    formatted by DuckDB, 128-bit unsigned integers become doubles, and maps, and lists and structs that
+    contain any of these types, become JSON.
     """
     relation = connection.sql(sql)
     columns = [_expression(number, data_type) for number, data_type in enumerate(relation.types, 1)]
@@ -205,7 +207,7 @@ def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     import duckdb
 
     end = len(sql)
-    for _ in range(4):  # each attempt parses the query; a final comment may contain semicolons
+    for _ in range(4):  # a comment at the end may contain semicolons, so try several
         end = sql.rfind(";", 0, end)
         with suppress(duckdb.ParserException):
             if end >= 0 and not connection.extract_statements(sql[end:]):
@@ -215,7 +217,7 @@ def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 def _expression(number: int, data_type: DuckDBPyType) -> str:
-    """Return the SQL expression that selects and casts a column; columns are numbered from 1."""
+    """Return the SQL expression that selects a column by its number, from 1, and casts it if needed."""
     if _is_exact(data_type):
         return f"#{number}"
     if data_type.id == "uhugeint":
@@ -226,7 +228,7 @@ def _expression(number: int, data_type: DuckDBPyType) -> str:
 
 
 def _is_exact(data_type: DuckDBPyType) -> bool:
-    if data_type.id in _NESTED_TYPES:  # the second child of an array type is its size
+    if data_type.id in _NESTED_TYPES:  # skips the second child of an array type, its size
         children = (child for _, child in data_type.children if isinstance(child, type(data_type)))
         return all(map(_is_exact, children))
     return data_type.id in _EXACT_TYPES
@@ -279,7 +281,7 @@ def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
 
 
 def out_of_memory(setup: ConnectionSetup) -> str:
-    """Return the error message for a query that needs too much memory."""
+    """Return the error message for a query that needs too much memory or temporary space."""
     return (
         f"The query needs more than {setup['memory']} of memory, or {setup['spill_size']} of temporary "
         "files. Select fewer rows or columns."
@@ -292,7 +294,7 @@ def _columns(table: TableSetup) -> list[str]:
 
 
 def _sentence(error: Exception, setup: ConnectionSetup) -> str:
-    """Return the first line and the hint of a DuckDB error, without the error type, query and store path."""
+    """Return the first line and the hint of a DuckDB error, without its type, the query and the path."""
     text = str(error).replace(setup["folder"], Path(setup["folder"]).name)
     first, *lines = text.strip().split("\n")
     sentence = re.sub(r"^[\w ]+ Error: ", "", first).strip()
@@ -302,7 +304,10 @@ def _sentence(error: Exception, setup: ConnectionSetup) -> str:
 
 
 def _limit_memory(size: int) -> None:
-    """Limit the address space to its current size, with the stacks of DuckDB's threads, plus `size` bytes."""
+    """Limit the address space of this process to `size` bytes more than its current size.
+
+    The current size includes the stacks of DuckDB's threads.
+    """
     try:
         import resource
 
@@ -316,7 +321,7 @@ def _limit_memory(size: int) -> None:
 
 
 def _lines(stream: BinaryIO) -> Iterator[Any]:
-    """Yield the parsed JSON lines of a stream. When it ends, the process exits, even while a query runs."""
+    """Yield the parsed JSON lines of a stream. When it ends, exit the process, even during a query."""
     lines: SimpleQueue[bytes] = SimpleQueue()
 
     def read() -> None:
@@ -330,7 +335,7 @@ def _lines(stream: BinaryIO) -> Iterator[Any]:
 
 
 def main() -> None:
-    """Answer the queries from standard input."""
+    """Read queries from standard input, and write their results to standard output."""
     lines, out = _lines(sys.stdin.buffer), sys.stdout.buffer
     setup: ConnectionSetup = next(lines)
     connection = StoreConnection(setup)

@@ -1,4 +1,4 @@
-"""A store: a folder of tables that consists of complete shards; see docs/store.md."""
+"""Open and write a store, which is a folder of tables that consist of complete shards; see docs/store.md."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import built_in_digest
 
 _PARTIAL = ".part"
-"""Suffix of a file that is being written."""
+"""Suffix of the temporary name of a file while it is written."""
 
 
 @dataclass(frozen=True)
 class StoreDimensions:
-    """Number of layers and heads of a store's model, for resolving layer and head numbers."""
+    """Number of layers of a store's model, and number of heads in each layer."""
 
     layers: int
     heads: int
@@ -44,7 +44,7 @@ class StoreDimensions:
 
 @dataclass(frozen=True)
 class Shard:
-    """The description of a shard. Its JSON file is written last, so it marks the shard as complete.
+    """The description of a complete shard. It is stored in a JSON file, which is written last.
 
     Attributes:
         number: index of the shard, from 0.
@@ -53,7 +53,7 @@ class Shard:
         rows: number of accepted records, which are the sentences of the shard.
         tokens: number of tokens, or of words if the store merges tokens into words.
         refusals: number of rejected records.
-        files: table name → "bytes" and "sha256" of the table's file.
+        files: size ("bytes") and digest ("sha256") of each table's file, by table name.
     """
 
     number: int
@@ -66,7 +66,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The stem of the shard's file names, such as "00003"."""
+        """File name of the shard without its extension, such as "00003"."""
         return f"{self.number:05}"
 
 
@@ -86,7 +86,7 @@ class Store:
 
     @cached_property
     def question(self) -> IngestConfig:
-        """What was extracted from each sentence."""
+        """The configuration of the run, which states what was extracted from each sentence."""
         return IngestConfig.from_json(self.manifest["question"], self.sizes)
 
     @property
@@ -102,7 +102,7 @@ class Store:
 
     @cached_property
     def layouts(self) -> dict[str, TableSchema]:
-        """Table name → schema, for every table of the store."""
+        """Schemas of all tables of the store, by table name."""
         return layouts(self.question, self.manifest["sizes"]["hidden_size"])
 
     @property
@@ -112,7 +112,7 @@ class Store:
 
     @property
     def finished(self) -> bool:
-        """Whether all records of the inputs have been processed."""
+        """Whether the run has processed all records of its inputs."""
         return self.records == int(self.manifest["records"])
 
     @property
@@ -173,9 +173,9 @@ class Store:
 
     @property
     def named_model(self) -> str | None:
-        """The model that the manifest names, or None if the store was built with the built-in model.
+        """Name and revision of the store's model, or None if the store was built with the built-in model.
 
-        A manifest is untrusted, so `checkpoint` opens this model only with the user's consent.
+        As the manifest is untrusted, `checkpoint` opens this model only with the user's consent.
         """
         model = self.manifest["model"]
         if model["weights_sha256"] == built_in_digest():
@@ -194,13 +194,14 @@ class Store:
         """Open the model that the store was built with.
 
         Args:
-            model: model to open instead of the one in the manifest; it must have the same weights.
+            model: the model to open instead of the one in the manifest. It must have the same weights.
             revision: branch, tag or commit of ``model``.
-            trust: allow opening the model that the manifest names. The built-in model needs no permission.
+            trust: whether the model that the manifest names may be opened. The built-in model always may.
             device: "auto", "cpu" or a CUDA device.
 
         Raises:
-            CheckpointError: ``trust`` is needed, the model cannot be opened, or it has other weights.
+            CheckpointError: the model may not be opened without ``trust``, cannot be opened, or has other
+                weights.
         """
         model_record = self.manifest["model"]
         if model is None and self.named_model is not None:
@@ -232,7 +233,7 @@ class Store:
 
     @property
     def inputs(self) -> InputRecord:
-        """The provenance of results that are computed from this store."""
+        """The provenance that is recorded with results computed from this store."""
         return InputRecord.of_store(self.manifest["model"], self.folder.name, self.rows, self.digest)
 
     @cached_property
@@ -243,11 +244,11 @@ class Store:
 
 
 def open_corpus(folder: str | os.PathLike[str]) -> Store:
-    """Open an existing store, complete or not.
+    """Open an existing store, even if it is not complete.
 
-    Sizes, columns and row counts of its files are compared with the store's description. SHA-256 digests are
-    compared only for files that were modified after their shard was complete; `verify_corpus` compares all
-    digests.
+    Sizes, columns and row counts of its files are compared with the description of the store. SHA-256 digests
+    are compared only for files that were modified after their shard was complete; `verify_corpus` compares
+    all digests.
 
     Raises:
         StoreError: the folder is not a store, has a newer version, or has missing or changed files.
@@ -264,7 +265,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
 
 
 def read_store(folder: str | os.PathLike[str]) -> Store:
-    """Return a store after reading only its JSON files.
+    """Open a store without checking its tables; only its JSON files are read.
 
     Raises:
         StoreError: a JSON file is missing, broken, or contradicts another JSON file.
@@ -326,8 +327,8 @@ def write_shard(
         number: index of the shard, from 0.
         first: number of the first record, from 1.
         records: number of input records.
-        tables: table name → rows.
-        schemas: table name → schema; exactly these tables are written.
+        tables: the tables of the shard, by name.
+        schemas: schemas of the tables to write, by name.
 
     Raises:
         StoreError: a file cannot be written.
@@ -366,7 +367,7 @@ def _write_table(file: Path, table: pa.Table) -> dict[str, Any]:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically."""
+    """Write a JSON file atomically, so that it is never incomplete."""
     with atomic_path(file) as path, path.open("w", encoding="utf-8") as stream:
         json.dump(content, stream, ensure_ascii=False, indent=1)
         stream.flush()
@@ -375,7 +376,7 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def atomic_path(file: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; it replaces ``file`` if the block ends without an error."""
+    """Yield a temporary path for writing a file; if the ``with`` block succeeds, it replaces the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PARTIAL}")
     try:
@@ -386,7 +387,7 @@ def atomic_path(file: Path) -> Iterator[Path]:
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Remove the partial files of an interrupted run; the store must be locked."""
+    """Remove the temporary files of an interrupted run from a store, which must be locked."""
     for partial in folder.rglob(f".*{_PARTIAL}"):
         with suppress(OSError):
             partial.unlink()

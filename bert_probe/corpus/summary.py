@@ -1,7 +1,7 @@
-"""Statistics of head measures over all shards of a store.
+"""Compute the statistics of head measures over all shards of a store.
 
-They are written to a file when the last shard is complete, so that a large store opens as fast as a small
-one.
+They are written to a summary file when the last shard is complete, so that a large store opens as fast as a
+small one.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, read_only
 
 SUMMARY = "statistics.parquet"
-"""Name of the summary file in the folder of a store. Without it, the statistics of the shards are summed."""
+"""Name of the summary file of a store. If the file is missing, the statistics of the shards are summed."""
 CONFIDENCE = 0.95
-"""Confidence level of the intervals of means."""
+"""Confidence level of the confidence intervals of means."""
 _STORE_DIGEST = b"store_sha256"
-"""Metadata key for the digest of the store from which the file was computed."""
+"""Metadata key of the summary file for the digest of the store from which it was computed."""
 
 
 def write_summary(store: Store) -> None:
-    """Write the statistics of a finished store to its summary file, if it has statistics."""
+    """Write the summary file of a store, if the store is finished and has statistics."""
     if not store.finished or not store.has(STATISTICS):
         return
     table = sum_statistics(store).replace_schema_metadata({_STORE_DIGEST: store.digest.encode()})
@@ -39,7 +39,7 @@ def write_summary(store: Store) -> None:
 
 
 def _read_summary(store: Store) -> pa.Table:
-    """Return the statistics from the summary file, or from the shards if the file is missing or outdated."""
+    """Read the statistics of a store from its summary file, or sum them if it is missing or outdated."""
     file = store.folder / SUMMARY
     if not file.is_file():
         return sum_statistics(store)
@@ -57,7 +57,7 @@ def belongs_to(table: pa.Table, store: Store) -> bool:
 
 
 def sum_statistics(store: Store) -> pa.Table:
-    """Add up the statistics of all shards: one row per measure and head, ordered as in a shard."""
+    """Return the statistics of all shards together, with one row per measure and head."""
     shards = [pq.read_table(file, partitioning=None) for file in store.files(STATISTICS)]
 
     def stack(name: str) -> Array:
@@ -67,7 +67,7 @@ def sum_statistics(store: Store) -> pa.Table:
     columns = {
         **{name: shards[0][name] for name in ("layer", "head", "measure")},
         **{name: stack(name).sum(axis=0) for name in ("count", "sum", "squares")},
-        "min": np.fmin.reduce(stack("min")),  # ignores the NaN of shards with only rejected records
+        "min": np.fmin.reduce(stack("min")),  # ignores NaN, which shards without sentences have
         "max": np.fmax.reduce(stack("max")),
         "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins), BINS),
     }
@@ -80,11 +80,11 @@ class MeasureStatistics:
 
     Attributes:
         count: number of rows.
-        means: mean of the measure for each head, [layer, head].
-        deviations: sample standard deviation, [layer, head]; NaN for a single row.
-        minima: minimum, [layer, head].
-        maxima: maximum, [layer, head].
-        bins: number of rows in each bin of the histogram, int64 [layer, head, bin].
+        means: mean for each head; shape [layer, head].
+        deviations: sample standard deviation for each head, or NaN for a single row; shape [layer, head].
+        minima: minimum for each head; shape [layer, head].
+        maxima: maximum for each head; shape [layer, head].
+        bins: number of rows in each bin of each head's histogram, int64 of shape [layer, head, bin].
     """
 
     count: int
@@ -104,9 +104,9 @@ class MeasureStatistics:
 
     @property
     def interval_half_widths(self) -> Array:
-        """Half the width of each mean's confidence interval, [layer, head].
+        """Half the width of the confidence interval of each head's mean, with shape [layer, head].
 
-        Student's t interval, which assumes independent rows; NaN for a single row.
+        The intervals are Student's t intervals, which assume independent rows. For a single row they are NaN.
         """
         if self.count < 2:
             return np.full(self.means.shape, np.nan)
@@ -116,19 +116,19 @@ class MeasureStatistics:
 
     @property
     def lows(self) -> Array:
-        """Lower end of each mean's confidence interval, [layer, head]."""
+        """Lower end of the confidence interval of each head's mean, with shape [layer, head]."""
         ends: Array = self.means - self.interval_half_widths
         return ends
 
     @property
     def highs(self) -> Array:
-        """Upper end of each mean's confidence interval, [layer, head]."""
+        """Upper end of the confidence interval of each head's mean, with shape [layer, head]."""
         ends: Array = self.means + self.interval_half_widths
         return ends
 
 
 def head_statistics(store: Store) -> dict[str, MeasureStatistics]:
-    """Return measure → statistics over all rows, for every measure.
+    """Return the statistics of every measure over all rows of a store, by measure.
 
     Raises:
         UnavailableError: the store has no head measures, or no sentences.
@@ -153,7 +153,7 @@ def head_statistics(store: Store) -> dict[str, MeasureStatistics]:
 
 
 def check_profiles(store: Store) -> None:
-    """Check that a store has head measures.
+    """Check that a store contains measures of heads for at least one sentence.
 
     Raises:
         UnavailableError: the store has no head measures, or no sentences.

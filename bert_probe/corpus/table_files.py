@@ -15,7 +15,7 @@ from bert_probe.corpus.tables import TableSchema
 from bert_probe.errors import ProbeError, StoreError
 
 UNCHECKED_BYTES = 2**30
-"""Decoded size up to which a Parquet file may have any compression ratio."""
+"""Decoded size of a Parquet file, in bytes, up to which its compression ratio is not limited."""
 MAX_RATIO = 100
 """Maximum ratio of decoded to stored bytes above `UNCHECKED_BYTES`, against decompression bombs."""
 
@@ -30,7 +30,8 @@ class TableFile:
         rows: expected number of rows; None if unknown.
         size: expected size in bytes.
         sha256: expected SHA-256 of the file.
-        completed_ns: time at which the shard was completed, in nanoseconds; an unchanged file is older.
+        completed_ns: time at which the shard was completed, in nanoseconds. If the file was modified later,
+            its content may have changed.
     """
 
     path: Path
@@ -41,12 +42,12 @@ class TableFile:
     completed_ns: int
 
     def problem(self, every_byte: bool = False, on_bytes: Callable[[int], None] = lambda _: None) -> str:
-        """Return what is wrong with the file, as a phrase after its name; "" if nothing is wrong.
+        """Return a phrase that describes what is wrong with the file, such as "has grown"; "" if it is valid.
 
         Args:
-            every_byte: always compare the digest. By default it is compared only if the modification time is
-                after the completion of the shard, as in a copied store.
-            on_bytes: called after each hashed block with the number of bytes in it.
+            every_byte: always compare the digest. By default, it is compared only if the file was modified
+                after the shard was completed, for example because the store was copied.
+            on_bytes: called after each block that is hashed, with the number of bytes in the block.
         """
         try:
             stat = self.path.stat()
@@ -80,7 +81,8 @@ class TableFile:
 def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
     """Return the schema, the number of rows and the decoded size of a file without reading its columns.
 
-    The decoded size is a lower bound of the memory that the rows take; an Arrow file is not compressed.
+    The decoded size is a lower bound on the memory that the rows take. For an Arrow file, which is not
+    compressed, it is the size of the file.
     """
     if ending == "parquet":
         metadata = pq.read_metadata(path)
@@ -93,15 +95,15 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
 
 
 def _width(data_type: pa.DataType) -> int:
-    """Return the size of one value in memory in bytes; for a text, the size of its offset."""
+    """Return the memory that one value of a type takes, in bytes; for a text, the size of its offset."""
     try:
         return max(1, int(data_type.bit_width) // 8)
-    except ValueError:  # text
+    except ValueError:  # texts have no fixed width
         return 4
 
 
 def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
-    """Describe the first column that differs."""
+    """Describe the first difference between the columns of a file and the expected columns."""
     for field in expected:
         if field.name not in actual.names:
             return f"there is no {field.name}"
@@ -113,12 +115,12 @@ def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
 
 @contextmanager
 def store_errors(name: str) -> Iterator[None]:
-    """Turn errors from inconsistent tables into a `StoreError`.
+    """Turn errors that invalid tables cause into a `StoreError`.
 
     Opening a store checks the columns of its tables but not their values, which are untrusted.
 
     Args:
-        name: name of the store in the message.
+        name: name of the store, for the error message.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Tables of a store: schemas, and statistics of head measures."""
+"""Define the tables of a store, and compute the columns of its statistics."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.trace import Array
 
 BINS = 64
-"""Number of bins of each histogram."""
+"""Number of bins in each histogram of a head measure."""
 
 
 def bin_edges(measure: str, max_tokens: int | None) -> Array:
-    """Return the edges of a measure's histogram bins, float64 [bin + 1].
+    """Return the edges of the bins in a measure's histogram (float64); there is one more edge than bins.
 
-    Shares and relative measures range from 0 to 1. Entropy and distance range up to their maximum for the
-    longest text. Distance bins have equal widths in log(1 + distance), as most attention goes to near tokens.
+    The bins of shares and relative measures range from 0 to 1. The bins of entropy and distance range from 0
+    to the maximum for the longest text. Distance bins have equal widths in log(1 + distance), because most
+    attention goes to near tokens.
 
     Args:
         measure: one of `MEASURES`.
@@ -40,7 +41,7 @@ def statistics_columns(profiles: Array, max_tokens: int | None) -> dict[str, Any
     """Return the columns of a shard's table of statistics.
 
     Args:
-        profiles: measures of every head, float32 [sentence, layer, head, measure].
+        profiles: measures of every head, float32 of shape [sentence, layer, head, measure].
         max_tokens: maximum input length of the model in tokens, see `Description`.
     """
     count, layers, heads, _ = profiles.shape
@@ -67,15 +68,15 @@ def statistics_columns(profiles: Array, max_tokens: int | None) -> dict[str, Any
 
 
 def bin_indices(values: Array, edges: Array) -> Array:
-    """Return the bin of each value, from 0.
+    """Return the index of the bin that contains each value, from 0.
 
-    A bin includes its lower edge. Values outside the edges, due to rounding, fall into the first or last bin.
+    A bin includes its lower edge. Values that rounding moves outside the edges are in the first or last bin.
     """
     return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, BINS - 1)
 
 
 def _histograms(values: Array, edges: Array) -> Array:
-    """Count the values of each row in each bin: [row, value] → int64 [row, bin]."""
+    """Return the histogram of each row of a matrix, as int64 of shape [row, bin]."""
     flat = bin_indices(values, edges) + np.arange(len(values))[:, None] * BINS
     counts: Array = np.bincount(flat.ravel(), minlength=len(values) * BINS).reshape(-1, BINS)
     return counts
@@ -84,7 +85,7 @@ def _histograms(values: Array, edges: Array) -> Array:
 ROWS, TOKENS, STATISTICS, REFUSALS = "rows", "tokens", "statistics", "refusals"
 
 Tables = Mapping[str, pa.Table]
-"""Table name → rows."""
+"""The tables of a shard, by table name."""
 
 _ROW, _INDEX, _POSITION = pa.int64(), pa.int16(), pa.int32()
 
@@ -93,8 +94,8 @@ _ROW, _INDEX, _POSITION = pa.int64(), pa.int16(), pa.int32()
 class TableSchema:
     """The columns and the file format of a table.
 
-    Rows, lines, positions, words, layers and heads count from 1. The layers of vectors count from 0, the
-    output of the embeddings.
+    Rows, lines, positions, words, layers and heads count from 1, except for the layers of vectors. These
+    count from 0, which is the output of the embeddings.
 
     Attributes:
         schema: Arrow schema.
@@ -107,10 +108,10 @@ class TableSchema:
 
 
 def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
-    """Return table name → schema, for the tables of a store with this configuration.
+    """Return the schemas of the tables that a store has, by table name.
 
     Args:
-        question: what the store keeps.
+        question: the configuration of the store, which determines its optional tables.
         hidden_size: number of components of a vector.
     """
     schemas = {

@@ -21,11 +21,11 @@ from bert_probe.model.progress import Progress, no_progress
 
 @dataclass(frozen=True)
 class FileDifference:
-    """A file of a store that differs from its description.
+    """A file of a store that does not match its description.
 
     Attributes:
-        file: path within the store.
-        problem: what is wrong, as a phrase after the file name, such as "has grown".
+        file: path of the file within the store.
+        problem: a phrase that describes what is wrong with the file, such as "has grown".
     """
 
     file: str
@@ -34,12 +34,12 @@ class FileDifference:
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome of verifying a store.
+    """The result of verifying a store.
 
     Attributes:
         store: name of the store.
         files: number of files that were compared.
-        bytes: number of bytes in these files.
+        bytes: total size of these files in bytes.
         differences: the files that differ, in the order of the shards.
     """
 
@@ -49,7 +49,7 @@ class Verification:
     differences: tuple[FileDifference, ...]
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per difference: file, problem."""
+        """Return the differences as a table with the columns file and problem."""
         names = ("file", "problem")
         return pd.DataFrame(
             {name: [getattr(difference, name) for difference in self.differences] for name in names},
@@ -57,7 +57,7 @@ class Verification:
         )
 
     def summary(self) -> str:
-        """Return the outcome in a sentence."""
+        """Return a sentence that states how many files were compared, and how many of them differ."""
         count = len(self.differences)
         outcome = f"{count:,} {'differs' if count == 1 else 'differ'}" if count else "nothing differs"
         return f"{self.store}: {self.files:,} files with {self.bytes:,} bytes compared, {outcome}."
@@ -66,8 +66,8 @@ class Verification:
 def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progress) -> Verification:
     """Compare every byte of a store's tables with the recorded digests.
 
-    This detects accidents, not forgeries: someone who changes a table can change its digest too. A vector
-    index that differs can be deleted; it is rebuilt when it is needed.
+    This detects accidental damage but not manipulation, because someone who changes a table can also change
+    its digest. A vector index that differs can be deleted; it is rebuilt when it is needed.
 
     Args:
         folder: the folder of the store.

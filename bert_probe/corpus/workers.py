@@ -1,4 +1,4 @@
-"""Divide a corpus into chunks, and process them with an interchangeable runner."""
+"""Divide a corpus into chunks, and process the chunks with threads or another runner."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 
 Chunk: TypeAlias = tuple[int, Sequence[Record]]
-"""The index of a shard, from 0, and its records."""
+"""A chunk of records: the index of its shard, from 0, and the records."""
 
 
 @dataclass(frozen=True)
 class PendingChunks:
-    """The chunks of the inputs that a store does not have yet. Each iteration reads the inputs again.
+    """The chunks of the inputs that are not in a store yet. Each iteration reads the inputs again.
 
     Attributes:
         files: the inputs.
         column: the text column of tables among the files.
         shard_rows: maximum number of records in a chunk, see `chunked`.
-        shard_bytes: maximum bytes of UTF-8 in a chunk, see `chunked`.
-        done: indices of the shards that exist.
+        shard_bytes: maximum size of the texts in a chunk, in bytes of UTF-8; see `chunked`.
+        done: indices of the shards that the store already has.
     """
 
     files: tuple[InputFile, ...]
@@ -54,7 +54,7 @@ class PendingChunks:
     def __iter__(self) -> Iterator[Chunk]:
         chunks = chunked(records(self.files, self.column), self.shard_rows, self.shard_bytes)
         for number, chunk in enumerate(chunks):
-            check_unchanged(self.files)  # before the chunk is processed
+            check_unchanged(self.files)  # fails before a changed file is processed
             if number not in self.done:
                 yield number, chunk
 
@@ -67,8 +67,8 @@ class ShardJob:
         folder: the folder of the store.
         checkpoint: the model.
         question: what to extract, resolved by `IngestConfig.of`.
-        progress_of: shard index → progress callback for its records.
-        cancel: called at the end of a run; progress callbacks of unfinished shards then raise `Cancelled`.
+        progress_of: a function that takes the index of a shard, and returns a progress callback for it.
+        cancel: called at the end of a run. Progress callbacks of unfinished shards then raise `Cancelled`.
     """
 
     folder: Path
@@ -88,10 +88,10 @@ class ShardJob:
 
 
 class ShardRunner(Protocol):
-    """Runs the jobs of a corpus run, in threads or other processes."""
+    """The interface of a runner, which processes the chunks of a corpus in threads or other processes."""
 
     def device(self, checkpoint: Checkpoint) -> str:
-        """Return the device that the model runs on, for the manifest.
+        """Return the name of the device on which the model runs, which is recorded in the manifest.
 
         Raises:
             UnavailableError: the runner cannot use this checkpoint.
@@ -103,7 +103,7 @@ class ShardRunner(Protocol):
 
 @dataclass(frozen=True)
 class ThreadRunner:
-    """Runs jobs in this process; all threads share the model's weights.
+    """Processes chunks in threads of this process, which share the weights of the model.
 
     Attributes:
         workers: number of shards that are processed at the same time.
@@ -112,11 +112,11 @@ class ThreadRunner:
     workers: int = 1
 
     def device(self, checkpoint: Checkpoint) -> str:
-        """Return the device of the checkpoint."""
+        """Return the name of the checkpoint's device."""
         return checkpoint.description.device
 
     def shards(self, job: ShardJob, chunks: PendingChunks) -> Generator[Shard]:
-        """Yield shards as they are completed; no chunk is read before a thread is free."""
+        """Yield shards as they are completed. A chunk is read only when a thread is free to process it."""
         remaining = iter(chunks)
         if self.workers == 1:
             yield from (job.run(*chunk) for chunk in remaining)
@@ -135,7 +135,7 @@ class ThreadRunner:
 
 
 def threads_per_worker(workers: int) -> int:
-    """Return the number of torch threads per worker, so that all workers together use each core once."""
+    """Return the number of torch threads per worker with which all workers together use each core once."""
     return max(1, torch.get_num_threads() // workers)
 
 
@@ -150,19 +150,21 @@ def _limited_torch_threads(workers: int) -> Iterator[None]:
 
 
 SHARD_ROWS = 2000
-"""Default maximum number of records in a chunk; an interrupted run loses the chunks in progress."""
+"""Default maximum number of records in a chunk. An interrupted run loses the chunks in progress."""
 SHARD_BYTES = 2**29
-"""Approximate memory of a chunk in bytes. With long texts or many layers, a chunk has fewer records."""
+"""Memory limit of a chunk in bytes, approximately. With long texts or many layers, chunks are smaller."""
 TEXT_BYTES = 4
-"""Approximate bytes of UTF-8 per token."""
+"""Approximate length of a token's text in bytes (UTF-8)."""
 TOKEN_BYTES = 2048
-"""Approximate memory per token in bytes, in addition to its vectors and neighbors."""
+"""Approximate memory for a token in bytes, without its vectors and neighbors."""
 NEIGHBOR_BYTES = 32
-"""Approximate memory per token and head in bytes, if neighbors are kept."""
+"""Approximate memory for the neighbor of a token in one head, in bytes."""
 
 
 def max_text_bytes(question: IngestConfig, checkpoint: Checkpoint) -> int:
-    """Return the maximum bytes of UTF-8 in a chunk, so that it takes about `SHARD_BYTES` of memory.
+    """Return the maximum size of the texts in a chunk, in bytes of UTF-8.
+
+    A chunk of this size takes about `SHARD_BYTES` of memory.
 
     Args:
         question: what to extract, resolved by `IngestConfig.of`.
@@ -178,12 +180,12 @@ def max_text_bytes(question: IngestConfig, checkpoint: Checkpoint) -> int:
 
 
 def chunked(records: Iterable[Record], max_records: int, max_bytes: int) -> Iterator[tuple[Record, ...]]:
-    """Split records into chunks, deterministically.
+    """Split records into chunks. The same records always give the same chunks.
 
     Args:
         records: the records in input order.
         max_records: maximum number of records in a chunk.
-        max_bytes: maximum bytes of UTF-8 in a chunk; a longer record is a chunk of its own.
+        max_bytes: maximum size of the texts in a chunk, in bytes of UTF-8; a longer text is its own chunk.
     """
     chunk: list[Record] = []
     chunk_bytes = 0

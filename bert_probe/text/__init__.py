@@ -1,1 +1,1 @@
-"""Texts: words, alignment of two texts, and files of sentences, labeled texts and tagged sentences."""
+"""Group tokens into words, align texts, and read files of sentences, labeled texts or tagged sentences."""

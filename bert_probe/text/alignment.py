@@ -1,4 +1,4 @@
-"""Alignment of two texts by tokens or words, and of two tokenizations of one text by common spans."""
+"""Align two texts by their tokens or words, or two tokenizations of one text by their common spans."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 Places = tuple[int, ...]
-"""Consecutive token positions in the input."""
+"""Positions of consecutive tokens in the input of the model."""
 _Group = tuple[list[Token], list[Token]]
-"""Tokens of A and of B that belong to the same span."""
+"""Tokens of model A and tokens of model B that belong to the same span of the text."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A part of the text, or special tokens with the same role.
+    """A part of a text, or the special tokens that have the same role in both models.
 
     Attributes:
-        text: the text, or the special tokens.
-        a, b: consecutive positions of the span's tokens in each model; empty for special tokens that a model
-            does not have.
-        segment: 0 for the first text, 1 for the second.
-        special: whether it consists of special tokens.
+        text: the text of the span, or its special tokens.
+        a, b: positions of the span's tokens in models A and B, which are consecutive; empty for special
+            tokens that a model does not have.
+        segment: 0 for the first text, 1 for the second text of a pair.
+        special: whether the span consists of special tokens.
     """
 
     text: str
@@ -47,10 +47,10 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class CommonSpans:
-    """The common spans of two tokenizations.
+    """The common spans of two tokenizations of one text.
 
     Attributes:
-        spans: the spans in text order; each token of both models belongs to exactly one span.
+        spans: the spans in the order of the text. Each token of each model belongs to exactly one span.
     """
 
     spans: tuple[Span, ...]
@@ -65,25 +65,26 @@ class CommonSpans:
 
     @cached_property
     def rows(self) -> Places:
-        """Return the indices of the shared spans, which are the queries."""
+        """Return the indices of the spans in which both models have tokens; only these are queries."""
         return tuple(index for index, span in enumerate(self.spans) if span.shared)
 
     @property
     def queries(self) -> tuple[Span, ...]:
-        """Return the shared spans."""
+        """Return the spans in which both models have tokens; only these are queries."""
         return tuple(self.spans[index] for index in self.rows)
 
     def merged(self, weights: Array, side: int) -> Array:
-        """Return one model's attention between spans.
+        """Return the attention of one model between spans instead of tokens.
 
         Weights are summed over the tokens of each key, and averaged over the tokens of each query.
 
         Args:
-            weights: [..., query, key] over the model's tokens.
-            side: 0 for A, 1 for B.
+            weights: attention between the model's tokens, with shape [..., query, key].
+            side: 0 for model A, 1 for model B.
 
         Returns:
-            [..., query, key] over `queries` and ``spans``; 0 for keys that only the other model has.
+            Attention from `queries` to ``spans``, with shape [..., query, key]. It is 0 for keys that only
+            the other model has.
 
         Raises:
             ShapeError: the shape does not match the number of tokens of this model.
@@ -99,7 +100,7 @@ class CommonSpans:
 
     @cached_property
     def _lenses(self) -> tuple[tuple[WordLens, Array], ...]:
-        """For each side, the lens that merges its tokens, and the indices of the resulting spans."""
+        """For each model, the lens that merges its tokens into spans, and the indices of these spans."""
         lenses = []
         for side in (0, 1):
             positions_by_span = [(index, (span.a, span.b)[side]) for index, span in enumerate(self.spans)]
@@ -115,9 +116,9 @@ class CommonSpans:
 def common_spans(a: Encoding, b: Encoding) -> CommonSpans:
     """Align two tokenizations of one text by their characters.
 
-    A span ends where a token of each model ends and no token continues. Text that only one model
+    A span ends where a token of each model ends and no other token continues. Text that only one model
     tokenizes, such as a separate space token, is merged into the following span. Special tokens are aligned
-    by role: before the first text, between the texts, and at the end. If both models tokenize the text
+    by their role: before the first text, between the texts, or at the end. If both models tokenize the text
     identically, each token is a span.
 
     Raises:
@@ -153,7 +154,11 @@ def common_spans(a: Encoding, b: Encoding) -> CommonSpans:
 
 
 def _sections(encoding: Encoding) -> list[list[Token]]:
-    """Return five lists: special tokens, first text, special tokens, second text, special tokens."""
+    """Split the tokens of an input into the two texts and the special tokens around and between them.
+
+    Returns:
+        Five lists: special tokens, first text, special tokens, second text, special tokens.
+    """
     text_positions = [token.position for token in encoding.tokens if not token.special]
     sections: list[list[Token]] = [[], [], [], [], []]
     for token in encoding.tokens:
@@ -163,7 +168,7 @@ def _sections(encoding: Encoding) -> list[list[Token]]:
 
 
 def _text_spans(a: Sequence[Token], b: Sequence[Token], text: str) -> list[Span]:
-    """Return the common spans of one text, given the tokens of both models."""
+    """Return the common spans of a text from the tokens that models A and B give for it."""
     token_ranges = [
         (characters, side, token)
         for side, tokens in enumerate((a, b))
@@ -180,7 +185,7 @@ def _text_spans(a: Sequence[Token], b: Sequence[Token], text: str) -> list[Span]
 
 
 def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], Token]]:
-    """Return each token's character span, widened so that neither starts nor ends decrease."""
+    """Return the character spans of tokens, widened where needed so that starts and ends never decrease."""
     spans = [(token.start or 0, token.end or 0) for token in tokens]
     starts = [*accumulate((start for start, _ in reversed(spans)), min)][::-1]
     ends = accumulate((end for _, end in spans), max)
@@ -188,7 +193,7 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge each group with tokens of only one side into the next group, or the previous one at the end."""
+    """Merge groups that have tokens of only one model into the next group; at the end, into the previous."""
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:
@@ -214,16 +219,16 @@ def _positions(tokens: Sequence[Token]) -> Places:
 
 
 Key = tuple[int, bool, str]
-"""Segment, whether special, and text of a unit; units with equal keys can be aligned."""
+"""Segment of a unit, whether it is special, and its spelling. Units with equal keys can be aligned."""
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Two aligned texts.
+    """An alignment of two texts, A and B, by their tokens or words.
 
     Attributes:
-        units_a, units_b: all tokens, or words and special tokens, of both texts.
-        pairs: (index in A, index in B) of each pair of matching units, increasing in both texts.
+        units_a, units_b: all tokens, or all words and special tokens, of each text.
+        pairs: indices (in A, in B) of each pair of matching units, which increase in both texts.
     """
 
     units_a: tuple[Token | Unit, ...]
@@ -237,12 +242,12 @@ class Alignment:
 
     @property
     def places_a(self) -> tuple[int, ...]:
-        """Return the aligned indices into ``units_a``."""
+        """Return the indices of the aligned units in ``units_a``."""
         return tuple(a for a, _ in self.pairs)
 
     @property
     def places_b(self) -> tuple[int, ...]:
-        """Return the aligned indices into ``units_b``."""
+        """Return the indices of the aligned units in ``units_b``."""
         return tuple(b for _, b in self.pairs)
 
     @property
@@ -252,12 +257,12 @@ class Alignment:
 
     @property
     def changed_a(self) -> tuple[int, ...]:
-        """Return the indices into ``units_a`` without a counterpart in B."""
+        """Return the indices of the units in ``units_a`` that have no counterpart in B."""
         return _complement(self.places_a, len(self.units_a))
 
     @property
     def changed_b(self) -> tuple[int, ...]:
-        """Return the indices into ``units_b`` without a counterpart in A."""
+        """Return the indices of the units in ``units_b`` that have no counterpart in A."""
         return _complement(self.places_b, len(self.units_b))
 
     @property
@@ -267,7 +272,7 @@ class Alignment:
 
     @property
     def shares_text(self) -> bool:
-        """Return whether any aligned unit is not a special token."""
+        """Return whether the texts have matching units other than special tokens."""
         return not all(unit.special for unit in self.aligned)
 
 
@@ -276,12 +281,12 @@ def _complement(places: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 
 def align_traces(a: Trace, b: Trace, words: bool = False) -> Alignment:
-    """Align the tokens, or words, of two traces.
+    """Align the tokens or the words of two traces.
 
     Two tokens match if they have the same spelling in the model's vocabulary, apart from a preceding space.
-    Two words match if the joined spellings of their tokens are equal, however they were split. Case therefore
-    matters only if the model is case-sensitive. Special tokens are compared by name, and never equal
-    a word of the text. The first and second text of a pair are aligned separately.
+    Two words match if the joined spellings of their tokens are equal, even if they are split differently.
+    Therefore, case matters only if the model is case-sensitive. Special tokens are compared by name, and
+    never match a word of the text. The first and second texts of pairs are aligned separately.
     """
     units_a, keys_a = _units(a, words)
     units_b, keys_b = _units(b, words)
@@ -289,18 +294,19 @@ def align_traces(a: Trace, b: Trace, words: bool = False) -> Alignment:
 
 
 def align(a: Sequence[Key], b: Sequence[Key]) -> tuple[tuple[int, int], ...]:
-    """Return the index pairs at which two sequences are equal, increasing in both.
+    """Align two sequences; return the pairs of indices of equal items, which increase in both sequences.
 
-    The method is Ratcliff and Metzener 1988, as in Python's difflib: the longest common run, then recursively
-    to the left and right of it. Replaced stretches are not aligned, whatever their length. difflib is not
-    symmetric, so the sequences are always passed in the same order; A against B then mirrors B against A.
+    The method is that of Ratcliff and Metzener 1988, as in Python's difflib: find the longest common run, and
+    continue recursively to the left and right of it. Items between the runs are not aligned. As difflib is
+    not symmetric, the sequences are always passed in the same order. Exchanging A and B therefore only
+    exchanges the indices in each pair.
 
     >>> align([(0, False, word) for word in "it was full".split()],
     ...       [(0, False, word) for word in "it was quite empty".split()])
     ((0, 0), (1, 1))
     """
     first, second = sorted((list(a), list(b)))
-    # The "autojunk" heuristic would ignore repeated words in long texts.
+    # The "autojunk" heuristic of difflib would ignore repeated words in long texts.
     blocks = SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()
     pairs = [(block.a + step, block.b + step) for block in blocks for step in range(block.size)]
     return tuple(pairs if first == list(a) else [(right, left) for left, right in pairs])
@@ -312,7 +318,7 @@ def _units(trace: Trace, words: bool) -> tuple[tuple[Token | Unit, ...], list[Ke
 
 
 def _spelling(unit: Token | Unit, trace: Trace) -> str:
-    """Return a unit's spelling in the vocabulary, without a leading space."""
+    """Return the spelling of a token or word in the vocabulary, without a leading space."""
     positions = unit.positions if isinstance(unit, Unit) else (unit.position,)
     joined = "".join(trace.tokens[position].display for position in positions)
     return joined.lstrip(SPACE) or joined

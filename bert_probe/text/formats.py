@@ -1,4 +1,4 @@
-"""File formats of texts: detection, readers of CSV and JSON lines, and collection of a file's errors."""
+"""Detect the format of text files, read CSV and JSON lines, and collect the errors in a file."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ _REMEDIES = {
 _SAMPLE = 50
 """Number of lines that are inspected to detect the format."""
 _MIN_LINES = 3
-"""Minimum number of lines for detecting columns; fewer lines may look like columns by chance."""
+"""Minimum number of lines from which columns are detected; fewer lines may look like columns by chance."""
 _HEADER_CELL = re.compile(r"[^\W\d][\w.-]{0,40}")
 _COLUMNS = {"text", "sentence", "text_a", "text_b", "label", "labels"}
 _TAG = re.compile(r"[BIOES]-\S+|O|[A-Z]{1,6}\$?|[.,:;!?]")
 _SENTENCE_WORDS = 6
-"""Minimum number of words for which a single header cell is treated as a sentence."""
+"""Minimum number of words in a first line that is treated as a sentence rather than as a header."""
 
 
 def format_of(name: str) -> str:
-    """Return the format for a file extension; plain text if it is unknown."""
+    """Return the format that a file's extension indicates, or plain text if the extension is unknown."""
     return _ENDINGS.get(Path(name).suffix.lower(), LINES)
 
 
@@ -85,9 +85,9 @@ def check_format(lines: Iterator[str], name: str, read_as: str, as_named: bool) 
 
 
 def looks_like(lines: Sequence[str], read_as: str) -> str:
-    """Return the format that the first lines look like; "" if unclear.
+    """Return the format that the first lines of a file look like; "" if it is unclear.
 
-    Columns alone do not make a table: there must also be a header whose cells are single words.
+    Lines with columns are a table only if they begin with a header whose cells are single words.
     """
     filled = [line for line in lines if line.strip()]
     if not filled:
@@ -129,7 +129,7 @@ def _is_treebank(filled: Sequence[str]) -> bool:
 
 
 def _is_conll(lines: Sequence[str]) -> bool:
-    """Return whether every line is a word and a tag, with blank lines between sentences."""
+    """Return whether every line contains a word and a tag, with blank lines between sentences."""
     filled = [line.split() for line in lines if line.strip() and not line.startswith("# ")]
     widths = {len(columns) for columns in filled}
     return (
@@ -142,24 +142,24 @@ def _is_conll(lines: Sequence[str]) -> bool:
 
 
 def _is_table(filled: Sequence[str], separators: str) -> bool:
-    """Return whether the first line is a header of single words and all rows have equally many cells."""
+    """Return whether the first line is a header of single words, and all rows have as many cells as it."""
     if len(filled) < 2:
         return False
     for separator in separators:
         try:
             rows = list(csv_reader((f"{line}\n" for line in filled), separator))
-        except csv.Error:  # including a quoted cell that continues after the sample
+        except csv.Error:  # for example because a quoted cell continues after the sample
             continue
         header = [cell.casefold() for cell in rows[0]]
         widths = {len(row) for row in rows}
         if len(widths) == 1 and min(widths) >= 2 and all(_HEADER_CELL.fullmatch(cell) for cell in header):
-            # Plain lines may contain a tab too: between two texts, or a label and a text.
+            # Lines of plain text may also contain a tab, between two texts or between a label and a text.
             return len({*header}) == len(header) and (separator != "\t" or bool(_COLUMNS & {*header}))
     return False
 
 
 def _is_sentence(line: str) -> bool:
-    """Return whether a line is a sentence rather than a header."""
+    """Return whether the first line of a table is probably a sentence rather than a header."""
     words = line.split()
     return not any(mark in line for mark in "\t;,") and (
         len(words) >= _SENTENCE_WORDS or (len(words) > 1 and words[-1].endswith((".", "!", "?")))
@@ -167,7 +167,7 @@ def _is_sentence(line: str) -> bool:
 
 
 class CsvReader(Protocol):
-    """The type that `csv.reader` returns."""
+    """The type of the objects that `csv.reader` returns, which has no public name."""
 
     line_num: int
 
@@ -178,24 +178,24 @@ class CsvReader(Protocol):
 
 def csv_reader(lines: Iterable[str], separator: str) -> CsvReader:
     """Return a strict CSV reader that accepts cells of up to `MAX_CHARACTERS` characters."""
-    # The limit is process-wide, so it is only ever raised.
+    # The limit applies to the whole process, so it must not be lowered.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CHARACTERS))
     return csv.reader(lines, delimiter=separator, strict=True)
 
 
 def describe_csv_error(error: csv.Error) -> str:
-    """Return the message for an error in a row, without the final period."""
+    """Return a message for an error that the CSV reader raises, without the final period."""
     if "field limit" not in str(error):
         return str(error)
     return f"a cell has more than {MAX_CHARACTERS:,} characters, or its quotation mark is not closed"
 
 
 _SAMPLE_OBJECTS = 100
-"""Number of initial lines whose keys form the header."""
+"""Number of lines at the start of a JSON lines file whose keys form the header."""
 
 
 LIST_COLUMNS = ("label", "labels")
-"""Columns whose cells may be lists of strings."""
+"""Names of the columns whose cells may be lists of strings."""
 
 
 class LabelList(str):
@@ -205,18 +205,15 @@ class LabelList(str):
 
 
 class NonTextCell(str):
-    """A cell whose value is neither text nor a number; its string describes the value, for example "an
-    object".
-    """
+    """A cell whose value is neither a text nor a number. The string describes it, such as "an object"."""
 
     __slots__ = ()
 
 
 class JsonRow(Sequence[str]):
-    """A JSON object as a row of a table. Each cell is converted when it is read.
+    """A JSON object as a row of a table. A cell is converted only when it is read.
 
-    A file may have many keys and many lines, so converting all cells would take time proportional to their
-    product.
+    Converting all cells would take long for a file with many keys and many lines.
     """
 
     def __init__(self, header: Sequence[str], value: Mapping[str, object], name: str, line: int) -> None:
@@ -237,10 +234,10 @@ class JsonRow(Sequence[str]):
 
 
 def json_table(lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
-    """Return the header, and an iterator over line numbers and rows.
+    """Read a JSON lines file as a table. Return its header, and an iterator over (line number, row) pairs.
 
-    A line that is a string becomes a row with the column text. Numbers are written in digits, null becomes an
-    empty cell, and lists of labels are joined by |.
+    A line that is a string becomes a row with the column "text". Numbers are written in digits, null becomes
+    an empty cell, and lists of labels are joined by "|".
 
     Raises:
         TextError: a line is not JSON.
@@ -297,14 +294,14 @@ def _cell(key: str, value: object, name: str, number: int) -> str:
 
 
 MAX_LISTED = 10
-"""Number of errors listed in the message; further errors are only counted."""
+"""Maximum number of errors listed in the message about a file. Further errors are only counted."""
 
 
 class ValidationErrors:
-    """Collects errors in the lines of a file.
+    """Collects the errors in a file, in order to report them together.
 
     Attributes:
-        name: file name, for messages.
+        name: file name, for error messages.
         found: line number and message of the first `MAX_LISTED` errors.
         count: total number of errors.
     """
@@ -315,16 +312,16 @@ class ValidationErrors:
         self.count = 0
 
     def add(self, line: int, message: str) -> None:
-        """Add an error in a line, counted from 1."""
+        """Add an error in a line of the file. Lines count from 1."""
         self.count += 1
         if len(self.found) < MAX_LISTED:
             self.found.append((line, message))
 
     def check(self) -> None:
-        """Raise an error if any were added.
+        """Raise an exception if any errors were added.
 
         Raises:
-            InvalidFileError: there are errors. Its message lists the first ones and counts the others.
+            InvalidFileError: errors were added. The message lists the first errors, and counts the others.
         """
         if not self.count:
             return

@@ -1,4 +1,4 @@
-"""Labeled texts from a table: one class per text, several labels per text, or a number per text."""
+"""Read labeled texts from a table, with one class, any number of labels, or one number for each text."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ KINDS = (CLASSES, MULTI_LABEL, NUMBER)
 """Kinds of labels: one class per text, any number of labels per text, or one number per text."""
 
 SEPARATOR = "|"
-"""Separator between the labels of a text."""
+"""Character that separates the labels of a text in a cell."""
 MAX_LABELS = 1000
 """Maximum number of distinct labels. A column with more labels probably contains numbers or texts."""
 
 _MAX_INTEGER_CLASSES = 20
-"""Integers are read as classes, such as star ratings, if there are at most this many distinct ones."""
+"""Maximum number of distinct integer labels that are read as classes, such as star ratings."""
 _TEXT_COLUMNS = (("text",), ("sentence",), ("text_a", "text_b"))
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 MAX_ABS_LABEL = 1e15
-"""Largest absolute value of a numeric label; its square, used as a loss, can still be summed in float32."""
+"""Maximum absolute value of a numeric label, whose square, used as a loss, can still be summed in float32."""
 _FORMAT_HELP = "Use a header with text,label or text_a,text_b,label, and one row for each text"
 
 Label = str | tuple[str, ...] | float
@@ -42,8 +42,8 @@ class LabeledText:
     """A text and its label.
 
     Attributes:
-        pair: the second text of the same input, or None.
-        label: a class, the sorted labels, or a number.
+        pair: the second text of a text pair; None for a single text.
+        label: the class, the sorted labels, or the number of the text.
         line: number of the first line of the row, from 1.
     """
 
@@ -58,10 +58,10 @@ class LabeledTexts:
     """A dataset of labeled texts.
 
     Attributes:
-        kind: "classes", "several" (labels per text), or "number".
-        rows: the texts in file order.
-        labels: the distinct labels, sorted; empty for numbers.
-        digest: SHA-256 of kind, texts and labels, independent of the file format.
+        kind: "classes", "several" for several labels per text, or "number".
+        rows: the texts in the order of the file.
+        labels: the distinct labels, sorted; empty if the labels are numbers.
+        digest: SHA-256 of the kind, texts and labels, which does not depend on the file format.
     """
 
     kind: str
@@ -71,7 +71,7 @@ class LabeledTexts:
 
     @classmethod
     def of(cls, kind: str, rows: Iterable[LabeledText]) -> Self:
-        """Create a dataset from rows, with its labels and digest."""
+        """Create a dataset from rows, and compute its distinct labels and its digest."""
         texts = tuple(rows)
         digest = hashlib.sha256(f"{kind}\n".encode())
         for row in texts:
@@ -170,7 +170,10 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
 
 
 def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
-    """Return the indices of the text columns and (last) the label column, and the name of the label column.
+    """Find the columns with texts and labels in a header.
+
+    Returns:
+        The indices of the text columns, followed by that of the label column; and the label column's name.
 
     Raises:
         TextError: a required column is missing or occurs twice.
@@ -189,7 +192,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
 
 
 class _Cells(NamedTuple):
-    """The cells of a row; `error` is a message, or "" for a valid row."""
+    """The cells of a row; ``error`` is a message that describes what is wrong, or "" for a valid row."""
 
     line: int
     texts: list[str]
@@ -206,7 +209,7 @@ def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequen
     for column in columns:
         if isinstance(row[column], NonTextCell):
             return _Cells(line, [], "", f"{header[column]} is {row[column]}")
-    *texts, label = (" ".join(lines(row[column])) for column in columns)  # a line break becomes a space
+    *texts, label = (" ".join(lines(row[column])) for column in columns)  # line breaks become spaces
     is_list = isinstance(row[columns[-1]], LabelList)
     empty = [header[column] for column, text in zip(columns, texts, strict=False) if not text]
     return _Cells(line, texts, label, f"{empty[0]} is empty" if empty else "", is_list)
@@ -215,7 +218,7 @@ def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequen
 def _detect_kind(column: str, labels: Sequence[str]) -> str:
     if column == "labels":
         return MULTI_LABEL
-    # Missing or infinite numbers do not change the kind; they are reported as errors of their rows.
+    # Missing and infinite numbers are ignored here, and reported later as errors of their rows.
     distinct = {label for label in labels if not _NOT_FINITE.fullmatch(label)}
     are_numbers = bool(distinct) and all(map(_NUMBER.fullmatch, distinct))
     has_decimals = any(not re.fullmatch("[+-]?[0-9]+", label) for label in distinct)
@@ -229,9 +232,9 @@ def _has_decimal_commas(labels: Iterable[str]) -> bool:
 
 
 def _parse_label(cell: str, kind: str) -> tuple[Label, str]:
-    """Return the label in a cell, and an error message or ""."""
+    """Return the label in a cell, and an error message, which is "" for a valid cell."""
     if kind == MULTI_LABEL:
-        # A text may have no label.
+        # With this kind of labels, a text may have no label.
         names = [name.strip() for name in cell.split(SEPARATOR)] if cell else []
         return tuple(sorted(set(names))), "" if all(names) else f"an empty label among {cell[:40]}"
     if not cell:
@@ -240,7 +243,7 @@ def _parse_label(cell: str, kind: str) -> tuple[Label, str]:
 
 
 def _parse_number(cell: str) -> tuple[float, str]:
-    """Return the number in a cell, and an error message or ""."""
+    """Return the number in a cell, and an error message, which is "" for a valid cell."""
     if _NOT_FINITE.fullmatch(cell):
         return 0.0, f"{cell[:40]} is not finite; remove the row, or write a number"
     if not _NUMBER.fullmatch(cell):

@@ -30,7 +30,7 @@ KINDS = {
     SPECIAL: "tokens that are added around the text or replace words",
     UNUSED: "reserved entries, which have an embedding but which the tokenizer never produces",
 }
-"""The kinds of vocabulary tokens; each token has one kind. docs/methods.md states the rules."""
+"""Descriptions of the kinds of vocabulary tokens. Each token has one kind; docs/methods.md has the rules."""
 
 NO_SCRIPT, SEVERAL, OTHER = "none", "several", "other"
 SCRIPTS = (
@@ -77,7 +77,7 @@ SCRIPTS = (
     "Ogham",
     "Yi",
 )
-"""Unicode scripts by name; letters of all other scripts count as "other"."""
+"""Names of the Unicode scripts that are distinguished. Letters of all other scripts count as "other"."""
 
 _SCRIPT = regex.compile("|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in SCRIPTS))
 _NO_SCRIPT_CHARACTER = regex.compile(r"\p{Script=Common}|\p{Script=Inherited}")
@@ -87,11 +87,11 @@ _BYTE = regex.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 @dataclass(frozen=True)
 class BoundaryMarks:
-    """How a tokenizer marks word boundaries.
+    """The characters with which a tokenizer marks word boundaries.
 
     Attributes:
-        continuing: prefix of a token that continues a word, such as ##; "" if there is none.
-        space: character that replaces the space before a token, Ġ or ▁; "" if there is none.
+        continuing: prefix of a token that continues a word, such as ##; "" if there is no such prefix.
+        space: character that replaces the space before a token, Ġ or ▁; "" if there is no such character.
         is_byte_level: whether tokens consist of bytes, each written as a character.
     """
 
@@ -109,15 +109,15 @@ class BoundaryMarks:
 
 @dataclass(frozen=True, eq=False)
 class VocabularyTokens:
-    """All tokens with a row in the model's word embedding, in id order.
+    """The tokens that have a row in the model's word embedding, in the order of their ids.
 
     Attributes:
         marks: the tokenizer's boundary marks.
         names: vocabulary string of each token; "" for a row without a token.
         texts: readable text of each token, without boundary marks.
         kinds: kind of each token, from `KINDS`.
-        scripts: script of each token, from `SCRIPTS`, or "none" (no letters), "several", "other".
-        ids: vocabulary string → id.
+        scripts: script of each token: one of `SCRIPTS`, "none" (no letters), "several" or "other".
+        ids: id of each token, by vocabulary string.
     """
 
     marks: BoundaryMarks
@@ -132,14 +132,14 @@ class VocabularyTokens:
 
 
 _CACHE: WeakKeyDictionary[Encoder, VocabularyTokens] = WeakKeyDictionary()
-"""Classified vocabularies by encoder; classifying 250,000 tokens takes a second."""
+"""Classified vocabularies by encoder, cached because classifying 250,000 tokens takes a second."""
 
 
 def vocabulary_tokens(encoder: Encoder, rows: int) -> VocabularyTokens:
     """Return the classified vocabulary of an encoder.
 
     Args:
-        rows: rows of the model's word embedding; tokens with higher ids are ignored.
+        rows: number of rows of the model's word embedding; tokens with higher ids are ignored.
     """
     vocabulary = _CACHE.get(encoder)
     if vocabulary is None or len(vocabulary) != rows:
@@ -176,7 +176,7 @@ def marks_of(tokenizer: Any) -> BoundaryMarks:
 
 
 def read(name: str, marks: BoundaryMarks) -> tuple[str, bool]:
-    """Return a token's readable text and whether it may start a word."""
+    """Return the readable text of a token, and whether the token may start a word."""
     if marks.continuing:
         is_continuation = name.startswith(marks.continuing) and name != marks.continuing
         return (name.removeprefix(marks.continuing), False) if is_continuation else (name, True)
@@ -198,7 +198,7 @@ def kind_of(name: str, text: str, begins: bool, marks: BoundaryMarks) -> str:
         return UNUSED
     if (name[0] == "<" and _BYTE.fullmatch(name)) or (marks.is_byte_level and not is_whole(name)):
         return BYTES
-    # A ## prefix always means continuation; a missing space only before letters, marks and digits.
+    # A ## prefix always marks a continuation. A missing space does so only before letters, marks and digits.
     if not begins and (marks.continuing or category(text[0])[0] in "LMN"):
         return CONTINUATION
     if all(character.isdecimal() for character in text):
@@ -225,7 +225,7 @@ def _script(character: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Replace invisible and bidirectional control characters by their code points: ⟨U+202E⟩."""
+    """Replace invisible and bidirectional control characters by their code points, such as ⟨U+202E⟩."""
     if text.isprintable():
         return text.replace(" ", SPACE) if text.isspace() else text
     return "".join(
@@ -236,26 +236,26 @@ def visible(text: str) -> str:
 CONTAINS, PREFIX, EXACT, REGEX = "contains", "prefix", "exact", "regex"
 MATCHES = (CONTAINS, PREFIX, EXACT, REGEX)
 MAX_SEARCH_LENGTH = 200
-"""Maximum length of the search text."""
+"""Maximum length of a search text in characters."""
 SECONDS = 5.0
 """Time limit for matching a regular expression against the whole vocabulary, in seconds."""
 MAX_TOKEN_LENGTH = 10_000
-"""Maximum length of a token that regular expressions are matched against. A call of RE2 cannot be
+"""Maximum length of the tokens that regular expressions are matched against, because a call of RE2 cannot be
 interrupted."""
 _PROGRAM_BYTES = 2**21
-"""Memory limit of a compiled regular expression, in bytes. RE2 caches the last 128 expressions."""
+"""Memory limit of a compiled regular expression, in bytes. The last 128 expressions are cached."""
 
 _SYNTAX = re.compile(
     r"\\Q.*?(?:\\E|$)|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\\.",
     re.DOTALL,
 )
-"""Syntactic units that are rewritten together: a quotation, a character class, an escaped character."""
+"""Pattern of the parts of a regular expression that are rewritten: quotations, character classes, escapes."""
 _UNICODE = {"w": r"\p{L}\p{M}\p{N}\p{Pc}", "d": r"\p{Nd}", "s": r"\s\p{Z}\x0b\x{85}"}
-"""Letter of a Perl class (w, d, s) → an equivalent Unicode class; Perl classes are ASCII-only in RE2."""
+"""Unicode classes that replace the Perl classes \\w, \\d and \\s, which match only ASCII in RE2."""
 
 
 def check(search: str, match: str, case: bool = False) -> None:
-    """Check that a search is valid.
+    """Check that a search in the vocabulary is valid.
 
     Raises:
         SelectionError: the search text is too long, or is not a valid regular expression.
@@ -270,10 +270,10 @@ def check(search: str, match: str, case: bool = False) -> None:
 
 
 def matching(pieces: VocabularyTokens, search: str, match: str, case: bool) -> list[int]:
-    """Return the ids of the tokens that match.
+    """Return the ids of the tokens that match a search.
 
-    Vocabulary strings are searched. If a mark such as Ġ or ▁ replaces the space before a word, the readable
-    texts are searched instead, unless the search text contains the mark.
+    The search is in the vocabulary strings. If they have a mark such as Ġ or ▁ in place of a space, the
+    search is in the readable texts instead, unless the search text contains the mark.
 
     Args:
         match: one of `MATCHES`.
@@ -300,11 +300,11 @@ def matching(pieces: VocabularyTokens, search: str, match: str, case: bool) -> l
 
 
 def _compiled(search: str, case: bool) -> Any:
-    """Compile a regular expression with RE2, whose time is linear and whose memory is limited."""
+    """Compile a regular expression with RE2, which needs linear time and limited memory."""
     options = re2.Options()
     options.max_mem = _PROGRAM_BYTES
     options.case_sensitive = case
-    options.never_capture = True  # The memory of a search grows with the number of groups.
+    options.never_capture = True  # capturing groups would take additional memory
     options.log_errors = False
     try:
         return re2.compile(_SYNTAX.sub(_with_unicode, search).encode("utf-8", "surrogatepass"), options)
@@ -317,13 +317,13 @@ def _compiled(search: str, case: bool) -> Any:
 
 
 def _with_unicode(unit: re.Match[str]) -> str:
-    """Rewrite the Perl classes in a syntactic unit so that they match Unicode characters, as in Python."""
+    """Replace the Perl classes in a match of `_SYNTAX` by classes that match Unicode, as in Python."""
     text = unit[0]
     if text.startswith("\\Q"):
         return text
     if text.startswith("["):
         return re.sub(r"\\(.)", _class_member, text, flags=re.DOTALL)
-    if text == r"\Z":  # RE2 calls it \z
+    if text == r"\Z":  # written \z in RE2
         return r"\z"
     members = _UNICODE.get(text[1].lower())
     if members is None:

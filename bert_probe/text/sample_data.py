@@ -1,4 +1,4 @@
-"""The included sample data, written for this project: labeled texts and a treebank."""
+"""Sample data that was written for this project: labeled texts and a treebank."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ TREEBANK_FILES = ("sample_treebank.conllu", "sample_treebank_held_out.conllu")
 def everyday_topics() -> LabeledTexts:
     """Return 300 short English sentences on six everyday topics, 50 per topic.
 
-    Few individual words indicate the topic; it follows from the meaning, so that contextual vectors help.
+    Few individual words indicate the topic. It follows from the meaning, so contextual vectors are useful.
     """
     return parse_labeled_texts(everyday_topics_file(), FILE, CLASSES)
 
 
 def everyday_topics_file() -> bytes:
-    """Return the sample data as a CSV file with the columns text,label."""
+    """Return the sentences on everyday topics as a CSV file with the columns text and label."""
     return resources.files("bert_probe").joinpath("data", FILE).read_bytes()
 
 
 @lru_cache(maxsize=1)
 def sample_treebank() -> tuple[tuple[TaggedSentence, ...], tuple[TaggedSentence, ...]]:
-    """Return 16 short English sentences and 8 held-out ones, with Universal Dependencies trees."""
+    """Return 16 short English sentences and 8 held-out sentences with Universal Dependencies trees."""
     training, held_out = (
         parse_tagged_sentences(resources.files("bert_probe").joinpath("data", file).read_bytes(), file)
         for file in TREEBANK_FILES

@@ -1,4 +1,4 @@
-"""Reading sentences from files: one per line, or a column of a table."""
+"""Read sentences from files, with one sentence per line or in a column of a table."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ from bert_probe.text.formats import (
 )
 
 DEFAULT_COLUMNS = ("sentence", "text")
-"""Column names that are read by default."""
+"""Names of the columns that contain the sentences by default."""
 
-# Unlike str.splitlines, this does not split at separators that may occur within a sentence.
+# Matches only real line breaks, whereas str.splitlines also splits at characters within sentences.
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 MAX_BYTES = 50_000_000
-"""Maximum size of a file, checked while reading, because a pipe or device may be endless."""
+"""Maximum size of a file in bytes. It is also checked while reading, because a pipe may never end."""
 MAX_SENTENCES = 1_000_000
 """Maximum number of sentences in a file."""
 MAX_LINES = 5_000_000
-"""Maximum number of lines in a file, including blank ones, which cost time but only one byte each."""
+"""Maximum number of lines in a file. Blank lines count, because they take time although they are small."""
 _CHUNK = 1 << 16
 
 
 class Sentence(str):
-    """A string with its line number in the file, for error messages.
+    """A sentence together with its line number, which error messages state.
 
     Attributes:
-        line: line number in its file, from 1, counting all lines.
+        line: line number in the file, from 1; blank lines are counted too.
     """
 
-    __slots__ = ("line",)  # an instance dict would be larger than the sentence
+    __slots__ = ("line",)  # avoids an instance dict, which would be larger than the sentence
 
     line: int
 
     def __new__(cls, text: str, line: int) -> Sentence:
-        """Create a sentence with its line number."""
+        """Create a sentence from a text and its line number."""
         sentence = super().__new__(cls, text)
         sentence.line = line
         return sentence
@@ -65,10 +65,12 @@ class Sentence(str):
 
 
 def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[int, str]]:
-    """Return (line number, text) for each text that is not blank; plain strings are numbered from 1.
+    """Return the texts that are not blank, as (line number, text) pairs.
+
+    Texts without a line number are numbered from 1.
 
     Args:
-        item_name: noun for a text in error messages, for example "sentence".
+        item_name: noun for a text in error messages, such as "sentence".
 
     Raises:
         TextError: `sentences` is a string instead of a list.
@@ -95,7 +97,7 @@ def read_sentences(file: str | Path, column: str | None = None, as_named: bool =
     Args:
         file: a file in UTF-8. .csv, .tsv, .jsonl and .ndjson are tables; all other files have one sentence
             per line.
-        column: name of the column; by default the only column, or the column named "sentence" or "text".
+        column: name of the column. By default, the only column, or the column named "sentence" or "text".
         as_named: trust the file extension, even if the contents look like another format.
 
     Raises:
@@ -110,23 +112,23 @@ def read_sentences(file: str | Path, column: str | None = None, as_named: bool =
 
 @contextmanager
 def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
-    """Open a file for reading; yield the stream and the file name.
+    """Open a file for reading, and yield its stream and its name.
 
     Raises:
-        TextError: the file cannot be opened, exceeds `MAX_BYTES`, or changes within the block.
+        TextError: the file cannot be opened, exceeds `MAX_BYTES`, or changes before the ``with`` block ends.
     """
     path = Path(file)
     try:
         with path.open("rb") as stream:
             before = os.fstat(stream.fileno())
-            if before.st_size > MAX_BYTES:  # a pipe has size 0
+            if before.st_size > MAX_BYTES:  # pipes have size 0, and are checked while reading
                 raise _too_large(path.name)
             yield stream, path.name
             if stat.S_ISREG(before.st_mode) and _version(os.fstat(stream.fileno())) != _version(before):
                 raise TextError(
                     f"{path.name} was changed while it was read. Read it again when it is complete."
                 )
-    except (OSError, ValueError) as error:  # ValueError: the name contains NUL
+    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
         reason = getattr(error, "strerror", None) or error
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
 
@@ -138,7 +140,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 def parse_sentences(
     content: bytes, name: str, column: str | None = None, as_named: bool = False
 ) -> tuple[str, ...]:
-    """Parse sentences from a file's bytes; see `read_sentences`. Line breaks in a cell become spaces.
+    """Parse the sentences in a file's bytes, as `read_sentences` does. Line breaks in cells become spaces.
 
     Args:
         name: the file name; its extension distinguishes tables from plain text.
@@ -157,7 +159,7 @@ def _sentences(stream: BinaryIO, name: str, column: str | None, as_named: bool =
     if is_table(name):
         header, rows = table_of(file_lines, name)
         index = find_column(header, column, name)
-        # A short row lacks its last cells; a missing cell is treated as empty.
+        # A row may be too short. Its missing cells are treated as empty cells.
         cells = ((line, _one_line(row[index], name, line)) for line, row in rows if len(row) > index)
     else:
         if column is not None:
@@ -184,13 +186,13 @@ def _too_large(name: str) -> TextError:
 
 
 def lines(text: str) -> list[Sentence]:
-    """Return the non-blank lines of a text, stripped."""
+    """Return the lines of a text that are not blank, without spaces at their ends."""
     numbered = enumerate(_LINE_END.split(text), 1)
     return [Sentence(line.strip(), number) for number, line in numbered if line.strip()]
 
 
 def column_names(content: bytes, name: str) -> tuple[str, ...]:
-    """Return the column names of a table; empty for a plain text file.
+    """Return the column names of a table, or no names for a file with plain text.
 
     Raises:
         TextError: as in `read_sentences`.
@@ -265,11 +267,12 @@ def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def table_of(file_lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
-    """Return the header, and an iterator over line numbers and rows. The separator is detected in the header.
+    """Read a table. Return its header, and an iterator over (line number, row) pairs without blank rows.
 
     Args:
-        file_lines: lines as returned by `lines_of`; blank rows are skipped.
-        name: the file name; in .jsonl and .ndjson each line is an object whose keys are the header.
+        file_lines: the lines that `lines_of` returns.
+        name: the file name. In .jsonl and .ndjson files, the keys of the objects are the header; in other
+            files, the separator is detected in the header.
 
     Raises:
         TextError: the file is not a table.
@@ -290,12 +293,12 @@ def table_of(file_lines: Iterator[str], name: str) -> tuple[list[str], Iterator[
 
 
 def detect_separator(header: str) -> str:
-    """Return the separator of a table: tab, semicolon or comma, whichever is most frequent in its header."""
+    """Return the separator that is most frequent in the header of a table: tab, semicolon or comma."""
     return max("\t;,", key=header.count) if any(mark in header for mark in "\t;,") else ","
 
 
 def _rows(file_lines: Iterator[str], separator: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that are not blank, each with the number of its first line."""
+    """Yield the rows of a table that are not blank, each with the number of its first line."""
     reader = csv_reader(file_lines, separator)
     while True:
         line = reader.line_num + 1
@@ -310,8 +313,7 @@ def _rows(file_lines: Iterator[str], separator: str, name: str) -> Iterator[tupl
         if row is None:
             return
         if separator == "\t" and any("\n" in cell and "\t" in cell for cell in row):
-            # Many programs write TSV without quoting, so that two quotation marks would join the rows
-            # between them.
+            # Many programs write TSV without quoting, so two quotation marks may not enclose a cell.
             raise TextError(
                 f"{name} is a broken table: a quotation mark in line {line:,} joins it with the next line. "
                 'Write each " as "" and the cell in quotation marks, or save the table as CSV.'
@@ -321,7 +323,7 @@ def _rows(file_lines: Iterator[str], separator: str, name: str) -> Iterator[tupl
 
 
 def find_column(header: Sequence[str], column: str | None, name: str) -> int:
-    """Return the index of a column; by default the only column, or the column named "sentence" or "text".
+    """Return the index of a column. By default, the only column, or the column named "sentence" or "text".
 
     Raises:
         SelectionError: the column does not exist, or `column` is None and there are several columns.

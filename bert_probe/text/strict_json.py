@@ -1,4 +1,4 @@
-"""JSON parsing that rejects duplicate keys and very long integers."""
+"""Parse JSON, but reject duplicate keys and very long integers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bert_probe.text.words import truncate_text
 
 
 class DuplicateKeyError(ValueError):
-    """Raised for an object with a duplicate key; Python would silently keep the last value."""
+    """Raised for a JSON object with a duplicate key, of which Python would silently keep the last value."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the key {truncate_text(json.dumps(key), 60)} is given twice; give it once")
 
 
 class LongNumberError(ValueError):
-    """Raised for an integer with more digits than Python parses."""
+    """Raised for a JSON integer that has more digits than Python can parse."""
 
 
 def loads(
@@ -26,7 +26,7 @@ def loads(
     parse_float: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Parse JSON; see `json.loads`.
+    """Parse JSON as `json.loads` does, but reject duplicate keys.
 
     Raises:
         DuplicateKeyError: an object has a duplicate key.
@@ -44,7 +44,7 @@ def loads(
 
 
 def parse_integer(text: str) -> int:
-    """Parse an integer; for `parse_int` of `json.loads`.
+    """Parse an integer. The function is meant to be passed to `json.loads` as ``parse_int``.
 
     Raises:
         LongNumberError: the integer has too many digits.

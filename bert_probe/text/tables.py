@@ -1,4 +1,4 @@
-"""Writing datasets in the formats that `labeled_texts` and `tagged_sentences` read."""
+"""Write datasets in the formats that `labeled_texts` and `tagged_sentences` read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 
 
 def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
-    """Return a dataset as a file: CSV for labeled texts, CoNLL for tagged sentences, CoNLL-U for trees, and
-    otherwise one text per line.
+    """Return the content of a file that contains a dataset.
 
-    Reading the file gives the same dataset, except for line numbers.
+    The format is CSV for labeled texts, CoNLL for tagged sentences, CoNLL-U for dependency trees, and
+    otherwise one text per line. Reading the file gives the same dataset, except for line numbers.
     """
     if not isinstance(rows, LabeledTexts):
         separator = "\n" if any(isinstance(row, TaggedSentence) for row in rows) else ""
@@ -42,10 +42,8 @@ def _conll_block(sentence: TaggedSentence | str) -> str:
 
 
 def _conllu_block(sentence: TaggedSentence | str) -> str:
-    """Return a sentence in the ten columns of CoNLL-U; a contracted token precedes the words that share its
-    span.
-    """
-    assert isinstance(sentence, TaggedSentence)  # plain lines have no trees
+    """Return a sentence in the CoNLL-U format. Words with the same span follow their contracted token."""
+    assert isinstance(sentence, TaggedSentence)  # plain texts have no trees
     metadata = {"text": sentence.text, **sentence.metadata}
     lines = [f"# {name} = {value}" for name, value in metadata.items()]
     span_counts = Counter(sentence.spans)

@@ -1,4 +1,4 @@
-"""Tagged sentences, with syntactic heads in treebanks: CoNLL and CoNLL-U files.
+"""Read tagged sentences from CoNLL files, and sentences with dependency trees from CoNLL-U files.
 
 CoNLL has one word per line with its tag in the last column, and blank lines between sentences. CoNLL-U (Nivre
 et al. 2020) has ten columns, of which form, UPOS, head, relation and SpaceAfter are read.
@@ -30,14 +30,12 @@ from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, open_file
 from bert_probe.text.words import Unit, WordLens, truncate_text
 
 MAX_WORDS = 2_000_000
-"""Maximum number of words in a file. A line may have only a few bytes, but a word takes several hundred bytes
-of memory.
-"""
+"""Maximum number of words in a file. A word takes several hundred bytes of memory, even if it is short."""
 ROOT = -1
-"""Head of the root word."""
+"""Value that marks the root of a dependency tree, which has no head."""
 
 _COMMENT = re.compile(r"# ?[\w.:-]+ = ")
-"""Pattern of a comment; in CoNLL, "#" may also be a word."""
+"""Matches the start of a comment, but not a CoNLL line in which "#" is a word."""
 _COLUMNS = 10
 
 
@@ -46,12 +44,13 @@ class TaggedSentence:
     """A sentence with one tag per word, and optionally a dependency tree.
 
     Attributes:
-        words: the words as written.
-        tags: one tag per word; UPOS in CoNLL-U.
-        heads: index of each word's syntactic head, from 0, or `ROOT`. Empty without a tree.
-        relations: each word's relation to its head. Empty without a tree.
-        text: the file's text of the sentence if it matches the words; otherwise the words joined by spaces.
-        spans: start and end of each word in the text. Words of a contracted token may share its span.
+        words: the words as they are written.
+        tags: one tag per word, which is the UPOS tag in CoNLL-U.
+        heads: index of each word's syntactic head, from 0, or `ROOT`. Empty if there is no tree.
+        relations: relation of each word to its head. Empty if there is no tree.
+        text: the text of the sentence in the file if it matches the words, otherwise the words joined by
+            spaces.
+        spans: start and end of each word in the text. The words of a contracted token may share its span.
         metadata: values from comments, such as the genre.
         line: line number of the first word, from 1.
     """
@@ -131,7 +130,7 @@ def _sentences(stream: BinaryIO, name: str, treebank: bool, as_named: bool) -> t
 
 
 def _blocks(file_lines: Iterator[str], name: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield each block of lines between blank lines, as (line number, line) pairs."""
+    """Yield the blocks of lines between blank lines, each as a list of (line number, line) pairs."""
     block: list[tuple[int, str]] = []
     count = 0
     for number, line in enumerate(file_lines, 1):
@@ -152,24 +151,24 @@ def _read_comment(line: str, metadata: dict[str, str]) -> None:
 
 
 class BlockReader(Protocol):
-    """Reads the sentences of a file one after another."""
+    """The interface of a reader, which parses the sentences of one file in order."""
 
     def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
-        """Parse the lines of a sentence; return None if they have no words.
+        """Parse the lines of a sentence, or return None if they contain no words.
 
         Args:
-            block: lines with their line numbers.
-            faults: collects the errors of the block. The sentence is valid only if no error is added.
+            block: the lines as (line number, line) pairs.
+            faults: collects the errors in the lines. The sentence is valid only if no error is added.
         """
 
 
 def block_reader(treebank: bool) -> BlockReader:
-    """Return a reader of CoNLL-U or CoNLL for one file."""
+    """Return a reader for one file: for CoNLL-U if it is a treebank, otherwise for CoNLL."""
     return _ConlluReader() if treebank else _ConllReader()
 
 
 class _ConllReader:
-    """Reads CoNLL."""
+    """Parses the sentences of a CoNLL file, whose lines must all have the same number of columns."""
 
     def __init__(self) -> None:
         self._columns: int | None = None
@@ -205,7 +204,7 @@ class _ConllReader:
         if not columns[0]:
             faults.add(line, f"tag {truncate_text(columns[-1])} has no word in a column before it")
             return False
-        # Detects words with a space, whose second half would otherwise be read as the tag.
+        # Otherwise, the second half of a word that contains a space would be read as the tag.
         self._columns = self._columns or len(columns)
         if len(columns) != self._columns:
             faults.add(line, f"{len(columns)} columns, but previous lines have {self._columns}")
@@ -215,7 +214,7 @@ class _ConllReader:
 
 @dataclass
 class _WordLine:
-    """A word line of CoNLL-U; `space` is whether a space follows the word."""
+    """A line of CoNLL-U that contains a word; ``space`` states whether a space follows the word."""
 
     line: int
     form: str
@@ -227,11 +226,11 @@ class _WordLine:
 
 @dataclass
 class _SentenceLines:
-    """The parsed lines of a sentence.
+    """The parsed lines of a CoNLL-U sentence.
 
     Attributes:
-        contracted: tokens that contain several words: index of the first word, number of words, form, space
-            after.
+        contracted: tokens that contain several words, each with the index of its first word, its number of
+            words, its form, and whether a space follows.
     """
 
     words: list[_WordLine] = field(default_factory=list)
@@ -240,7 +239,7 @@ class _SentenceLines:
 
 
 class _ConlluReader:
-    """Reads CoNLL-U."""
+    """Parses the sentences of a CoNLL-U file, and checks their dependency trees."""
 
     def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
         parsed, previous_count = _SentenceLines(), faults.count
@@ -249,7 +248,7 @@ class _ConlluReader:
                 _read_comment(text, parsed.metadata)
             else:
                 self._word(line, text, parsed, faults)
-            if faults.count > previous_count:  # all further word numbers would be reported as errors too
+            if faults.count > previous_count:  # after an error, all word numbers would be wrong
                 return None
         words = parsed.words
         self._check_tree(words, faults)
@@ -274,7 +273,7 @@ class _ConlluReader:
             faults.add(line, f"{len(columns)} columns separated by tabs, but CoNLL-U has {_COLUMNS}")
             return
         number = head = None
-        with suppress(ParseException, ValueError):  # ValueError: too many digits for int()
+        with suppress(ParseException, ValueError):  # int() raises ValueError for too many digits
             head = parser.parse_int_value(columns[6])
             number = parser.parse_id_value(columns[0])
         if number is None:
@@ -284,7 +283,7 @@ class _ConlluReader:
         form, tag, relation = columns[1], columns[3], columns[7]
         space = "SpaceAfter=No" not in columns[9].split("|")
         if isinstance(number, tuple):
-            # An empty node such as 8.1 has no form in the text.
+            # Empty nodes such as 8.1 are skipped, because they do not occur in the text.
             if number[1] == "-":
                 parsed.contracted.append((number[0] - 1, number[2] - number[0] + 1, form, space))
             return
@@ -314,7 +313,11 @@ class _ConlluReader:
 
 
 def _find_cycle(heads: list[int]) -> int | None:
-    """Return the index of a word on a cycle, or None. Heads count from 1; 0 is the root."""
+    """Return the index of a word whose heads form a cycle, or None if there is no cycle.
+
+    Args:
+        heads: head of each word, from 1; 0 for the root.
+    """
     is_settled = [False] * len(heads)
     for start in range(len(heads)):
         path: set[int] = set()
@@ -332,14 +335,14 @@ def _find_cycle(heads: list[int]) -> int | None:
 
 
 def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Return the text of a sentence and the span of each word."""
+    """Return the text of a CoNLL-U sentence, and the span of each word in the text."""
     words = parsed.words
     contracted = {
         start: (count, form, space)
         for start, count, form, space in parsed.contracted
         if start + count <= len(words)
     }
-    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, space after)
+    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, whether a space follows)
     index = 0
     while index < len(words):
         token = contracted.get(index, (1, words[index].form, words[index].space))
@@ -352,17 +355,17 @@ def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int],
     word_spans: list[tuple[int, int]] = []
     for (count, form, _), (start, end) in zip(tokens, spans, strict=True):
         forms = [word.form for word in words[len(word_spans) : len(word_spans) + count]]
-        if "".join(forms) == form:  # can + not
+        if "".join(forms) == form:  # such as "cannot", which is can + not
             for word_form in forms:
                 word_spans.append((start, start + len(word_form)))
                 start += len(word_form)
-        else:  # de + el, written del
+        else:  # such as "del", which is de + el
             word_spans += [(start, end)] * count
     return text, tuple(word_spans)
 
 
 def _find_spans(text: str, forms: Sequence[str]) -> tuple[tuple[int, int], ...] | None:
-    """Return the span of each form if the text consists of these forms and spaces; otherwise None."""
+    """Return the span of each form in a text, or None if the text is not these forms and spaces."""
     spans, position = [], 0
     for form in forms:
         while position < len(text) and text[position].isspace():
@@ -375,7 +378,11 @@ def _find_spans(text: str, forms: Sequence[str]) -> tuple[tuple[int, int], ...] 
 
 
 def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Join forms, with a space after each form whose `spaces` is True; return the text and the spans."""
+    """Join forms to a text; ``spaces`` states after which forms a space follows.
+
+    Returns:
+        The text, and the span of each form in it.
+    """
     text, spans = "", []
     for form, space in zip(forms, spaces, strict=True):
         spans.append((len(text), len(text) + len(form)))
@@ -384,17 +391,18 @@ def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tupl
 
 
 NO_UNIT = -1
-"""Unit of a word without tokens, because the tokenizer dropped it or the text was truncated."""
+"""Value for a word without tokens, which the tokenizer ignores or which was truncated."""
 
 
 @dataclass(frozen=True, eq=False)
 class AlignedWords:
-    """The words of a tagged sentence in the model's input.
+    """An alignment of the words of a tagged sentence with the tokens of the model's input.
 
     Attributes:
-        lens: groups tokens into the words of the file; a token outside all words is its own unit.
-        units: for each word the index of its unit in the lens, or `NO_UNIT`. Words that share all their
-            tokens, such as those of a contracted token, share a unit.
+        lens: the lens that groups tokens into the words of the file. A token outside of words is its own
+            unit.
+        units: index of each word's unit in the lens, or `NO_UNIT`. Words that share all their tokens, such as
+            those of a contracted token, share a unit.
     """
 
     lens: WordLens
@@ -405,8 +413,9 @@ class AlignedWords:
 
 
 def align_words(sentence: TaggedSentence, encoding: Encoding) -> AlignedWords:
-    """Align a sentence with its tokens. A token belongs to the word with most of its characters, or to the
-    first of several such words.
+    """Align the words of a sentence with its tokens.
+
+    A token belongs to the word that contains most of its characters, or to the first of several such words.
     """
     word_of_character = np.full(len(sentence.text), NO_UNIT)
     for word in reversed(range(len(sentence.words))):
@@ -415,7 +424,7 @@ def align_words(sentence: TaggedSentence, encoding: Encoding) -> AlignedWords:
     owners = [_owner(token, word_of_character) for token in encoding.tokens]
     units: list[Unit] = []
     unit_of_word = np.full(len(sentence.words), NO_UNIT)
-    # Consecutive tokens outside all words are not grouped.
+    # Tokens of the same word form a group. Each token outside of words is a group of its own.
     for (owner, _), run in groupby(
         zip(encoding.tokens, owners, strict=True),
         key=lambda entry: (entry[1], entry[0].position if entry[1] == NO_UNIT else 0),
@@ -442,7 +451,7 @@ def _owner(token: Token, word_of_character: Array) -> int:
 
 
 def _find_sharing_word(span: tuple[int, int], tokens: Sequence[Token], owners: Sequence[int]) -> int | None:
-    """Return the word that owns the first token overlapping a span; None if no token overlaps it."""
+    """Find the first token that overlaps a span, and return its word; None if there is no such token."""
     for token, owner in zip(tokens, owners, strict=True):
         if owner == NO_UNIT or token.start is None or token.end is None:
             continue

@@ -1,4 +1,4 @@
-"""The word lens: attention between words instead of subword tokens."""
+"""Group tokens into words, find words and tokens by name, and merge attention between tokens into words."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bert_probe.model.trace import Array, Trace
 
 
 class Unit(str):
-    """A word or special token as one row or column of a matrix: its text and its tokens.
+    """A word or special token, with the positions of its tokens in the input.
 
     Attributes:
-        positions: consecutive positions of its tokens in the input; at least one token.
+        positions: positions of the unit's tokens in the input, which are consecutive; there is at least one.
         position: position of the first token.
-        segment: 0 for the first text, 1 for the second.
-        special: whether it is a special token.
-        display: readable form.
+        segment: 0 for the first text, 1 for the second text of a pair.
+        special: whether the unit is a special token.
+        display: readable form of the unit.
     """
 
     positions: tuple[int, ...]
@@ -31,14 +31,14 @@ class Unit(str):
     display: str
 
     def __new__(cls, text: str, positions: tuple[int, ...], segment: int, special: bool) -> Self:
-        """Create a unit of consecutive tokens."""
+        """Create a unit from its text and the positions of its tokens."""
         self = super().__new__(cls, text)
         self.positions, self.segment, self.special, self.display = positions, segment, special, text
         return self
 
     @property
     def position(self) -> int:
-        """Return the position of its first token."""
+        """Return the position of the unit's first token."""
         return self.positions[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -47,10 +47,10 @@ class Unit(str):
 
 @dataclass(frozen=True, eq=False)
 class WordLens:
-    """The grouping of a text's tokens into words.
+    """A grouping of the tokens of a text into words, by which attention and vectors are merged.
 
     Attributes:
-        units: the words and special tokens in input order; each token belongs to exactly one unit.
+        units: the words and special tokens in the order of the input. Each token belongs to exactly one unit.
     """
 
     units: tuple[Unit, ...]
@@ -64,15 +64,15 @@ class WordLens:
         return np.array([len(unit.positions) for unit in self.units], dtype=np.float32)
 
     def merge(self, weights: Array) -> Array:
-        """Return attention between units.
+        """Return attention between words and special tokens, instead of attention between tokens.
 
         Weights are summed over the tokens of each key, and averaged over the tokens of each query.
 
         Args:
-            weights: [..., query, key] over tokens.
+            weights: attention between tokens, with shape [..., query, key].
 
         Returns:
-            [..., query unit, key unit]; rows that sum to 1 still do.
+            Attention between units, with shape [..., query, key]. Rows that sum to 1 before still sum to 1.
 
         Raises:
             ShapeError: the shape does not match the number of tokens of this text.
@@ -85,12 +85,13 @@ class WordLens:
         return merged
 
     def merge_keys(self, weights: Array) -> Array:
-        """Merge the keys only, by summing over their tokens: [..., key] → [..., key unit]."""
+        """Merge only the keys, which are on the last axis, by summing the weights of each unit's tokens."""
         return self._sum_tokens(weights, axis=-1)
 
     def _sum_tokens(self, weights: Array, axis: int) -> Array:
-        """Sum each unit's tokens along an axis. Most units have one token, so this is faster than
-        `np.add.reduceat`.
+        """Return the sum over each unit's tokens along an axis.
+
+        As most units have one token, this is faster than `np.add.reduceat`.
         """
         merged: Array = np.take(weights, self._starts, axis)
         units, tokens = np.moveaxis(merged, axis, 0), np.moveaxis(weights, axis, 0)
@@ -100,7 +101,10 @@ class WordLens:
         return merged
 
     def average(self, vectors: Array) -> Array:
-        """Average token vectors [token, hidden] over the tokens of each unit; return [unit, hidden].
+        """Return the mean of each unit's token vectors; the result has the shape [unit, hidden].
+
+        Args:
+            vectors: token vectors, with shape [token, hidden].
 
         Raises:
             ShapeError: the shape does not match the number of tokens of this text.
@@ -113,7 +117,7 @@ class WordLens:
 
 
 def word_lens(source: Trace | Encoding) -> WordLens:
-    """Group tokens into words as the tokenizer aligns them; a special token is its own unit."""
+    """Group tokens into words, as the tokenizer aligns them. A special token is its own unit."""
     encoding = source.encoding if isinstance(source, Trace) else source
     units: list[Unit] = []
     word_tokens: list[Token] = []
@@ -130,17 +134,17 @@ def word_lens(source: Trace | Encoding) -> WordLens:
 def _unit(tokens: list[Token], texts: tuple[str, str]) -> Unit:
     first, last = tokens[0], tokens[-1]
     positions = tuple(token.position for token in tokens)
-    # The first token may consist of the space before the word only.
+    # The first token may consist of nothing but the space before the word.
     covered = texts[first.segment][first.start : last.end]
     text = str(first) if first.special else covered.strip() or covered or first.display
     return Unit(text, positions, first.segment, first.special)
 
 
 def find_word(trace: Trace, word: str) -> Unit:
-    """Return the unit with this text, ignoring case if there is no exact match.
+    """Return the word or special token with a given text. Ignore case if there is no exact match.
 
     Args:
-        word: "ground", or "ground:2" for its second occurrence; special tokens by their name.
+        word: a word such as "ground", or "ground:2" for its second occurrence; or a special token's name.
 
     Raises:
         SelectionError: the word does not exist, or occurs several times and has no number.
@@ -163,16 +167,16 @@ def find_word(trace: Trace, word: str) -> Unit:
 
 
 def find_token(trace: Trace, name: str) -> Token:
-    """Return the token at a position, or the only token of a word.
+    """Return the token at a given position, or the only token of a given word.
 
     Args:
-        name: "11", "ground", or "ground:2" for its second occurrence; write "2024:1" for a word that is a
-            number.
+        name: a position such as "11", a word such as "ground", or "ground:2" for its second occurrence. Write
+            "2024:1" for a word that is a number.
 
     Raises:
         SelectionError: the token or word does not exist, or the word has several tokens.
     """
-    # Digits only, because int() also accepts "1_0".
+    # Check for digits, because int() also accepts other texts, such as "1_0".
     if name.isascii() and name.isdigit():
         if len(name) > 9 or int(name) >= len(trace.tokens):
             raise SelectionError(
@@ -190,7 +194,7 @@ def find_token(trace: Trace, name: str) -> Token:
 
 
 def word_name(trace: Trace, unit: Unit) -> str:
-    """Return the name by which `find_word` finds this unit, numbered if the word occurs more than once."""
+    """Return the name by which `find_word` finds a unit, with a number if the word occurs more than once."""
     occurrences = [candidate.positions for candidate in word_lens(trace).units if str(candidate) == str(unit)]
     return str(unit) if len(occurrences) == 1 else f"{unit}:{occurrences.index(unit.positions) + 1}"
 
@@ -211,5 +215,5 @@ def _list_words(units: Iterable[Unit]) -> str:
 
 
 def truncate_text(text: str, max_length: int = 40) -> str:
-    """Return the text with at most `max_length` characters; a truncated text ends in "…"."""
+    """Truncate a text to at most `max_length` characters. A truncated text ends with "…"."""
     return text if len(text) <= max_length else f"{text[: max_length - 1]}…"

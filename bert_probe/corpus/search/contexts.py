@@ -33,7 +33,7 @@ from bert_probe.text.words import Unit, find_word, word_name
 MAX_CONTEXTS = 1000
 
 _UNITS = {False: "tokens, which may be parts of words", True: "words, by the mean of their tokens"}
-"""What the store's vectors represent, by `IngestConfig.words`."""
+"""Descriptions of what the vectors of a store represent, by the value of `IngestConfig.words`."""
 
 
 @question("nearest contexts", command="corpus near", is_analysis=False)
@@ -45,11 +45,11 @@ class NearestContexts(Question):
 
     Attributes:
         word: a word of the text, see `find_word`; WORD:2 is its second occurrence.
-        layer: the layer of the vectors; 0 is the output of the embeddings, None the last layer of the store.
+        layer: layer of the vectors; 0 is the output of the embeddings. If None, the last layer of the store.
         top: number of contexts.
-        every: list each near word of a row; by default, a row is listed once, with its nearest word.
+        every: list every near word of a row. By default, a row is listed only once, with its nearest word.
         others: leave out rows whose text equals the text of the query word.
-        exact: compare with every vector; by default, large stores are searched with an approximate index.
+        exact: compare with every vector. By default, large stores are searched with an approximate index.
     """
 
     inputs = StoreAndTrace()
@@ -69,13 +69,13 @@ class NearestContexts(Question):
     )
 
     def of(self, store: Store, trace: Trace, progress: Progress = no_progress) -> NearestContextsResult:
-        """Return the nearest contexts.
+        """Return the contexts in a store that are nearest to the word.
 
         Args:
             store: a store with vectors.
             trace: the text with the word, traced with the store's model.
-            progress: called with the number of prepared vectors and their total, the first time that a layer
-                is searched.
+            progress: called with the number of prepared vectors and their total when a layer is searched for
+                the first time.
 
         Raises:
             SelectionError: the word is not in the text, or occurs several times; or the store does not have
@@ -103,7 +103,7 @@ class NearestContexts(Question):
         )
 
     def _resolve_layer(self, store: Store) -> int:
-        """Return the index of the layer, and check that the store has its vectors."""
+        """Return the index of the requested layer, and check that the store has vectors of this layer."""
         store.files(VECTORS)  # raises an error if the store has no vectors
         if self.layer is None:
             return store.layers[-1]
@@ -119,18 +119,18 @@ class NearestContexts(Question):
     def _contexts(
         self, words: WordLookup, search: LayerSearch, vector: Array, text: str
     ) -> tuple[ContextMatch, ...]:
-        """Return the nearest contexts that pass the filters; search for more hits until there are enough."""
+        """Return the nearest contexts that pass the filters. Search again if too few of them pass."""
         find_nearest, count = search.search(vector), 2 * self.top + 32
         while True:
             hits = find_nearest(count)
             contexts = tuple(islice(self._filter(hits, words, text), self.top))
             if len(contexts) == self.top or len(hits) < count:
                 return contexts
-            # Start over: with a larger count, an index may also find nearer vectors.
+            # Search again from the start, because with a larger count an index may find nearer vectors.
             count *= 4
 
     def _filter(self, hits: Hits, words: WordLookup, text: str) -> Iterator[ContextMatch]:
-        """Yield the hits that pass the filters, with their words; special tokens are left out."""
+        """Yield the hits that pass the filters, together with their words. Leave out special tokens."""
         rows = set[int]()
         columns = (column.tolist() for column in (hits.rows, hits.positions, hits.cosines))
         for row, position, cosine in zip(*columns, strict=True):
@@ -144,7 +144,7 @@ class NearestContexts(Question):
 
 
 def _check_model(store: Store, trace: Trace) -> None:
-    """Check that a trace comes from the store's model in the same dtype."""
+    """Check that a trace was computed with the model of a store, and in the same dtype."""
     store.check(trace.checkpoint)
     actual, expected = trace.provenance["dtype"], store.manifest["model"]["dtype"]
     if actual != expected:
@@ -159,9 +159,9 @@ class ContextMatch:
     """A context in the store, and its similarity to the query word.
 
     Attributes:
-        row: row number, from 1.
-        position: position in the row, from 1.
-        cosine: cosine similarity with the query word's vector.
+        row: number of the row, from 1.
+        position: position of the token or word in the row, from 1.
+        cosine: cosine similarity with the vector of the query word.
         at: the matching word and its sentence.
     """
 
@@ -176,9 +176,9 @@ class NearestContextsResult(Result):
     """The contexts in a store that are nearest to a word in context.
 
     Attributes:
-        contexts: nearest first; fewer than requested if the store has no more.
+        contexts: the contexts, nearest first. There are fewer than requested if the store has no more.
         unit: the query word.
-        searched: search method, number of vectors, and what they represent.
+        searched: the search method, the number of vectors, and what they represent.
     """
 
     question: NearestContexts
@@ -192,7 +192,10 @@ class NearestContextsResult(Result):
         return {"pieces": len(self.unit.positions), **self.searched}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per context: rank, cosine, row, text, word; ranks and rows count from 1."""
+        """Return the contexts as a table with one row per context; ranks and row numbers count from 1.
+
+        Columns: rank, cosine, row, text, word.
+        """
         contexts = self.contexts
         return pd.DataFrame(
             {
@@ -206,7 +209,7 @@ class NearestContextsResult(Result):
 
 
 _CACHED_SHARDS = 16
-"""Maximum number of shards whose sentences and words are kept in memory, about 3 MB each at 2,000 rows."""
+"""Maximum number of shards whose sentences and words are cached; a shard of 2,000 rows takes about 3 MB."""
 
 _COLUMNS = ("row", "text", "word", "start", "end", "special")
 
@@ -218,8 +221,8 @@ class WordMatch:
     Attributes:
         text: the sentence.
         word: the word as it is written; WORD:2 is its second occurrence in the sentence.
-        start: index of its first character.
-        end: index after its last character.
+        start: index of the word's first character.
+        end: index after the word's last character.
     """
 
     text: str
@@ -229,17 +232,17 @@ class WordMatch:
 
 
 class WordLookup:
-    """Looks up words by row and position; caches the most recently used shards."""
+    """Looks up the words of a store by row and position. The most recently used shards are cached."""
 
     def __init__(self, store: Store) -> None:
-        self._shard_of = store.shard_of  # no reference to the store, see `SearchCache`
+        self._shard_of = store.shard_of  # holds no reference to the store, see `SearchCache`
         self._name = store.folder.name
         self._files = [*zip(store.files(ROWS), store.files(TOKENS), strict=True)]
         self._shards: OrderedDict[int, _ShardWords] = OrderedDict()
         self._lock = Lock()
 
     def word(self, row: int, position: int) -> WordMatch | None:
-        """Return the word at a position of a row, both from 1; None for a special token."""
+        """Return the word at a position of a row, both from 1, or None for a special token."""
         with store_errors(self._name):
             return self._shard(self._shard_of(row)).word(row, position)
 
@@ -251,14 +254,14 @@ class WordLookup:
     def _shard(self, number: int) -> _ShardWords:
         with self._lock:
             shard = self._shards.pop(number, None) or _ShardWords(*map(str, self._files[number]))
-            self._shards[number] = shard  # moved to the end: most recently used
+            self._shards[number] = shard  # the most recently used shard is last
             if len(self._shards) > _CACHED_SHARDS:
                 self._shards.popitem(last=False)
             return shard
 
 
 class _ShardWords:
-    """The sentences of a shard and the spans of their words."""
+    """The sentences of a shard, and the words in them."""
 
     def __init__(self, rows: str, tokens: str) -> None:
         # Without partitioning=None, pyarrow would interpret a folder named a=b as a column.
@@ -276,7 +279,7 @@ class _ShardWords:
         return text
 
     def word(self, row: int, position: int) -> WordMatch | None:
-        """Return the word at a position, see `WordLookup.word`."""
+        """Return the word at a position of a row; see `WordLookup.word`."""
         index = self._index(row)
         start = int(self._ends[index - 1]) if index else 0
         tokens = self._words.slice(start, int(self._ends[index]) - start).to_pylist()
@@ -296,11 +299,11 @@ class _ShardWords:
 
 
 _Word = dict[int, dict[str, Any]]
-"""The tokens of a word: position from 0 → row of the table of tokens."""
+"""The tokens of a word: a mapping from their positions, from 0, to rows of the table of tokens."""
 
 
 def _group_words(tokens: list[dict[str, Any]]) -> list[_Word]:
-    """Return the words of a sentence in order; a token outside of words is its own word."""
+    """Group the tokens of a sentence into words, in order. A token outside of words is its own word."""
     words: dict[object, _Word] = {}
     for position, token in enumerate(tokens):
         key = ("no word", position) if token["word"] is None else token["word"]
@@ -319,17 +322,17 @@ def _span(word: _Word) -> tuple[int, int]:
 
 
 EXACT_UP_TO = 1_000_000
-"""Maximum number of vectors for which exact search is the default; it takes 0.1 s on two cores."""
+"""Maximum number of vectors that are searched exactly by default, which takes 0.1 seconds on two cores."""
 
 FOLDER = "index"
-"""Folder of the indexes within a store. It can be deleted; indexes are rebuilt when needed."""
+"""Name of the folder in a store that contains the indexes. It can be deleted, as indexes are rebuilt."""
 
 
 class LayerSearch:
-    """A prepared search over the vectors of a layer.
+    """A search among the vectors of one layer, either exact or with an index.
 
     Attributes:
-        metadata: search method, number of vectors and, for an index, its measured recall.
+        metadata: the search method, the number of vectors and, for an index, its measured recall.
     """
 
     def __init__(self, vectors: LayerVectors, index: VectorIndex | None) -> None:
@@ -345,15 +348,15 @@ class LayerSearch:
             }
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function that maps a count to that many nearest neighbors of the query vector [hidden]."""
+        """Return a function that takes a number k, and returns the k nearest neighbors of a query vector."""
         return ExactSearch(self._vectors, query).best if self._index is None else self._index.search(query)
 
 
 class SearchCache:
-    """Caches data for searches in a store: vector lengths, indexes, and the words of a few shards."""
+    """Caches what searches in a store need: vector lengths, indexes, and the words of a few shards."""
 
     def __init__(self, store: Store) -> None:
-        # Keep no reference to the store, which is the weak key of this object in `_CACHES`.
+        # No attribute refers to the store, because `_CACHES` would then keep the store in memory forever.
         self._files, self._digest, self._index = store.files(VECTORS), store.digest, store.folder / FOLDER
         self._name = store.folder.name
         self.words = WordLookup(store)
@@ -362,7 +365,7 @@ class SearchCache:
         self._lock = Lock()
 
     def layer(self, layer: int, exact: bool, progress: Progress = no_progress) -> LayerSearch:
-        """Return the prepared search of a layer.
+        """Return a search among the vectors of a layer, which is prepared on the first call.
 
         Args:
             layer: a layer whose vectors the store has.
@@ -395,7 +398,7 @@ _LOCK = Lock()
 
 
 def cache_of(store: Store) -> SearchCache:
-    """Return the cache of a store, which lives as long as the store."""
+    """Return the search cache of a store, which is deleted together with the store object."""
     with _LOCK:
         if store not in _CACHES:
             _CACHES[store] = SearchCache(store)

@@ -1,10 +1,10 @@
 """An approximate nearest neighbor index over a layer's vectors, for stores too large for exact search.
 
-The index is an inverted file (IVF; Sivic and Zisserman 2003): about as many lists as the square root of the
-number of vectors, each with a centroid, and vectors quantized to 8 bits per component. A search probes the
-lists with the nearest centroids, and reranks their candidates by exact cosines. The number of probed lists is
-chosen by the recall of the ten nearest neighbors for sampled vectors of the store; the reported recall is
-measured on other vectors.
+The index is an inverted file (IVF; Sivic and Zisserman 2003). The number of its lists is about the square
+root of the number of vectors. Each list has a centroid, and its vectors are quantized to 8 bits per
+component. A search probes the lists with the nearest centroids, and reranks their candidates by exact
+cosines. The number of probed lists is chosen so that the ten nearest neighbors of sampled vectors are found
+with high recall; the reported recall is measured on other vectors.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 RECALL_COUNT = 10
-"""Number k of nearest neighbors in the measured recall@k."""
+"""Number of nearest neighbors for which recall is measured (the k of recall@k)."""
 
 _QUERIES = 100
-"""Number of vectors sampled to choose the number of probed lists; as many others measure the recall."""
+"""Number of sampled vectors for choosing the number of probed lists; as many others measure the recall."""
 _TARGET_RECALL = 0.98
-"""Recall at which the number of probed lists is not increased further."""
+"""Target recall; the number of probed lists is increased until the recall reaches it."""
 _SAMPLES_PER_LIST = 64
-"""Number of training vectors for the centroids, per list."""
+"""Number of vectors per list from which the centroids are trained."""
 _MIN_PROBES = 8
 _SEED = 0
 _INDEX_ENDING, _METADATA_ENDING = ".faiss", ".json"
@@ -63,8 +63,8 @@ class IndexMetadata:
         probes: number of lists that a search probes.
         recall: mean recall of the ten nearest neighbors, 0 to 1.
         recall_of: number of vectors on which the recall was measured.
-        bytes: size of the index file.
-        sha256: digest of the index file.
+        bytes: size of the index file in bytes.
+        sha256: SHA-256 of the index file.
     """
 
     digest: str
@@ -79,7 +79,7 @@ class IndexMetadata:
 
 
 class VectorIndex:
-    """A memory-mapped index.
+    """A memory-mapped approximate index over the vectors of one layer.
 
     Attributes:
         metadata: description of the index, see `IndexMetadata`.
@@ -96,7 +96,7 @@ class VectorIndex:
 
         Args:
             folder: the folder of the store's indexes.
-            digest: the digest of the store; an index with another digest is outdated and rebuilt.
+            digest: the digest of the store. An index with another digest is outdated, and is rebuilt.
             layer: layer of the vectors; 0 is the output of the embeddings.
             vectors: the vectors of this layer.
             progress: called with the number of processed vectors and their total while the index is built.
@@ -120,12 +120,12 @@ class VectorIndex:
         return cls(_open_index(file), metadata, vectors)
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function that maps a count to approximate neighbors of a query vector [hidden]."""
+        """Return a function that takes a number k, and returns k approximate neighbors of a query vector."""
         unit = unit_vector(query, self._vectors.hidden)
         return lambda count: self._best(unit, count)
 
     def _best(self, unit: Array, count: int) -> Hits:
-        """Return the `count` nearest of many candidates; probe more lists if there are too few candidates."""
+        """Return the `count` nearest candidates. Probe more lists if these give too few candidates."""
         probes = self.metadata.probes
         while True:
             candidates = _candidates(self._lists, unit, 4 * count + 100, probes)
@@ -137,7 +137,7 @@ class VectorIndex:
 
 
 def _candidates(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> Array:
-    """Return indices of vectors that are approximately nearest to a unit vector."""
+    """Return the indices of the vectors that an index finds nearest to a unit vector."""
     parameters = _faiss().SearchParametersIVF(nprobe=min(probes, lists.nlist))
     _, labels = lists.search(unit[None].astype(np.float32), min(count, lists.ntotal), params=parameters)
     candidates: Array = labels[0][labels[0] >= 0]
@@ -145,7 +145,7 @@ def _candidates(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> 
 
 
 def _build(file: Path, digest: str, layer: int, vectors: LayerVectors, progress: Progress) -> IndexMetadata:
-    """Build an index atomically, and remove outdated indexes of the layer."""
+    """Build the index of a layer, replace its file atomically, and remove outdated indexes of the layer."""
     _check_memory(vectors)
     vectors.prepare()
     total = 2 * len(vectors)
@@ -169,7 +169,7 @@ def _build(file: Path, digest: str, layer: int, vectors: LayerVectors, progress:
 
 
 def _read_metadata(file: Path) -> IndexMetadata | None:
-    """Return the metadata of an index, which are written last; None if the index is incomplete."""
+    """Return the metadata of an index, or None if the index is incomplete. Metadata are written last."""
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError, StoreError):
         metadata = IndexMetadata(**json.loads(read_bytes(file.with_suffix(_METADATA_ENDING))))
         if file.is_file() and file.stat().st_size == metadata.bytes:
@@ -178,12 +178,12 @@ def _read_metadata(file: Path) -> IndexMetadata | None:
 
 
 def index_files(folder: Path) -> list[Path]:
-    """Return the files of all indexes in a folder, in order."""
+    """Return the index files in a folder, sorted by name."""
     return sorted(folder.glob(f"*{_INDEX_ENDING}"))
 
 
 def problem(file: Path) -> str:
-    """Return what is wrong with an index file, as a phrase after its name; "" if nothing is wrong."""
+    """Return a phrase that describes what is wrong with an index file; "" if it is valid."""
     metadata = _read_metadata(file)
     if metadata is None:
         return "does not match its description"
@@ -205,7 +205,10 @@ def _open_index(file: Path) -> faiss.IndexIVF:
 
 
 def _check_memory(vectors: LayerVectors) -> None:
-    """Check the free memory. An index needs 1 byte per component and 8 per vector, twice while it grows."""
+    """Check that there is enough free memory to build an index.
+
+    An index needs 1 byte per component and 8 bytes per vector, and twice as much while it grows.
+    """
     needed, free = 2 * len(vectors) * (vectors.hidden + 8), psutil.virtual_memory().available
     if needed > free:
         raise OutOfMemoryError(
@@ -215,7 +218,7 @@ def _check_memory(vectors: LayerVectors) -> None:
 
 
 def _train(vectors: LayerVectors) -> faiss.IndexIVF:
-    """Return an empty index with trained centroids."""
+    """Return an index without vectors, with centroids trained on a sample of the vectors."""
     library = _faiss()
     count = max(1, 2 ** round(np.log2(len(vectors)) / 2))
     sample = _sample(vectors, _SAMPLES_PER_LIST * count)
@@ -228,13 +231,13 @@ def _train(vectors: LayerVectors) -> faiss.IndexIVF:
         quantizer,
         library.METRIC_INNER_PRODUCT,
     )
-    lists.cp.min_points_per_centroid = 1  # no warnings for the small indexes of tests
+    lists.cp.min_points_per_centroid = 1  # avoids warnings for the small indexes in tests
     lists.train(units)
     return lists
 
 
 def _unit_blocks(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
-    """Yield blocks of (indices, unit vectors in float32) of all vectors that have a direction."""
+    """Yield all vectors that have a direction, in blocks of their indices and float32 unit vectors."""
     for end, batch in zip(vectors.ends, vectors.batches, strict=True):
         for indices, units in batch.units():
             if len(indices):
@@ -242,7 +245,7 @@ def _unit_blocks(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
 
 
 def _sample(vectors: LayerVectors, count: int) -> Array:
-    """Return sorted indices of at most `count` random vectors that have a direction; the seed is fixed."""
+    """Return sorted indices of at most `count` vectors that have a direction, sampled with a fixed seed."""
     scales = np.concatenate([batch.scales for batch in vectors.batches])
     valid = np.flatnonzero(np.isfinite(scales))
     sample = np.random.default_rng(_SEED).choice(valid, min(count, len(valid)), replace=False)
@@ -250,10 +253,10 @@ def _sample(vectors: LayerVectors, count: int) -> Array:
 
 
 def _tune(lists: faiss.IndexIVF, vectors: LayerVectors, progress: Progress) -> tuple[int, float, int]:
-    """Choose the number of probed lists, and measure the recall.
+    """Choose the number of lists that a search probes, and measure the recall of such searches.
 
-    Each sampled vector is searched for its ten nearest neighbors. The first half of the sample chooses the
-    number of probes, the second half measures the recall.
+    The index is searched for the ten nearest neighbors of each sampled vector. The first half of the sample
+    chooses the number of probes, and the second half measures the recall.
 
     Returns:
         The number of probes, the recall, and the number of vectors on which the recall was measured.
@@ -277,9 +280,9 @@ def _tune(lists: faiss.IndexIVF, vectors: LayerVectors, progress: Progress) -> t
 
 
 def _exact_neighbors(vectors: LayerVectors, sample: Array, queries: Array, progress: Progress) -> Array:
-    """Return the ten nearest other vectors of each sampled vector, as indices [query, neighbor].
+    """Return the indices of the ten vectors nearest to each sampled vector, with shape [query, neighbor].
 
-    All vectors are compared in float32; the best candidates are then ranked in float64.
+    All vectors are compared in float32, and the best candidates are then ranked in float64.
     """
     count = min(4 * RECALL_COUNT, len(vectors))
     transposed = queries.T.astype(np.float32)
@@ -301,7 +304,7 @@ def _exact_neighbors(vectors: LayerVectors, sample: Array, queries: Array, progr
 
 
 def _faiss() -> Any:
-    """Import faiss, which only large stores need."""
+    """Import and return faiss, an optional dependency that only large stores need."""
     extras.require("faiss", "use the option exact, which compares with every vector")
     import faiss
 
@@ -309,11 +312,11 @@ def _faiss() -> Any:
 
 
 _MIN_LENGTH, _MAX_LENGTH = 1e-15, 1e15
-"""Supported range of vector lengths. A vector outside it is treated as having no direction, because its
-squares do not fit into float32; models do not produce such vectors."""
+"""Supported range of vector lengths. The squares of other lengths do not fit into float32, so longer and
+shorter vectors are treated as having no direction. Models do not produce them."""
 
 _BLOCK = 512
-"""Number of vectors that are processed together: about 0.8 MB, which fit in the processor's cache."""
+"""Number of vectors that are processed together; they take about 0.8 MB and fit in the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,9 +324,9 @@ class Hits:
     """The nearest neighbors of a vector, nearest first; ties are in the order of the store.
 
     Attributes:
-        rows: row numbers, from 1, [hit].
-        positions: positions within the rows, from 1, [hit].
-        cosines: cosine similarities, float64 [hit].
+        rows: row number of each neighbor, from 1.
+        positions: position of each neighbor in its row, from 1.
+        cosines: cosine similarity of each neighbor, float64.
     """
 
     rows: Array
@@ -334,18 +337,18 @@ class Hits:
         return len(self.rows)
 
     def first(self, count: int) -> Hits:
-        """Return the first `count` hits."""
+        """Return the `count` nearest of these hits."""
         return Hits(self.rows[:count], self.positions[:count], self.cosines[:count])
 
 
 @dataclass(frozen=True, eq=False)
 class VectorBatch:
-    """The vectors of a layer in one record batch of a file, as views of the memory-mapped file.
+    """The vectors of a layer in one record batch of an Arrow file, as views of the memory-mapped file.
 
     Attributes:
-        rows: row numbers, [vector].
-        positions: positions within the rows, [vector].
-        vectors: float32 or float16 [vector, hidden].
+        rows: row number of each vector, from 1.
+        positions: position of each vector in its row, from 1.
+        vectors: the vectors, float32 or float16 of shape [vector, hidden].
     """
 
     rows: Array
@@ -354,7 +357,7 @@ class VectorBatch:
 
     @cached_property
     def scales(self) -> Array:
-        """Reciprocal L2 norm of each vector, float32 [vector]; NaN for zero and for non-finite vectors."""
+        """Reciprocal L2 norm of each vector, float32; NaN if the vector is zero or not finite."""
         squares = np.concatenate([np.einsum("ij,ij->i", block, block) for block in self._blocks()])
         lengths = np.sqrt(squares)
         is_valid = (lengths > _MIN_LENGTH) & (lengths < _MAX_LENGTH)
@@ -362,7 +365,7 @@ class VectorBatch:
         return scales
 
     def units(self) -> Iterator[tuple[Array, Array]]:
-        """Yield blocks of (indices from 0, unit vectors in float32) of the vectors that have a direction."""
+        """Yield the vectors that have a direction, in blocks of indices from 0 and float32 unit vectors."""
         start = 0
         for block in self._blocks():
             scales = self.scales[start : start + len(block)]
@@ -371,14 +374,14 @@ class VectorBatch:
             start += len(block)
 
     def scan(self, query: Array) -> Array:
-        """Return each vector's cosine with a unit vector, float32, with an error of at most `error_bound`."""
-        # Not with BLAS or torch, whose threads wait for each other on a busy machine.
+        """Return the cosine of each vector with a unit vector, in float32; `error_bound` bounds the error."""
+        # BLAS and torch are avoided here, because their threads wait for each other on a busy machine.
         cosines = np.concatenate([np.einsum("ij,j->i", block, query) for block in self._blocks()])
         cosines *= self.scales
         return cosines
 
     def _blocks(self) -> Iterator[Array]:
-        """Yield blocks of vectors in float32, without a copy if they are stored in float32."""
+        """Yield the vectors in blocks, as float32 arrays. Vectors stored in float32 are not copied."""
         for start in range(0, len(self.rows), _BLOCK):
             block = self.vectors[start : start + _BLOCK]
             # NumPy's own conversion from float16 takes five times as long.
@@ -408,7 +411,7 @@ class LayerVectors:
         return int(self.batches[0].vectors.shape[1]) if self.batches else 0
 
     def take(self, indices: Array) -> tuple[Array, Array, Array]:
-        """Return rows, positions and vectors [index, hidden], as stored; indices may be in any order."""
+        """Return the row number, the position and the vector of each index; indices may be in any order."""
         batch_numbers = np.searchsorted(self.ends, indices, side="right")
         rows, positions = np.empty(len(indices), np.int64), np.empty(len(indices), np.int32)
         vectors = np.empty((len(indices), self.hidden), self.batches[0].vectors.dtype)
@@ -420,7 +423,10 @@ class LayerVectors:
         return rows, positions, vectors
 
     def prepare(self, progress: Progress = no_progress) -> None:
-        """Compute the lengths of all vectors, which the first search needs; they take 4 bytes per vector."""
+        """Compute the lengths of all vectors, so that the first search does not have to compute them.
+
+        The lengths take 4 bytes per vector.
+        """
         for end, batch in zip(self.ends, self.batches, strict=True):
             _ = batch.scales
             progress(int(end), len(self))
@@ -429,11 +435,11 @@ class LayerVectors:
         """Rank some vectors by their exact cosines with a unit vector.
 
         Returns:
-            The indices in rank order, and the hits with cosines in float64. Vectors without a direction are
-            left out.
+            The indices of the vectors in rank order, and the vectors as hits with float64 cosines. Vectors
+            without a direction are left out.
         """
         rows, positions, vectors = self.take(indices)
-        # Summed row by row, so that a cosine does not depend on the other vectors, not even by rounding.
+        # Each row is summed on its own, so that rounding does not make a cosine depend on other vectors.
         cosines = np.clip((unit_rows(vectors) * query).sum(axis=1), -1.0, 1.0)
         order = np.lexsort((positions, rows, -cosines))
         order = order[np.isfinite(cosines[order])]
@@ -442,11 +448,11 @@ class LayerVectors:
 
 
 class ExactSearch:
-    """A search that compares the query with every vector; its result is exact.
+    """An exact search, which compares the query with every vector.
 
     Args:
         vectors: the vectors of a layer.
-        query: query vector [hidden], not all zeros.
+        query: the query vector, which must not be all zeros.
     """
 
     def __init__(self, vectors: LayerVectors, query: Array) -> None:
@@ -458,10 +464,10 @@ class ExactSearch:
         self._approximate[~np.isfinite(self._approximate)] = -np.inf
 
     def best(self, count: int) -> Hits:
-        """Return the `count` nearest vectors, or all if there are fewer.
+        """Return the `count` nearest vectors, or all vectors if there are fewer.
 
-        Approximate cosines have an error of at most `error_bound`. So every vector of the result has an
-        approximate cosine of at least the `count`-th largest one, minus twice the bound.
+        The error of the approximate cosines is at most `error_bound`. Therefore, the approximate cosine of
+        each vector in the result is at least the `count`-th largest one minus twice this bound.
         """
         if not len(self._approximate):
             return Hits(*(np.empty(0, dtype) for dtype in (np.int64, np.int32, np.float64)))
@@ -473,16 +479,16 @@ class ExactSearch:
 
 
 _BELOW_COSINES = -2.0
-"""A threshold below every cosine, but above the -inf of vectors without a direction."""
+"""A threshold below every cosine, but above -inf, which stands for vectors without a direction."""
 
 
 def error_bound(hidden: int) -> float:
-    """Return the maximum error of the float32 cosines of `ExactSearch`, for any order of summation.
+    """Return an upper bound on the error of the float32 cosines in `ExactSearch`, for any summation order.
 
-    With u = 2⁻²⁴, a sum of n products is off by at most n u / (1 − n u) times the sum of their absolute
-    values (Higham 2002, 3.1). For a vector and a unit vector, that sum is at most the vector's length; the
-    computed length has half this relative error. Rounding of the unit vector, the square root,
-    the inverse, the product and the subtraction in `ExactSearch.best` adds a few u.
+    With u = 2⁻²⁴, the error of a sum of n products is at most n u / (1 − n u) times the sum of their absolute
+    values (Higham 2002, 3.1). For a vector and a unit vector, that sum is at most the vector's length, and
+    the computed length has half this relative error. Rounding of the unit vector, the square root, the
+    inverse, the product and the subtraction in `ExactSearch.best` adds a few u.
 
     Args:
         hidden: number of components n.
@@ -492,7 +498,7 @@ def error_bound(hidden: int) -> float:
 
 
 def unit_vector(vector: Array, hidden: int) -> Array:
-    """Return a vector divided by its length, float64 [hidden].
+    """Return a vector divided by its length, in float64.
 
     Raises:
         ShapeError: the vector does not have ``hidden`` components.
@@ -508,7 +514,7 @@ def unit_vector(vector: Array, hidden: int) -> Array:
 
 def _open_batches(file: Path, layer: int) -> Iterator[VectorBatch]:
     try:
-        # The mapping lives as long as a view of it, even after the file is closed.
+        # The memory mapping remains valid after the file is closed, as long as views of it exist.
         with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as reader:
             for number in range(reader.num_record_batches):
                 yield from _select_layer(reader.get_batch(number), layer)
