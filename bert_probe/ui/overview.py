@@ -36,7 +36,7 @@ _OWN: Final = {
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Overview page."""
     blocks.heading(
         "Overview",
         "The most unusual observations about your text, each with a thumbnail and a link to the page with "

@@ -40,7 +40,7 @@ PART_COLOURS = {
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Parameters page."""
     blocks.heading(
         "Parameters",
         "All learned weights of the model by layer and module. They are the same for every text.",

@@ -66,7 +66,7 @@ _TOLERANCE = 1e-6
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Positions page."""
     blocks.heading(
         "Positions",
         "Attention alone is independent of the order of tokens. This page shows how the model encodes "

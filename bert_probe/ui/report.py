@@ -29,7 +29,7 @@ _PREVIEW: Final = "report_preview"
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Report page."""
     blocks.heading(
         "Report",
         "Arrange the views that you added, write notes, and create one file with interactive figures, "

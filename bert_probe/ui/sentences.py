@@ -47,7 +47,7 @@ _CAVEATS = {
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Sentences page."""
     blocks.heading(
         "Sentences",
         f"Compare up to {MAX_SENTENCES:,} sentences by the cosine similarity of their embeddings: as a "

@@ -21,7 +21,7 @@ from bert_probe.views.text import shorten
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Similarity page."""
     blocks.heading(
         "Similarity",
         "The cosine similarity of each pair of token vectors at a layer: 1 for the same direction, 0 for "

@@ -30,7 +30,7 @@ _FIRST_COLUMNS = ("name", "layers", "heads", "hidden_size", "parameters")
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Sizes page."""
     blocks.heading(
         "Sizes",
         "Compare the number of parameters, the layers and the memory of models. Only their configs are read, "

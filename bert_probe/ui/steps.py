@@ -224,7 +224,7 @@ def _exports(steps: AttentionStepsResult, key: int) -> None:
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Steps page."""
     blocks.heading(
         "Steps",
         "How is one attention weight computed? Choose a head, a query and a key to follow every step, from "

@@ -33,7 +33,7 @@ _START = "map start"
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Map page."""
     corner = blocks.heading_with_corner(
         "Map",
         "The token vectors of all layers projected onto one plane. Move through the layers, or click a token "

@@ -20,7 +20,7 @@ from bert_probe.views.text import shorten
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Tokens page."""
     blocks.heading(
         "Tokens",
         "The tokenizer splits a text into tokens from a fixed vocabulary. A word that is not in the "

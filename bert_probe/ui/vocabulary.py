@@ -43,7 +43,7 @@ _MARKERS = {
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Vocabulary page."""
     blocks.heading(
         "Vocabulary",
         "Search the tokens of the model's vocabulary, compare their input embeddings, and see how the "

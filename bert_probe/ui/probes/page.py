@@ -47,7 +47,7 @@ _EXAMPLE_LENGTH = 8
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Probes page."""
     blocks.heading(
         "Probes",
         "Upload tagged sentences, a treebank, or labeled texts. Which layers encode these labels, and which "

@@ -36,7 +36,7 @@ from bert_probe.views.answers import confusion_heatmap
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Train page."""
     blocks.heading(
         "Train",
         "Fine-tune the model on labeled texts, tagged words, or plain text (masked-language modeling). The "
