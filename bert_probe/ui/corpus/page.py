@@ -336,9 +336,8 @@ def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) 
     index = rows.choose_row(frame, f"corpus_found {result.question!r}", "Word pairs", ["weight"])
     if index is not None:
         parameters = rows.attention_parameters(corpus, head)
-        if (
-            not corpus.question.words
-        ):  # Stored words may differ from the words of the head view, so pin tokens only.
+        # Stored words may differ from the words of the head view, so pin tokens only.
+        if not corpus.question.words:
             parameters |= {"pins": f"query.{result.queries[index] - 1}"}
         query, key = (state.escape(words[index]) for words in (result.query_words, result.key_words))
         rows.detail(
