@@ -64,7 +64,7 @@ def compact_heading(title: str, lead: str) -> DeltaGenerator:
 
 
 def error_box(error: ProbeError, remedy: str = "") -> None:
-    """Draw an error with a remedy in place of the result.
+    """Draw an error message and a remedy in place of the result.
 
     Args:
         remedy: what the user can change, for an error about the page's own input.
@@ -191,7 +191,7 @@ def table(
 
 
 def chart(figure: Any, alt: str, **options: Any) -> Any:
-    """Draw a Plotly figure in the width of the page; `alt` describes it for screen readers."""
+    """Draw a Plotly figure at the full width of the page; `alt` describes it for screen readers."""
     from bert_probe.ui.figures import CONFIG  # imported on first use, because it imports Plotly
 
     return st.plotly_chart(figure, alt=alt, **{"width": "stretch", "config": CONFIG, **options})

@@ -93,7 +93,7 @@ def current_rows() -> tuple[ContextRow, ...]:
 
 
 def use_example() -> None:
-    """Replace the sentences with the example."""
+    """Replace the sentences on the Context page with the example."""
     _store([_row(text, word) for text, word in CONTEXT])
 
 

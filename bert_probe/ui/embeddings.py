@@ -93,7 +93,7 @@ def _input_embedding(trace: Trace) -> Export:
 
 
 def _token_vectors(trace: Trace) -> Export:
-    """Draw all token vectors after a layer."""
+    """Draw the vectors of all tokens after the selected layer."""
     with st.container(width=320):
         layer = state.select_layer("vector_layer", 0, trace.layers, "0 is the output of the embeddings.")
     result = HiddenStates(layer).of(trace)

@@ -99,7 +99,7 @@ def table_bytes(result: Result, form: str, csv_safe: bool) -> bytes:
 
 
 def table_zip(result: Result, name: str, csv_safe: bool) -> bytes:
-    """Return a ZIP with the table as CSV and its provenance."""
+    """Return a ZIP file that contains a result's table as CSV and its provenance."""
     return files.csv_zip(result.table(), name, csv_safe)
 
 

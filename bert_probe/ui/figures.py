@@ -106,7 +106,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
 
 
 def signed_bars(tokens: list[str], values: Array, name: str) -> Any:
-    """Return `token_bars` for values of either sign, with a gap for NaN."""
+    """Return a bar chart like `token_bars` for positive and negative values, with a gap for NaN."""
     figure = token_bars(tokens, np.nan_to_num(values), name)
     ends = [float(np.nanmin(values, initial=0.0)), float(np.nanmax(values, initial=0.0))]
     room = 0.05 * (ends[1] - ends[0] or 1.0)

@@ -187,7 +187,7 @@ def _curves(result: LensResult, number: int, by: str) -> None:
 
 
 def _add_line(figure: go.Figure, values: Sequence[float] | Array, name: str, colour: str) -> None:
-    """Add a curve with one point per layer, from 0."""
+    """Add a curve with one point per layer, from layer 0, to a figure."""
     figure.add_scatter(
         x=list(range(len(values))),
         y=values,

@@ -74,7 +74,7 @@ def _draw(traced: TracedRequest) -> None:
 def _reference_numbers(
     traced: TracedRequest, text_forms: Sequence[ReferenceForm], progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Return the measurements on the reference sentences, computed once per model."""
+    """Return the measurements on the reference sentences, which are computed once per model."""
     parts = [
         shared_cache.answers.of(
             measure_references,

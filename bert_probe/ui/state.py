@@ -295,7 +295,7 @@ def selectbox(key: str, label: str, options: dict[str, str], default: str, show_
 
 
 def text_input(key: str, label: str, placeholder: str, on_change: Callable[[], None] | None = None) -> str:
-    """Draw a text field whose text is a URL parameter.
+    """Draw a text field and return its text, which is stored in a URL parameter.
 
     Args:
         on_change: called when the user, and not a link, changed the text.

@@ -127,7 +127,7 @@ _EXAMPLE_TEXTS = "A short one.\nOne word\nAnd this one is longer than those."
 """Default texts to batch with the user's text, one per line."""
 _MAX_TEXTS = 20
 _SHADE = "background-color: rgba(138,135,151,0.28); color: rgba(138,135,151,1)"
-"""CSS style of padding cells, readable in both themes."""
+"""CSS style of padding cells, readable in the light and the dark theme."""
 _CELLS = {
     "token": "Tokens",
     "input_ids": "Ids",

@@ -34,7 +34,7 @@ _MODELS, _COUNT = "view_wanted", "view_count"
 
 _PARAMETER: Final = "view"
 _LEFT_OUT: Final = ("tray", "view")
-"""URL parameters that are not part of a view."""
+"""URL parameters that are not stored in a view file."""
 
 
 # ---------------------------------------------------------------- download
@@ -104,7 +104,7 @@ def _file(view: ViewFile, page: str, parameters: Mapping[str, str]) -> bytes:
 
 
 def _expanded(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return URL parameters as stored in a view file: with full texts and without the draft."""
+    """Return URL parameters as they are stored in a view file, with full texts and without the draft."""
     left_out = {*_LEFT_OUT, *map(text_store.parameter_name, _LEFT_OUT)}
     return url_texts.expand({name: value for name, value in parameters.items() if name not in left_out})
 

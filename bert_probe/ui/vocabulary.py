@@ -166,7 +166,7 @@ def _select_token(key: str, tokens: VocabularyTokens, ids: Sequence[int]) -> Non
 
 
 def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
-    """Draw a token, the norm of its embedding, and its nearest neighbors."""
+    """Draw the selected token, the norm of its embedding, and its nearest neighbors."""
     default = _default_token(checkpoint, vocabulary.pieces)
     token = state.text_input(_TOKEN, "Nearest neighbors of", default) or default
     try:
@@ -267,7 +267,7 @@ def neighbor_histogram(result: NeighborsResult) -> Any:
 
 
 def _types(vocabulary: VocabularyResult) -> None:
-    """Draw the number of tokens of each type and in each script."""
+    """Draw the number of tokens of each type and of each script."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Types", anchor=False)
         export(vocabulary.showing(show="kinds"), "vocabulary-kinds", label="Export types")

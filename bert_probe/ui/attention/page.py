@@ -332,7 +332,7 @@ def _grid_exports(model: ViewModel, result: AttentionResult) -> None:
 
 
 def _table(result: AttentionResult) -> None:
-    """Draw the matrix as numbers, with the sum of each row."""
+    """Draw the attention matrix as a table of numbers, with the sum of each row."""
     frame = pd.DataFrame(
         result.weights,
         index=pd.Index(blocks.unique_names(result.queries), name="query ↓ · key →"),
@@ -354,7 +354,7 @@ def _column(name: str) -> Any:
 
 
 def _row_sums(model: ViewModel, result: AttentionResult) -> str:
-    """Return a sentence on whether rows sum to 1."""
+    """Return a sentence that states whether the attention rows sum to 1."""
     question = result.question
     if not model.measure.sums_to_one(model.trace) and not question.renormalize:
         return "This measure is not a distribution: rows do not sum to 1."
@@ -411,7 +411,7 @@ def _needs_layer() -> bool:
 
 
 def _head_view_exports(model: ViewModel) -> None:
-    """Draw the export menu: full attention rows of the selected heads, and the view as an HTML page."""
+    """Draw the export menu, with full attention rows of the selected heads and the view as an HTML page."""
     selection = model.selection
     series = selection.series if selection.head != "mean" else "mean"
     heads: list[Head] = ["mean"] if series == "mean" else [*series]

@@ -98,7 +98,7 @@ def render() -> None:
 
 
 def _trace(a: Checkpoint) -> Trace:
-    """Return A's trace of the text to compare."""
+    """Return model A's trace of the text on which the models are compared."""
     now = workbench.request()
     traces = workbench.trace_texts(a, now.texts, now.truncate)
     return workbench.choose_trace(
@@ -107,7 +107,7 @@ def _trace(a: Checkpoint) -> Trace:
 
 
 def _comparison(a: Trace, b: Trace, words: bool) -> None:
-    """Draw all sections: first those about the text, then those about the models."""
+    """Draw all sections of the comparison: those about the text, then those about the models."""
     parameters = shared_cache.answers.of(ParameterChange().of, a.checkpoint, b.checkpoint)
     heads = _or_error(lambda: shared_cache.answers.of(HeadChange(words).of, a, b))
     vectors = _or_error(lambda: shared_cache.answers.of(VectorChange(words).of, a, b))

@@ -1,4 +1,4 @@
-"""The second model, B: choose, open or fine-tune it, swap it with A, and show its heads."""
+"""Widgets for model B, the second model: choose, open or fine-tune it, or swap it with model A."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def part_title(title: str) -> DeltaGenerator:
 
 
 def swap() -> None:
-    """Swap B and the model of the workbench."""
+    """Swap model B and the model of the workbench."""
     now = workbench.request()
     second = _current() or SecondModel("", "")
     workbench.submit(replace(now, model=second.model, revision=second.revision))

@@ -73,7 +73,7 @@ class ContextLine:
 
 
 def part(corpus: Store) -> None:
-    """Draw the Nearest contexts section."""
+    """Draw the "Nearest contexts" section of the Corpus page."""
     if not corpus.has(VECTORS):
         st.info("This store does not contain vectors. Build it with --keep profiles,vectors.")
         return

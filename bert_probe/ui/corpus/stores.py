@@ -54,7 +54,7 @@ _open_stores: Cache[tuple[Any, ...], Store] = Cache(_MAX_OPEN)
 
 @dataclass
 class _BuiltStore:
-    """A store that was built on a page.
+    """A store that was built in the app.
 
     Attributes:
         size: total size of its files in bytes.
@@ -250,7 +250,7 @@ def _from_file(checkpoint: Checkpoint) -> None:
 
 
 def _choose_column() -> str | None:
-    """Draw the field for the text column of a table; return None for the default."""
+    """Draw a field for the text column of a table; return its name, or None for the default column."""
     with st.container(width=260):
         column: str = st.text_input(
             "Column",

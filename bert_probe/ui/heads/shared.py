@@ -77,7 +77,7 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
 
 
 MAX_SENTENCES = 10_000
-"""Maximum number of sentences, because the measures of all sentences are kept in memory."""
+"""Maximum number of sentences. It is limited because all their measures are kept in memory."""
 
 SOURCES = {"sample": "Reference sentences", "paste": "Paste", "file": "Upload a file"}
 

@@ -309,7 +309,7 @@ def accuracy_curves(result: ProbeResult) -> Any:
 
 
 def compression_curve(result: ProbeResult) -> Any:
-    """Return a curve of the compression of the online code by layer."""
+    """Return a figure of the compression that the probe's online code (MDL) achieves at each layer."""
     figure, layers = go.Figure(), list(result.layers)
     line = {"color": ACCENT, "width": 3}
     add_curve(figure, "compression", layers, result.compressions, line, "%{y:.2f} ×")
