@@ -30,7 +30,7 @@ _LABEL_NOTE = "The names of the labels come from the checkpoint; their meaning w
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Answer page."""
     blocks.heading(
         "Answer",
         "The predictions of the model's output head for your text: masked words, classes, labels, answers, "
@@ -83,7 +83,7 @@ def _bars(names: Sequence[str], result: Any, title: str, maximum: float | None =
 
 
 def _numbers(result: PredictionResult, title: str) -> None:
-    """Draw the notes and the table of a result."""
+    """Draw the notes and the table of a prediction."""
     for note in result.notes:
         st.caption(state.escape(note, 400))
     frame = result.table()
@@ -97,7 +97,7 @@ def _numbers(result: PredictionResult, title: str) -> None:
 
 
 def _choose_trace(checkpoint: Checkpoint, request: workbench.Request) -> Trace:
-    """Return the trace of the text; if there are two separate texts, of the text that the user selects."""
+    """Return the trace of the text. If there are two separate texts, let the user select one of them."""
     traces = workbench.trace_texts(checkpoint, request.texts, request.truncate)
     second = traces[1] if len(traces) > 1 else None
     trace = workbench.choose_trace(workbench.TracedRequest(request, checkpoint, traces[0], second))
@@ -106,7 +106,7 @@ def _choose_trace(checkpoint: Checkpoint, request: workbench.Request) -> Trace:
 
 
 def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult:
-    """Draw the predictions for a mask, and the tokens that the user can click to mask them."""
+    """Draw the predictions for a masked word, and a token strip in which the user selects that word."""
     trace = _choose_trace(checkpoint, request)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=240):
@@ -247,7 +247,7 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
 
 
 def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
-    """Draw the probabilities that B follows A and that A follows B."""
+    """Draw the probability that sentence B follows sentence A, and vice versa."""
     if not request.b.strip():
         st.info("Next-sentence prediction needs two texts. Write sentence B under Your text, and press Run.")
         return None
@@ -271,7 +271,7 @@ def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predic
 
 
 def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
-    """Draw the cosine of A and B, and the contribution of each pair of tokens."""
+    """Draw the cosine similarity of sentences A and B, and the contribution of each pair of tokens."""
     texts = [(text, None) for text in (request.a, request.b) if text.strip()] or [(request.a, None)]
     traces = workbench.trace_texts(checkpoint, texts, request.truncate)
     if len(traces) < 2:

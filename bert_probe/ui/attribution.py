@@ -41,7 +41,7 @@ from bert_probe.views.answers import (
 from bert_probe.views.text import shorten
 
 MAX_TOKENS_AT_ONCE = 40
-"""Maximum number of tokens for which the job starts without a click; it takes about two seconds."""
+"""Maximum number of tokens for which attribution, about two seconds long, starts without a click."""
 _PARTS = {"words": "Words", "heads": "Heads"}
 _REMOVALS = {"": "Default", "removed": "Deleted", "masked": "Masked"}
 _CAVEAT = (
@@ -53,7 +53,7 @@ _CAVEAT = (
 
 
 def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
-    """Draw the attribution section.
+    """Draw the attribution section of the Answer page.
 
     Args:
         traces: trace of the text, or traces of two separate texts.
@@ -95,7 +95,7 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
 
 
 def _choose_target(trace: Trace, task: str) -> str | None:
-    """Draw a selector for the target (class or answer) to explain; None is the most probable target."""
+    """Draw a selector for the class or answer to explain; return None for the most probable one."""
     if task == TEXT_CLASSIFICATION:
         labels = trace.checkpoint.outputs[task].labels
         options = {"": "Most probable class"} | {label: shorten(label) for label in labels}
@@ -126,7 +126,7 @@ def _answer(
     note: str,
     start: bool,
 ) -> Any:
-    """Return the result of a question from a job; None if there is no result yet or an error was drawn."""
+    """Run a question as a job and return its result, or None if it is unfinished or an error was drawn."""
     try:
         return jobs.answer(
             key, question.of, *traces, label=label, unit=unit, note=note, activity=activity, start=start
@@ -301,7 +301,7 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
 
 
 def _input_pairs(traces: Sequence[Trace]) -> None:
-    """Draw the attribution of the similarity to pairs of input words."""
+    """Draw how much each pair of input words contributes to the similarity of two texts."""
     st.subheader("Similarity attributed to pairs of input words", anchor=False)
     result: SimilarityAttributionResult | None = _answer(
         "similarity attribution",

@@ -35,7 +35,7 @@ TASK_LABELS: Final = {
 """Display names of the tasks of output heads."""
 
 _HEADER_HEIGHT, _ROW_HEIGHT = 38, 35
-"""Heights of the header and of the other rows of a table, in pixels."""
+"""Heights of a table's header and of its other rows, in pixels."""
 
 _COMPACT: Final = Path(__file__).with_name("static") / "compact.css"
 
@@ -64,7 +64,7 @@ def compact_heading(title: str, lead: str) -> DeltaGenerator:
 
 
 def error_box(error: ProbeError, remedy: str = "") -> None:
-    """Draw an error with a remedy in place of the result.
+    """Draw an error message and a remedy in place of the result.
 
     Args:
         remedy: what the user can change, for an error about the page's own input.
@@ -96,7 +96,7 @@ def truncation_notice(trace: Trace) -> None:
 
 
 def unique_names(tokens: Sequence[Token | Unit]) -> list[str]:
-    """Return unique column names for tokens: position and text."""
+    """Return a unique column name for each token, composed of its position and text."""
     return [f"{token.position} {shorten(token.display)}" for token in tokens]
 
 
@@ -107,7 +107,7 @@ def token_strip(
 
     Args:
         selected: position that is initially selected; None if tokens cannot be selected.
-        row: keep all tokens in one row that scrolls.
+        row: whether to keep all tokens in one row, which scrolls.
     """
     tokens = trace.tokens
     pieces = [
@@ -142,14 +142,13 @@ def not_run(submitted: Mapping[str, str], width: Literal["stretch", "content"] =
     """
     # Browsers normalize line breaks in text fields to \n.
     values = {key: re.sub("\r\n?", "\n", value) for key, value in submitted.items()}
-    # ASCII without angle brackets, because the sanitizer of st.html removes attributes that contain some
-    # tags.
+    # The sanitizer of st.html removes attributes that contain certain tags, so escape angle brackets.
     text = json.dumps(values).replace("<", r"\u003c").replace(">", r"\u003e")
     st.html(f'<p class="not-run" role="status" data-submitted="{html.escape(text)}"></p>', width=width)
 
 
 def not_run_on_page() -> None:
-    """Draw the mark "Not run yet" above the content of the page."""
+    """Draw a mark at the top of the page, which the browser shows while any field is not submitted."""
     st.html('<p class="not-run not-run-page" role="status"></p>')
 
 
@@ -192,8 +191,8 @@ def table(
 
 
 def chart(figure: Any, alt: str, **options: Any) -> Any:
-    """Draw a Plotly figure in the width of the page; `alt` describes it for screen readers."""
-    from bert_probe.ui.figures import CONFIG  # imported late, because it imports plotly
+    """Draw a Plotly figure at the full width of the page; `alt` describes it for screen readers."""
+    from bert_probe.ui.figures import CONFIG  # imported on first use, because it imports Plotly
 
     return st.plotly_chart(figure, alt=alt, **{"width": "stretch", "config": CONFIG, **options})
 
@@ -204,10 +203,10 @@ def is_dark() -> bool:
 
 
 COLOURS = ("violet", "orange", "green", "blue", "red", "yellow")
-"""Colors of spans with different names. They repeat, because each span also shows its name."""
+"""Colors of highlighted spans, by name. Colors may repeat, because each span also shows its name."""
 
 _MAX_PLAIN = 400
-"""Maximum number of characters between two spans; the middle of longer text is omitted."""
+"""Maximum number of characters shown between two highlighted spans. The middle of longer text is omitted."""
 
 
 @dataclass(frozen=True)

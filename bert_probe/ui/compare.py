@@ -38,12 +38,12 @@ from bert_probe.views.strip import Mark, StripToken
 from bert_probe.views.text import shorten
 
 MAX_TOKENS_AT_ONCE = 32
-"""Maximum number of tokens for which patching starts without a click; it takes less than a second."""
+"""Maximum number of tokens for which patching, under a second long, starts without a click."""
 _PATCHES = {"tokens": "A token's vector", "heads": "A head's output"}
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Compare page."""
     blocks.heading(
         "Compare",
         "Compare two sentences that differ in a few words: which attention heads and which vectors change in "
@@ -149,7 +149,7 @@ def _strip_tokens(side: Alignment, segment: int, selected: int | None = None) ->
 
 
 def _unaligned(side: Alignment) -> str:
-    """Return the names of the first tokens or words of A without a counterpart in B."""
+    """Return the tokens or words of A without a counterpart in B, as text; a long list is truncated."""
     names = [state.escape(shorten(side.units_a[index].display)) for index in side.changed_a]
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
 
@@ -233,7 +233,7 @@ def _heads(pair: MinimalPairResult) -> None:
 
 
 def _row(row: MinimalPairRowResult) -> None:
-    """Draw the attention of the selected word in A and in B, and the difference."""
+    """Draw the attention of the selected word in A, in B, and their difference."""
     both, difference = minimal_pair_row_heatmaps(row)
     heatmap(both, key="compare_rows")
     heatmap(difference, key="compare_difference")
@@ -281,7 +281,7 @@ def _vectors(pair: MinimalPairResult) -> None:
 
 
 def _patching(a: Trace, b: Trace) -> None:
-    """Draw activation patching: activations of A's forward pass replace those of B's, one at a time."""
+    """Draw activation patching, in which single activations of B's forward pass are replaced with A's."""
     st.header("Activation patching", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         patch = state.segmented_control("patch", "Copy from A's forward pass into B's", _PATCHES, "tokens")

@@ -1,6 +1,6 @@
 """User consent before opening a model that is named in a link, a view file or a store.
 
-Anyone can write a link. Opening the model that it names reads a folder of this machine or contacts the hub.
+Anyone can write a link. Opening the model that it names reads a folder on this machine or contacts the Hub.
 The app does not ask for the built-in model, an open model, or a model that the user already agreed to.
 """
 
@@ -40,7 +40,7 @@ def agree(models: Iterable[Model]) -> None:
 
 
 def choose(new: Model, before: Model) -> None:
-    """Remember that the user replaced a model in a form.
+    """Record consent to the model `new` if the user entered it in a form in place of `before`.
 
     Changing only the revision of a model from a link is not consent to open the model.
     """
@@ -56,7 +56,7 @@ def ask(
     on_open: Callable[[], None] | None = None,
     cancel: tuple[str, Callable[[], None]] | None = None,
 ) -> None:
-    """Ask the user whether to open models: draw their names and a button that opens them.
+    """Ask the user whether to open models; draw their names and a button that opens them.
 
     Args:
         key: prefix of the widget keys.
@@ -87,7 +87,7 @@ def ask(
 
 
 def _display_name(model: str, revision: str) -> str:
-    """Return the name on one line, without characters that change the text direction."""
+    """Return a model's name on one line, without characters that change the text direction."""
     name = f"{model or BUILT_IN}{f' at {revision}' if revision else ''}"
     ending = f"… ({len(name):,} characters)" if len(name) > _MAX_NAME else ""
     return terminal.visible(name[:_MAX_NAME]) + ending

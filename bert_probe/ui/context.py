@@ -31,7 +31,7 @@ from bert_probe.views.strip import StripToken
 from bert_probe.views.text import shorten
 
 MAX_SENTENCES = 50
-"""Maximum number of sentences on the page."""
+"""Maximum number of sentences on the Context page."""
 _MAX_CURVES = 28
 _SCALES = {"raw": "Cosine", "corrected": "Corrected"}
 _ROWS, _DRAFT = "context_lines", "context_draft"
@@ -40,7 +40,7 @@ _numbers = count()
 
 @dataclass(frozen=True)
 class ContextRow:
-    """A sentence and its selected word.
+    """A sentence on the Context page and its selected word.
 
     Attributes:
         key: widget key, unique even for rows with the same text.
@@ -53,7 +53,7 @@ class ContextRow:
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Context page."""
     blocks.heading(
         "Context",
         "A word has a different vector in every sentence. Click a word in each sentence to see how similar "
@@ -79,7 +79,7 @@ def render() -> None:
 
 
 def current_rows() -> tuple[ContextRow, ...]:
-    """Return the sentences from the session, from the URL, or from the example, in this order."""
+    """Return the sentences from the session; if it has none, from the URL or else from the example."""
     if _ROWS not in st.session_state:
         texts = lines(url_texts.recall("context") or "")[:MAX_SENTENCES]
         words = (url_texts.recall("context_words") or "").split("\n")
@@ -93,7 +93,7 @@ def current_rows() -> tuple[ContextRow, ...]:
 
 
 def use_example() -> None:
-    """Replace the sentences with the example."""
+    """Replace the sentences on the Context page with the example."""
     _store([_row(text, word) for text, word in CONTEXT])
 
 
@@ -119,7 +119,7 @@ def _select_word(selected: ContextRow, word: str) -> None:
 
 
 def _selected_unit(trace: Trace, row: ContextRow) -> Unit | None:
-    """Return the selected word of a row; if there is none, a word that is selected in another row."""
+    """Return the selected word of a row, or by default a word in it that is selected in another row."""
     words = [row.word] if row.word else dict.fromkeys(row.word for row in current_rows() if row.word)
     for word in words:
         try:
@@ -178,7 +178,7 @@ def _detail(trace: Trace, unit: Unit) -> str:
 
 
 def _sentences(checkpoint: Checkpoint) -> list[tuple[Trace, Unit]]:
-    """Draw the sentences with clickable words; return the trace and word of those with a selected word."""
+    """Draw the sentences with clickable words; return the trace and the word of each selection."""
     selected: list[tuple[Trace, Unit]] = []
     for number, row in enumerate(current_rows(), start=1):
         label, words, remove = st.columns([1, 24, 3], vertical_alignment="center")
@@ -202,7 +202,7 @@ def _sentences(checkpoint: Checkpoint) -> list[tuple[Trace, Unit]]:
 
 
 def _add_sentences() -> None:
-    """Draw the field for new sentences. A form would lose the draft when the user opens another page."""
+    """Draw a field for new sentences, outside of a form, so that its text survives page changes."""
     st.text_area(
         "Add sentences, one per line",
         key=_DRAFT,
@@ -222,7 +222,7 @@ def _add_sentences() -> None:
 
 
 def _choose_pairs(result: WordInContextResult) -> list[int]:
-    """Draw a selector for the pairs that are drawn as curves; return their indices."""
+    """Draw a selector for the word pairs to plot as curves; return the indices of the selected pairs."""
     options = [str(number) for number in range(1, len(result.units) + 1)]
     if len(result.pairs) <= _MAX_CURVES:
         options.insert(0, "all")

@@ -18,10 +18,10 @@ from bert_probe.views.palette import HEADS
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
-"""Curves also differ in their markers, for users with color blindness."""
+"""Markers that distinguish the curves for users with color blindness."""
 
 _SAME = "18,124,180"
-"""Red, green and blue of the baseline for the same word."""
+"""RGB color of the baseline for occurrences of the same word."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PairCurve:
 
 
 def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve | None) -> Any:
-    """Return the baseline of unrelated tokens by layer, with a mark at `layer` and the curve of a pair."""
+    """Return a figure of the baseline of unrelated tokens and a pair's curve, with `layer` marked."""
     figure = go.Figure()
     _add_unrelated(figure, baseline, None)
     if pair is not None:
@@ -44,11 +44,11 @@ def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve
 
 
 def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int], is_corrected: bool) -> Any:
-    """Return the cosine similarity of pairs of words by layer, with the baselines.
+    """Return a figure of the cosine similarity of word pairs by layer, with the baselines.
 
     Args:
         pairs: indices into ``result.pairs``; the color of a pair does not depend on the other pairs.
-        is_corrected: subtract the mean of unrelated tokens.
+        is_corrected: whether to subtract the mean similarity of unrelated tokens.
     """
     baseline = result.baseline
     subtracted = baseline if is_corrected else None
@@ -124,8 +124,10 @@ def _add_curve(
 
 
 def _set_layout(figure: Any, layer: int, layers: int, low: float, title: str) -> None:
-    """Mark the selected layer, and set one of two fixed y ranges, with or without negative cosines, so that
-    figures of different texts can be compared.
+    """Mark the selected layer, and set the axes.
+
+    The y axis has one of two fixed ranges, chosen by the lowest cosine, so that figures of different texts
+    can be compared.
     """
     figure.add_scatter(
         x=[layer, layer],

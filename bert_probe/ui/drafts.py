@@ -14,12 +14,12 @@ from bert_probe.reports.view_files import ViewFile
 from bert_probe.ui import state, url_texts
 
 MAX_BYTES: Final = 4_000_000
-"""Maximum size of a draft in bytes; its views contain texts but no results."""
+"""Size limit of a draft, in bytes. The views in a draft contain texts but no results."""
 
 _MESSAGE: Final = "draft message"
-"""Session key of a message to show."""
+"""Session key of the next message about the draft."""
 _KEY: Final = "tray"
-"""Session key, and URL parameter."""
+"""Session key and URL parameter of the draft."""
 
 
 def current() -> Draft:
@@ -28,7 +28,7 @@ def current() -> Draft:
         text = url_texts.recall(_KEY)
         try:
             st.session_state[_KEY] = Draft() if text is None else Draft.read(text.encode())
-        except ReportError:  # a hand-written URL
+        except ReportError:  # The URL was edited by hand.
             st.session_state[_KEY] = Draft()
         state.preserve(_KEY)
     draft: Draft = st.session_state[_KEY]
@@ -41,19 +41,19 @@ def is_missing() -> bool:
 
 
 def set_message(sentence: str) -> None:
-    """Set the message that `show_message` shows next; callbacks cannot draw it themselves."""
+    """Set the message that `show_message` shows in the next run, because callbacks cannot draw."""
     st.session_state[_MESSAGE] = sentence
 
 
 def show_message() -> None:
-    """Show the message of the last callback, once."""
+    """Show the message that the last callback set, if any, and clear it."""
     sentence = st.session_state.pop(_MESSAGE, None)
     if sentence is not None:
         st.toast(state.escape(sentence, 400))
 
 
 def add(view: ViewFile) -> None:
-    """Add a view at the end.
+    """Add a view at the end of the draft.
 
     Raises:
         ReportError: the draft has too many views or too much text.
@@ -62,7 +62,7 @@ def add(view: ViewFile) -> None:
 
 
 def replace_draft(draft: Draft) -> None:
-    """Replace the draft.
+    """Replace the session's draft and write it to the URL.
 
     Raises:
         ReportError: the draft has too many views or too much text.
@@ -84,18 +84,18 @@ def publish() -> None:
     """Store the draft and write its name to the URL, also after the user navigated back."""
     draft = st.session_state.get(_KEY)
     if draft is not None:
-        # Even a short draft is stored under a name, because a link should share a view and not the draft.
+        # named=True also for a short draft, because a link should share the view and not the draft.
         text = None if draft == Draft() else draft.to_bytes().decode()
         url_texts.remember(_KEY, text, named=True)
 
 
 def set_entries(entries: Sequence[DraftEntry]) -> None:
-    """Replace the views and notes and keep the title."""
+    """Replace the views and notes of the draft, and keep its title."""
     replace_draft(replace(current(), entries=tuple(entries)))
 
 
 def move(index: int, by: int) -> None:
-    """Swap a view, from 0, with the view at ``index + by``."""
+    """Swap the view at ``index``, counted from 0, with the view at ``index + by``."""
     entries = list(current().entries)
     if 0 <= index + by < len(entries):
         entries[index], entries[index + by] = entries[index + by], entries[index]
@@ -103,14 +103,14 @@ def move(index: int, by: int) -> None:
 
 
 def remove(index: int) -> None:
-    """Remove a view, from 0."""
+    """Remove the view at ``index``, counted from 0."""
     entries = list(current().entries)
     del entries[index]
     set_entries(entries)
 
 
 def set_note(index: int, text: str) -> None:
-    """Set the note of a view, from 0."""
+    """Set the note of the view at ``index``, counted from 0."""
     entries = list(current().entries)
     entries[index] = replace(entries[index], note=text)
     set_entries(entries)

@@ -17,11 +17,11 @@ from bert_probe.views.scale import Scale
 _PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "[CLS] and pooler"}
 
 Export = tuple[Result, str]
-"""The result of a section and the name of its exported files."""
+"""Type of a section's export: the result, and the name of the exported files."""
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Embeddings page."""
     blocks.heading(
         "Embeddings",
         "The vectors of the tokens: the input embedding, a sum of learned word, position and segment "
@@ -41,13 +41,13 @@ def render() -> None:
 
 
 def _check(difference: float, comparison: str) -> None:
-    """Draw the largest difference from the model's own output."""
+    """Draw the largest difference between a recomputed vector and the model's own output."""
     verdict = "exactly equal" if difference == 0 else f"largest difference {difference:.1e}"
     st.markdown(f"**Check:** {comparison}: {verdict}.")
 
 
 def _input_embedding(trace: Trace) -> Export:
-    """Draw word + position + segment → sum → LayerNorm for a token."""
+    """Draw the word, position and segment embeddings of a token, their sum, and its layer normalization."""
     embedding = Embedding().of(trace)
     st.markdown("Choose a token")
     default = embedding.chosen
@@ -93,7 +93,7 @@ def _input_embedding(trace: Trace) -> Export:
 
 
 def _token_vectors(trace: Trace) -> Export:
-    """Draw all token vectors after a layer."""
+    """Draw the vectors of all tokens after the selected layer."""
     with st.container(width=320):
         layer = state.select_layer("vector_layer", 0, trace.layers, "0 is the output of the embeddings.")
     result = HiddenStates(layer).of(trace)

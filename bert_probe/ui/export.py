@@ -15,8 +15,8 @@ from bert_probe.ui import view_files
 from bert_probe.views import pictures
 
 ExtraDownload = tuple[str, str, Callable[[bool], bytes]]
-"""An additional download: label, file name, and a function that returns the bytes when the user clicks.
-Its argument is whether to escape CSV text so that a spreadsheet does not run it as a formula."""
+"""Label and file name of an additional download, and a function that returns its bytes when the user clicks.
+The function's argument is whether to escape CSV text, so that a spreadsheet does not run it as a formula."""
 
 _MIME = {
     "csv": "text/csv",
@@ -34,7 +34,7 @@ _MIME = {
 }
 
 _MAX_CODE = 5_000
-"""Maximum number of characters of code on the page; longer code is offered as a download."""
+"""Maximum number of characters of code shown in the menu. Longer code is offered as a download."""
 
 
 def export(
@@ -47,15 +47,16 @@ def export(
     display: Mapping[str, str] | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Draw a menu with the table of a result in every format and the code that reproduces the result.
+    """Draw a menu with downloads of a result in every format, and the code that reproduces the result.
 
     Args:
         name: name of the files, without extension.
         caption: a sentence that describes the contents of the files.
         more: additional downloads.
-        ready: returns whether the downloads in ``more`` are ready; may draw a button that computes them.
+        ready: function that returns whether the downloads in ``more`` are ready. It may draw a button that
+            computes them.
         label: label of the menu; must be unique on a page.
-        display: display options of an attention view, if it is not the result's default view; see `ViewFile`.
+        display: display options of an attention view that is not the result's default view; see `ViewFile`.
         data: sentences or files that the result does not contain; see `ViewFile.of`.
     """
     with st.popover(label, icon=":material/download:"):
@@ -93,12 +94,12 @@ def _origin() -> str:
 
 
 def table_bytes(result: Result, form: str, csv_safe: bool) -> bytes:
-    """Return the table of a result in one of the formats."""
+    """Return the table of a result as a file in the format `form`."""
     return files.to_bytes(result.table(), form, csv_safe)
 
 
 def table_zip(result: Result, name: str, csv_safe: bool) -> bytes:
-    """Return a ZIP with the table as CSV and its provenance."""
+    """Return a ZIP file that contains a result's table as CSV and its provenance."""
     return files.csv_zip(result.table(), name, csv_safe)
 
 

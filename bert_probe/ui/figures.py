@@ -21,10 +21,10 @@ MAP_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["autoScale2d"]}
 """Plotly configuration of figures in which points can be selected."""
 
 MAX_NUMBERED = 40
-"""Maximum number of points that get numbers; more numbers would overlap."""
+"""Maximum number of points that are labeled with numbers; more labels would overlap."""
 
 ACCENT, SECOND, GRAY = "#635BE4", "#C2601A", "#8A8797"
-"""Colors that are readable in both themes."""
+"""Colors that are readable in the light and the dark theme."""
 
 
 _LEGENDS: Final = {
@@ -66,7 +66,7 @@ def ink(dark: bool) -> str:
 
 
 def largest_columns(values: Array, count: int, required: set[int]) -> list[int]:
-    """Return the sorted indices of the ``required`` columns and those with the largest values.
+    """Return the sorted indices of the ``required`` columns and of the columns with the largest values.
 
     The number of columns is at most ``count``, unless more are required.
     """
@@ -87,7 +87,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
             hovertemplate=f"%{{customdata}} (%{{x}}): %{{y:.4f}}<extra>{name}</extra>",
         )
     )
-    # 24 labels fit even on a narrow page. The hover text names every token.
+    # Label at most 24 tokens, which fit on a narrow page. The hover text names every token.
     step = math.ceil(len(tokens) / 24)
     apply_layout(
         figure,
@@ -106,7 +106,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
 
 
 def signed_bars(tokens: list[str], values: Array, name: str) -> Any:
-    """Return `token_bars` for values of either sign, with a gap for NaN."""
+    """Return a bar chart like `token_bars` for positive and negative values, with a gap for NaN."""
     figure = token_bars(tokens, np.nan_to_num(values), name)
     ends = [float(np.nanmin(values, initial=0.0)), float(np.nanmax(values, initial=0.0))]
     room = 0.05 * (ends[1] - ends[0] or 1.0)
@@ -150,7 +150,7 @@ def class_bars(
 
 
 def named_rows(names: Sequence[str]) -> dict[str, Any]:
-    """Return a y axis that shows a name for each row 0, 1, …, with the first row at the top."""
+    """Return the settings of a y axis that labels each row with a name, with the first row at the top."""
     return {
         "tickvals": list(range(len(names))),
         "ticktext": [as_text(name) for name in names],

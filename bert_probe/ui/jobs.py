@@ -1,7 +1,7 @@
-"""Jobs: long-running work with a start button, progress, and a Cancel button, which returns a result.
+"""Jobs: long-running work that returns a result, with a start button, progress, and a Cancel button.
 
-A job belongs to one session. Its inputs are called its cause. The job is cancelled when its cause changes or
-the session's browser disconnects.
+A job belongs to one session. The inputs that it was started with are its cause. The job is cancelled when
+its cause changes or the session's browser disconnects.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from bert_probe.ui import state
 T = TypeVar("T")
 
 MAX_JOBS = 8
-"""Maximum number of jobs of a session, running or done. The least recently used job is dropped first."""
+"""Maximum number of running and finished jobs of a session. The least recently used job is dropped."""
 PATIENCE = 0.3
-"""Seconds between checks of a running job. A job that ends within the first interval shows no progress."""
+"""Seconds between checks of a running job. A job that ends before the first check shows no progress."""
 
 _JOBS = "jobs"
 _PERMANENT = (SelectionError, TextError, UnavailableError)
-"""Errors that occur again whenever the same work is repeated."""
+"""Errors that repeating the same work cannot resolve."""
 
 
 def run(
@@ -59,13 +59,14 @@ def run(
         work: function that runs in a thread and must not draw. It can be cancelled when it reports progress.
         unit: unit of the progress, as in "24 of 72 heads"; "B" for bytes, which are shown as MB.
         activity: what is computed, as in "Computing attributions: 1 of 7".
-        start: start without a click; the button is drawn only if starting again can help.
-        describe: returns a line to show above the progress.
+        start: whether to start without a click. A button is then drawn only if a restart can help.
+        describe: function that returns a line to show above the progress.
         patience: seconds before the page shows progress.
         limits: see `Job`.
 
     Raises:
-        ProbeError: the work failed. Raised in every run until the job is started again or the cause changes.
+        ProbeError: the work failed. The error is raised in every run until the job is restarted or its cause
+            changes.
     """
     jobs = _session_jobs()
     job = jobs.pop(key, None)
@@ -83,17 +84,17 @@ def run(
         job = Job(cause, work, partial(sessions.is_connected, sessions.current()), **limits)
     if job is None:
         return None
-    jobs[key] = job  # moves it to the end: most recently used
+    jobs[key] = job  # move the job to the end, which is the most recently used
     while len(jobs) > MAX_JOBS:
         jobs.pop(next(iter(jobs))).cancel()
     if not _wait(job, PATIENCE if patience is None else patience):
         with container:
             _watch(job, key, unit, activity, describe)
         return None
-    if not is_offered and _can_restart(job, start):  # it ended during this run
+    if not is_offered and _can_restart(job, start):  # the job ended during this run
         if is_clicked:
-            st.rerun()  # the button is gone in this run
-        # No rerun, because the browser may not have received the text field values of the first run yet.
+            st.rerun()  # draw the button again, which the click removed
+        # Do not rerun: the browser may not have received the text field values of the first run yet.
         _start_button(container, key, label, _cancelled_note(job, unit))
     return None if job.state == "cancelled" else job.value()
 
@@ -110,7 +111,7 @@ def answer(
     patience: float | None = None,
     limits: tuple[Any, ...] = (),
 ) -> T | None:
-    """Return the result of a question, cached for all sessions, or None if there is no result yet.
+    """Run a question as a job and return its result, cached for all sessions, or None if unfinished.
 
     Args:
         key, label, unit, note, activity, start, patience: see `run`.
@@ -132,10 +133,10 @@ def answer(
 
 
 def _wait(job: Job[Any], seconds: float) -> bool:
-    """Wait for a job and return whether it has ended. A newer run of the script interrupts the wait."""
+    """Wait for a job and return whether it has ended. A newer script run interrupts the wait."""
     placeholder, end = st.empty(), time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0 and not job.wait(min(left, PATIENCE)):
-        placeholder.empty()  # Streamlit stops a superseded script here
+        placeholder.empty()  # Streamlit stops an outdated script run at this call
     return job.over
 
 
@@ -165,7 +166,7 @@ def _count(done: int, total: int, unit: str) -> str:
 
 
 def _start_button(container: DeltaGenerator, key: str, label: str, note: str) -> bool:
-    """Draw the start button and return whether it was clicked. A click removes the button."""
+    """Draw a job's start button and return whether it was clicked. A click removes the button."""
     with container:
         button, below = st.empty(), st.empty()
     if button.button(label, type="primary", key=f"{key} start"):
@@ -178,7 +179,7 @@ def _start_button(container: DeltaGenerator, key: str, label: str, note: str) ->
 
 @st.fragment(run_every=PATIENCE)
 def _watch(job: Job[Any], key: str, unit: str, activity: str, describe: Callable[[], str]) -> None:
-    """Draw the progress every `PATIENCE` seconds until the job ends, then rerun the page."""
+    """Update a job's progress every `PATIENCE` seconds until the job ends; then rerun the page."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         done, total = job.progress or (0, 0)
         status = _count(done, total, unit) if total else "" if activity else "Working …"

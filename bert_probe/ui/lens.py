@@ -1,4 +1,4 @@
-"""The lens section of the Answer page: logit lens and tuned lens apply the output head to every layer."""
+"""The lens section of the Answer page: predictions of every layer by logit lens or tuned lens."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shorten
 
 MAX_LINES = 5_000
-"""Maximum number of training lines for a tuned lens on the page."""
+"""Maximum number of lines from which the page trains a tuned lens."""
 STEPS = TuneLens().steps
 
 _CURVES = {"probability": "Probability", "rank": "Rank", "entropy": "Entropy"}
 _MAX_CURVES = 8
 _MAX_TOKENS = 60
-"""Maximum number of rows in the grid of tokens."""
+"""Maximum number of tokens in the grid of predictions by token and layer."""
 _COLORSCALE = [[0, "rgba(99,91,228,0)"], [1, "rgba(99,91,228,0.7)"]]
-"""From transparent to the accent color, so that text in the theme's color is always readable."""
+"""Color scale from transparent to the accent color, on which the theme's text color is readable."""
 _SOURCES = {"paste": "Paste", "file": "Upload a file"}
 _LENSES = {"plain": "Logit lens", "tuned": "Tuned lens"}
 
 
 def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool = False) -> None:
-    """Draw the lens section.
+    """Draw the lens section of the Answer page.
 
     Args:
         word: token that is masked, if any.
@@ -58,7 +58,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         st.container(horizontal=True, vertical_alignment="bottom", gap="medium"),
         st.container(),
     )
-    # Drawn below the figures, but run first, because it may train the lens that they use.
+    # Run this section first, although it is below the figures, because it may train their lens.
     trained = _tuned_lens(trace.checkpoint, truncate) if task == FILL_MASK else None
     with options:
         tuned = _choose_lens(trained)
@@ -69,7 +69,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         return
     with corner:
         export(result, f"lens-{task}", label="Export predictions by layer")
-    by, has_ranks = "probability", not np.isnan(result.probabilities).all()  # regression outputs have none
+    by, has_ranks = "probability", not np.isnan(result.probabilities).all()  # none for regression
     if task != TOKEN_CLASSIFICATION and has_ranks:
         with options:
             by = state.segmented_control("lens_by", "Curves", _CURVES, "probability")
@@ -93,7 +93,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
 
 
 def _masks(trace: Trace, result: LensResult, by: str) -> None:
-    """Draw the predictions for each mask, and for all tokens if the mask is not part of the text."""
+    """Draw the predictions for each mask; if a word of the text was masked, also those for all tokens."""
     for number in range(len(result.places)):
         _mask(result, _top_words(trace, result, number), number, by)
     question = result.question
@@ -104,7 +104,7 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
 
 
 def _top_words(trace: Trace, result: LensResult, number: int) -> LensResult:
-    """Return the values of the last layer's top words at every layer."""
+    """Return the probabilities and ranks at every layer of the last layer's top words."""
     question = result.question
     words = result.names[-1][number]
     top: LensResult = shared_cache.answers.of(
@@ -129,7 +129,7 @@ def _mask(result: LensResult, top_words: LensResult, number: int, by: str) -> No
 
 
 def _tokens(result: LensResult, unit: str) -> None:
-    """Draw the top word or label of every token at every layer."""
+    """Draw the most probable word or label of every token at every layer."""
     layers, tokens = result.ids.shape[0], result.places[:_MAX_TOKENS]
     if len(tokens) < len(result.places):
         st.caption(f"The first {_MAX_TOKENS} of {len(result.places):,} tokens. The export contains all.")
@@ -144,7 +144,7 @@ def _tokens(result: LensResult, unit: str) -> None:
 
 
 def _settled(result: LensResult, number: int) -> str:
-    """Return a sentence that names the first layer from which the model's answer always ranks first."""
+    """Return a sentence that names the layer from which on the model's answer ranks first."""
     name, layer = state.escape(shorten(result.names[-1][number][0])), int(result.settled[number])
     last = len(result.ids) - 1
     if layer == last:
@@ -153,7 +153,7 @@ def _settled(result: LensResult, number: int) -> str:
 
 
 def _curves(result: LensResult, number: int, by: str) -> None:
-    """Draw curves by layer: probability or rank of the last layer's top words, or the entropy.
+    """Draw curves by layer of the probability or rank of the last layer's top words, or of the entropy.
 
     For a regression, draw the predicted value.
     """
@@ -174,7 +174,7 @@ def _curves(result: LensResult, number: int, by: str) -> None:
             ]
             name = figures.as_text(shorten(result.names[-1][number][index]))
             _add_line(figure, by_layer, name, HEADS[index % len(HEADS)])
-    # Reversed, because rank 1 is the best; logarithmic, because most changes are among the first ranks.
+    # The rank axis is reversed, because 1 is best, and logarithmic, because the first ranks change most.
     scale = {"type": "log", "autorange": "reversed"} if by == "rank" else {"rangemode": "tozero"}
     figures.apply_layout(
         figure,
@@ -187,7 +187,7 @@ def _curves(result: LensResult, number: int, by: str) -> None:
 
 
 def _add_line(figure: go.Figure, values: Sequence[float] | Array, name: str, colour: str) -> None:
-    """Add a curve with one point per layer, from 0."""
+    """Add a curve with one point per layer, from layer 0, to a figure."""
     figure.add_scatter(
         x=list(range(len(values))),
         y=values,
@@ -206,7 +206,7 @@ def _grid(
     axes: tuple[str, str],
     title: str,
 ) -> None:
-    """Draw a grid of names [row, column] with the color intensity of `shares`, their probabilities."""
+    """Draw a grid of predicted names, colored by their probabilities `shares`."""
     indices = np.indices(shares.shape)
     full = [figures.as_text(name) for row in names for name in row]
     short = [figures.as_text(truncate_text(name, 14)) for row in names for name in row]
@@ -221,7 +221,7 @@ def _grid(
         showscale=False,
         hoverinfo="skip",
     )
-    # A separate trace in the theme's color, because Plotly colors the text of a heatmap for a white page.
+    # Draw the text as a separate trace, because Plotly chooses a heatmap's text color for a white page.
     figure.add_scatter(
         x=indices[1].ravel(),
         y=indices[0].ravel(),
@@ -253,7 +253,7 @@ def _grid(
 
 
 def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensResult] | None:
-    """Draw the training of a tuned lens; return the file and result of this model's newest lens, if any."""
+    """Draw widgets that train a tuned lens; return the model's newest lens as file and result, if any."""
     with st.expander("Train a tuned lens"):
         st.markdown(
             ":gray[The logit lens reads every layer as if it were the last. A tuned lens (Belrose et al. "
@@ -283,7 +283,7 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
 
 
 def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> None:
-    """Draw a button, then progress, then the path of the lens."""
+    """Draw the job that trains a tuned lens and, when it is done, the path of the saved lens."""
     sentence_input.check_count(texts, MAX_LINES)
     question = TuneLens(STEPS)
     path = jobs.run(
@@ -304,7 +304,7 @@ def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> No
 
 
 def _choose_lens(trained: tuple[Path, TuneLensResult] | None) -> str | None:
-    """Draw a selector for the lens; return the file of the tuned lens, or None for the logit lens."""
+    """Draw a selector for the lens; return the path of the tuned lens, or None for the logit lens."""
     if trained is None:
         return None
     help_text = "The tuned lens first maps each layer to the last layer's basis by a trained affine map."

@@ -1,4 +1,4 @@
-"""The Streamlit script, which runs on every interaction and draws navigation, workbench and current page."""
+"""The Streamlit script, which runs on every interaction and draws the workbench and the current page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _STATIC = Path(__file__).with_name("static")
 
 def main() -> None:
     """Draw the workbench and the current page."""
-    # Not started earlier, so that the browser's first requests are answered first.
+    # Start the imports only now, so that they do not delay the browser's first requests.
     preload.start()
     page = st.navigation(
         {
             section: [
-                # No icons: the browser would fetch Material icons from another server.
+                # Pages have no icons, because the browser would fetch Material icons from another server.
                 st.Page(
                     paths.page_script(name),
                     title=name.title(),

@@ -1,4 +1,4 @@
-"""The file upload of the Map page: texts with an optional column of labels."""
+"""The file uploader of the Map page, which accepts texts and an optional column of labels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bert_probe.text.sentence_files import column_names, parse_sentences
 from bert_probe.ui import blocks, sentence_input, state
 
 MAX_TEXTS = 5_000
-"""Maximum number of texts in a file."""
+"""Maximum number of texts in a file for the Map page."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """An uploaded file, with its rows if it has labels, or the error if it cannot be read."""
+    """An uploaded file, with its labeled rows if it has labels, or an error if it cannot be read."""
 
     name: str
     content: bytes
@@ -24,7 +24,7 @@ class _File:
 
 
 def choose_file() -> tuple[str, ...] | LabeledTexts | None:
-    """Draw an uploader and return the texts of the file; None without a file.
+    """Draw an uploader and return the texts of the file, or None if no file is uploaded.
 
     Raises:
         TextError, EmptyTextError, SelectionError: the file cannot be read, or has too many texts.
@@ -52,7 +52,7 @@ def choose_file() -> tuple[str, ...] | LabeledTexts | None:
 
 
 def use_file(name: str, content: bytes) -> None:
-    """Use a file as if it had been uploaded."""
+    """Use a file on the Map page as if the user had uploaded it."""
     sentence_input.store_file("map", _read(name, content))
 
 
@@ -68,7 +68,7 @@ def _read(name: str, content: bytes) -> _File:
 
 
 def _column(file: _File) -> str | None:
-    """Return the column that contains the texts; None for a file that is not a table."""
+    """Return the name of the column that contains the texts, or None if the file is not a table."""
     if len(file.columns) < 2:
         return file.columns[0] if file.columns else None
     return sentence_input.choose_column("map_column", file.columns, file.name)

@@ -32,11 +32,11 @@ _OWN: Final = {
     "similarity": frozenset(("vector_layer", "similarity_show", "similarity_specials")),
     "answer": frozenset(("task", "of")),
 }
-"""Page → URL parameters that a link to it sets or removes; all other parameters are kept."""
+"""Page → URL parameters that a link to that page sets or removes. All other parameters are kept."""
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Overview page."""
     blocks.heading(
         "Overview",
         "The most unusual observations about your text, each with a thumbnail and a link to the page with "
@@ -50,7 +50,7 @@ def render() -> None:
 
 
 def _draw(traced: TracedRequest) -> None:
-    """Draw the observations: first only those that are quick to compute, later all, ranked by unusualness."""
+    """Draw the quick observations; once the reference sentences are measured, draw all of them, ranked."""
     pair_forms = reference_forms(traced.a, traced.b)
     is_measured = all(
         shared_cache.answers.has(measure_references, traced.checkpoint, form) for form in pair_forms
@@ -74,7 +74,7 @@ def _draw(traced: TracedRequest) -> None:
 def _reference_numbers(
     traced: TracedRequest, text_forms: Sequence[ReferenceForm], progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Return the measurements on the reference sentences, computed once per model."""
+    """Return the measurements on the reference sentences, which are computed once per model."""
     parts = [
         shared_cache.answers.of(
             measure_references,
@@ -123,14 +123,14 @@ def _card(finding: Highlight, number: int) -> None:
 
 
 def _url_parameters(finding: Highlight) -> dict[str, str]:
-    """Return all URL parameters of the linked page, so the page adds no parameter and no history entry."""
+    """Return all URL parameters of the linked page, so that opening it adds only one history entry."""
     own = _OWN[finding.page]
     other = {name: value for name, value in state.url_parameters().items() if name not in own}
     return {**other, **finding.choices}
 
 
 def _label(finding: Highlight) -> str:
-    """Return the page's name with the layer and head."""
+    """Return the label of a link: the page's name, with the layer and head if any."""
     parts = [
         f"{name.removeprefix('vector_')} {finding.choices[name]}"
         for name in ("layer", "head", "vector_layer")
@@ -144,7 +144,7 @@ def _capital(text: str) -> str:
 
 
 def _footer(result: HighlightsResult) -> None:
-    assert result.tokens is not None  # it is ranked
+    assert result.tokens is not None  # set, because the result is ranked
     export(result, "overview")
     blocks.caveat(
         "The most unusual observation comes first. Each value is compared with the values that the same "

@@ -40,7 +40,7 @@ PART_COLOURS = {
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Parameters page."""
     blocks.heading(
         "Parameters",
         "All learned weights of the model by layer and module. They are the same for every text.",
@@ -118,7 +118,7 @@ def _totals(inventory: Inventory, checkpoint: Checkpoint) -> None:
 
 
 def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
-    """Draw a selector for what to train; return the updated parameters, or None if the toggle is off."""
+    """Draw widgets that choose what to train; return the trainable parameters, or None if unavailable."""
     if not state.toggle(
         "training",
         "Mark trainable parameters",
@@ -153,7 +153,7 @@ class TreemapArea:
         within: id of the enclosing area; "" for the model.
         count: number of parameters in the area.
         part: group or module type, which determines the color.
-        contains: returns whether a parameter belongs to the area.
+        contains: function that returns whether a parameter belongs to the area.
     """
 
     id: str
@@ -165,7 +165,7 @@ class TreemapArea:
 
 
 def areas(inventory: Inventory) -> list[TreemapArea]:
-    """Return the areas of the model, its groups (such as layers), their modules, and their tensors."""
+    """Return one area each for the model, its groups (such as layers), their modules, and their tensors."""
     result = [TreemapArea("model", "model", "", inventory.total, "", lambda _: True)]
     groups = inventory.by_group()
     for (group, part), count in inventory.by_part().items():
@@ -211,13 +211,13 @@ def treemap(inventory: Inventory, dark: bool) -> Any:
 
 
 def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
-    """Return a treemap with an output head: trainable areas are colored, partly trainable areas hatched."""
+    """Return a treemap of a model with an output head: color marks trainable areas, hatching partial ones."""
     background, text = _neutral_colours(dark)
     model_areas = areas(trainable.inventory)
     updates = [trainable.count(area.contains) for area in model_areas]
     tensors = {row.name for row in trainable.inventory.rows}
     is_full = [count == area.count for area, count in zip(model_areas, updates, strict=True)]
-    # Only modules are hatched: a layer shows its modules, but a module does not show its tensors.
+    # Hatch only modules. Partly trainable layers show their modules, but modules do not show tensors.
     is_partial = [
         0 < count < area.count and area.part in PART_COLOURS and area.id not in tensors
         for area, count in zip(model_areas, updates, strict=True)
@@ -298,7 +298,7 @@ def _neutral_colours(dark: bool) -> tuple[str, str]:
 
 
 def _text_colour(colour: str) -> str:
-    """Return dark or light text, whichever is readable on a background color."""
+    """Return a dark or a light text color, whichever is readable on a background color."""
     red, green, blue = (int(colour[index : index + 2], 16) for index in (1, 3, 5))
     return "#1C1B22" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
 
@@ -332,7 +332,7 @@ def _figure(model_areas: Sequence[TreemapArea], dark: bool, **style: Any) -> Any
 
 
 def subtotals(sums: dict[str, int], total: int) -> pd.DataFrame:
-    """Return subtotals and their shares as formatted text."""
+    """Return a table of parameter counts and their shares of the total, as formatted text."""
     return pd.DataFrame(
         {
             "": list(sums),

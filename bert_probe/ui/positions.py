@@ -1,4 +1,4 @@
-"""The Positions page: learned position embeddings, sinusoids, rotary embeddings, and biases by distance."""
+"""The Positions page: learned, sinusoidal and rotary position embeddings, and biases by distance."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ _CAVEATS = {
 _COLOURS = (ACCENT, SECOND, GRAY)
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _TOLERANCE = 1e-6
-"""Maximum difference at which learned embeddings count as sinusoids rounded to float32."""
+"""Learned embeddings that differ from sinusoids by at most this much are treated as rounded sinusoids."""
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Positions page."""
     blocks.heading(
         "Positions",
         "Attention alone is independent of the order of tokens. This page shows how the model encodes "
@@ -86,7 +86,7 @@ def render() -> None:
 
 
 def _draw(result: PositionsResult) -> None:
-    """Draw the selected view."""
+    """Draw the selected view of the position embeddings."""
     view = result.question.show
     if view == kinds.DISTANCE:
         st.markdown(_distance_summary(result))
@@ -111,7 +111,7 @@ def _draw(result: PositionsResult) -> None:
 
 
 def _summary(result: PositionsResult) -> str:
-    """Return sentences on how the model encodes positions, as Markdown."""
+    """Return Markdown text that explains how the model encodes positions."""
     sentences = []
     if result.learned is not None:
         count, size = result.learned.vectors.shape
@@ -155,7 +155,7 @@ def _distance_summary(result: PositionsResult) -> str:
 
 
 def _spectrum_summary(result: PositionsResult) -> str:
-    """Return a sentence on the number of directions that contain 90% of the variance."""
+    """Return a sentence that states how many directions contain 90% of the variance over positions."""
     learned, sinusoids = (count_directions(spectrum) for spectrum in result.spectra)
     size = result.position_table.vectors.shape[1]
     return (
@@ -165,7 +165,7 @@ def _spectrum_summary(result: PositionsResult) -> str:
 
 
 def distance_curves(result: PositionsResult) -> Any:
-    """Return curves of the mean cosine by distance."""
+    """Return curves of the mean cosine of two position vectors by their distance."""
     return _curves(
         {name: (np.arange(len(values)), values) for name, values in result.by_distance.items()},
         {"title": "distance of two positions"},
@@ -175,7 +175,7 @@ def distance_curves(result: PositionsResult) -> Any:
 
 
 def spectrum_curves(result: PositionsResult) -> Any:
-    """Return curves of the cumulative share of the variance by direction."""
+    """Return curves of the cumulative share of the variance by number of principal directions."""
     learned, sinusoids = result.spectra
     return _curves(
         {
@@ -189,7 +189,7 @@ def spectrum_curves(result: PositionsResult) -> Any:
 
 
 def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
-    """Return curves of the wavelength of each pair of dimensions, with a line at the maximum text length."""
+    """Return curves of the rotary wavelength by pair of dimensions, with the maximum text length marked."""
     pairs = max(len(kind.frequencies) for kind in rotary)
     figure = _curves(
         {kind.name: (np.arange(len(kind.wavelengths)), kind.wavelengths) for kind in rotary},
@@ -210,7 +210,7 @@ def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
 
 
 def bias_curves(bias: DistanceBias) -> Any:
-    """Return curves of the bias that each head adds to a score, by distance."""
+    """Return a curve for each head of the bias that it adds to an attention score, by distance."""
     figure = go.Figure()
     for head, values in enumerate(bias.values):
         figure.add_scatter(

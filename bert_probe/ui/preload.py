@@ -1,4 +1,4 @@
-"""Run imports that take seconds in a thread while the browser loads the first page."""
+"""Import slow modules in a thread while the browser loads the first page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from bert_probe.runtime.imports import long_lived_imports
 
 def start() -> None:
     """Start the imports in a thread, once per process."""
-    # For its first element Streamlit checks whether it runs in a Python prompt by looking at the files of all
-    # modules, which takes half a second during imports.
+    # Skip Streamlit's check for a Python prompt, which looks at all modules and takes half a second.
     delta_generator._use_warning_has_been_displayed = True
     _imports()
 
 
 def wait() -> None:
-    """Wait for the imports; an import error is raised here."""
+    """Wait until the imports are done. If one of them failed, raise its error."""
     _imports().result()
 
 
@@ -38,7 +37,7 @@ def _imports() -> Future[None]:
 
     def work() -> None:
         try:
-            # The modules that open a model and those of the front page.
+            # Import the modules that open a model and those of the front page.
             with long_lived_imports(), _shorter_switch_interval():
                 import bert_probe.model.loading
                 import bert_probe.ui.overview  # noqa: F401
@@ -47,14 +46,14 @@ def _imports() -> Future[None]:
         else:
             future.set_result(None)
 
-    # A daemon thread, so that Ctrl+C does not wait for it.
+    # Use a daemon thread, so that Ctrl+C does not wait for the imports.
     threading.Thread(target=work, name="imports", daemon=True).start()
     return future
 
 
 @contextmanager
 def _shorter_switch_interval() -> Iterator[None]:
-    """Switch threads ten times as often, so that the browser's first requests are answered during imports."""
+    """Context manager that switches threads ten times as often, so that requests are answered sooner."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(interval / 10)
     try:

@@ -22,14 +22,14 @@ from bert_probe.ui import blocks, consent, drafts, jobs, state
 from bert_probe.ui.sentence_input import report_draft
 
 MAX_PAGE_BYTES: Final = 20_000_000
-"""Maximum size of a report in bytes that the session stores; the command line can write larger reports."""
+"""Size limit of a report in the app, in bytes. The command line can write larger reports."""
 _PREVIEW_HEIGHT: Final = 720
 _TITLE: Final = "report_title"
 _PREVIEW: Final = "report_preview"
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Report page."""
     blocks.heading(
         "Report",
         "Arrange the views that you added, write notes, and create one file with interactive figures, "
@@ -88,14 +88,14 @@ def _change_title() -> None:
 
 
 def _entry(index: int, entry: DraftEntry, count: int) -> None:
-    """Draw the description of a view, with buttons that move and remove it."""
+    """Draw the description of a view in the draft, with buttons that move or remove the view."""
     view = entry.view
     title, question = describe_question(view)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         page = f" · from {view.page.title()}" if view.page and view.page != title.lower() else ""
         st.markdown(f"**{index + 1} · {state.escape(title)}**:gray[{page}]", width="content")
         st.space("stretch")
-        # A container of their own, so that the buttons stay together on a narrow screen.
+        # Put the buttons into their own container, so that they stay together on a narrow screen.
         with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
             for label, direction, by in (("↑", "up", -1), ("↓", "down", 1)):
                 st.button(
@@ -122,7 +122,7 @@ def _entry(index: int, entry: DraftEntry, count: int) -> None:
 
 def _note(index: int, entry: DraftEntry) -> None:
     key = f"report_note_{index}"
-    # Set in every run, so that a note moves together with its view.
+    # Set the text in every run, so that a note moves together with its view.
     st.session_state[key] = entry.note
     st.text_area(
         f"Note on view {index + 1}",
@@ -156,7 +156,7 @@ def _try(change: Callable[[], None]) -> None:
 
 
 def _report(draft: Draft) -> None:
-    """Draw the button that creates the report; then draw its downloads and a preview."""
+    """Draw the job that creates the report and, when it is done, the downloads and a preview."""
     models = [model for entry in draft.entries for model in entry.view.models]
     unknown = [
         (model.name, model.revision) for model in models if not consent.is_agreed(model.name, model.revision)
@@ -214,7 +214,7 @@ def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
 
 
 def _open_model(model: ModelReference) -> Checkpoint:
-    """Return a model of the report: the app's shared model for float32, otherwise a newly loaded model."""
+    """Return a model of the report. Float32 models are shared; for another dtype, a new copy is loaded."""
     if model.dtype == "float32":
         return shared_cache.open_checkpoint(model.name, model.revision)
     from bert_probe.model.loading import load
@@ -223,7 +223,7 @@ def _open_model(model: ModelReference) -> Checkpoint:
 
 
 def _preview(page: bytes) -> None:
-    """Draw the report in a frame."""
+    """Draw a preview of the report in a frame."""
     preview: Preview | None = st.session_state.get(_PREVIEW)
     if preview is None or preview.page is not page:
         preview = st.session_state[_PREVIEW] = Preview(page)

@@ -21,14 +21,14 @@ from bert_probe.ui import blocks, state, url_texts
 T = TypeVar("T")
 
 MAX_BYTES = 5_000_000
-"""Maximum size of a file in bytes, equal to Streamlit's setting `server.maxUploadSize`."""
+"""Size limit of a file, in bytes. It equals Streamlit's setting `server.maxUploadSize`."""
 
 _DRAFT, _TYPED, _UPLOAD, _FILE = "sentences_draft", "sentences_typed", "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Text", "file": "File"}
 
 
 def choose_sentences() -> tuple[str, ...] | None:
-    """Draw the input and return the sentences, or None if no file is uploaded yet.
+    """Draw a text field or an uploader, and return the sentences, or None if no file is uploaded yet.
 
     Raises:
         TextError, SelectionError: the file cannot be read; see `parse_sentences`.
@@ -46,7 +46,7 @@ def check_size(name: str, content: bytes | str) -> None:
 def upload_file(
     key: str, label: str, types: Sequence[str], help_text: str, read: Callable[[str, bytes], T]
 ) -> T | None:
-    """Draw a file uploader and return the result of `read`, which is kept while other pages are open.
+    """Draw an uploader and return the data read from its file, which is kept while other pages are open.
 
     Args:
         key: prefix of the session keys of the widget and of the file.
@@ -76,13 +76,13 @@ def is_deleted(file: object) -> bool:
 
 
 def store_file(key: str, value: object) -> None:
-    """Store a value under `key` as if it had been read by `upload_file`."""
+    """Store a value as if `upload_file` had read it from an uploaded file."""
     st.session_state[f"{key}_file"] = value
     state.preserve(f"{key}_file")
 
 
 def use_file(name: str, content: bytes) -> None:
-    """Use a file of sentences as if it had been uploaded."""
+    """Use a file of sentences as if the user had uploaded it."""
     store_file("sentences", (name, content))
 
 
@@ -123,7 +123,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
 
 
 def check_count(sentences: Sized, maximum: int) -> None:
-    """Raise TextError if there are more sentences than a page accepts."""
+    """Raise TextError if there are more than `maximum` sentences."""
     if len(sentences) > maximum:
         raise TextError(
             f"{len(sentences):,} sentences, but this page accepts at most {maximum:,}. "
@@ -139,7 +139,7 @@ def _typed_sentences() -> tuple[str, ...]:
             _set_typed(url_texts.recall("sentences") or "\n".join(SENTENCES))
     if _DRAFT not in st.session_state:
         st.session_state[_DRAFT] = st.session_state[_TYPED]
-    # Not a form, because it would lose the draft when the user opens another page.
+    # Do not use a form, which would lose the draft when the user opens another page.
     st.text_area(
         "Sentences, one per line",
         key=_DRAFT,
@@ -203,7 +203,7 @@ def _keep_file() -> None:
 
 
 def choose_column(key: str, columns: tuple[str, ...], name: str) -> str:
-    """Draw a select box for the column of a table that contains the texts."""
+    """Draw a select box for the table column that contains the texts; return the column's name."""
     if st.session_state.get(key) not in columns:
         st.session_state[key] = columns[default_column(columns) or 0]
     column: str = st.selectbox(
@@ -217,7 +217,7 @@ Relation = Literal["compare", "pair"]
 
 @dataclass(frozen=True)
 class Example:
-    """An example with one or two texts.
+    """An example for the workbench, with one or two texts.
 
     Attributes:
         a, b: the texts; ``b`` may be empty.
@@ -267,7 +267,7 @@ CONTEXT: tuple[tuple[str, str], ...] = (
     ("The snake swallowed its prey whole", "snake"),
     ("She learned programming at school", "programming"),
 )
-"""Sentences and the word that is selected in each: Python (language), Python (snake), snake, programming."""
+"""Example of the Context page: sentences with their selected words, which compare senses of "Python"."""
 
 SENTENCES = (
     "Global warming is happening",
@@ -281,7 +281,7 @@ SENTENCES = (
     "People say I am a bookworm, in fact, I do not want to waste my time on TV",
     "AI has transformed the way the world works",
 )
-"""Ten sentences on five topics."""
+"""Example of the Sentences page: ten sentences on five topics."""
 
 
 def report_draft() -> Draft:

@@ -21,7 +21,7 @@ from bert_probe.ui.export import export, table_bytes
 from bert_probe.views.heatmaps import sentences_heatmap
 
 MAX_SENTENCES = 2_000
-"""Maximum number of sentences; a larger similarity matrix would not be readable."""
+"""Maximum number of sentences. The similarity matrix of more sentences would not be readable."""
 _PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "map": "Map"}
 _ORDERS = {"tree": "Clustered", "given": "Input order"}
 _POOLINGS = {
@@ -47,7 +47,7 @@ _CAVEATS = {
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Sentences page."""
     blocks.heading(
         "Sentences",
         f"Compare up to {MAX_SENTENCES:,} sentences by the cosine similarity of their embeddings: as a "
@@ -69,14 +69,14 @@ def render() -> None:
 def _segmented_control(
     key: str, label: str, options: dict[str, str], default: str, help_text: str | None = None
 ) -> str:
-    """Draw a segmented control whose value is always in the URL, because its default depends on the page."""
+    """Draw a segmented control. Its value is always in the URL, because pages have different defaults."""
     value = state.segmented_control(key, label, options, default, help_text)
     state.remember(key, value)
     return value
 
 
 def _choose_pooling(checkpoint: Checkpoint) -> str:
-    """Draw a selector for the pooling, with its description."""
+    """Draw a selector for the pooling of token vectors, with a description of the selected pooling."""
     available = available_poolings(checkpoint)
     pooling = _segmented_control(
         "pooling",
@@ -111,7 +111,7 @@ def _comparison(question: Sentences, checkpoint: Checkpoint, texts: tuple[str, .
 def _embed(
     question: Sentences, checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool
 ) -> SentencesResult | None:
-    """Return the sentence embeddings from a job, or None if it has not finished."""
+    """Compute the sentence embeddings in a job and return them, or None if the job has not finished."""
     result = jobs.answer(
         "sentence vectors",
         question.of,
@@ -176,7 +176,7 @@ def _similarity(result: SentencesResult, part: str) -> None:
 
 
 def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
-    """Draw the pairs with the highest similarity."""
+    """Draw the pairs of sentences with the highest similarity."""
     question = Sentences.from_address(state.url_parameters(), checkpoint.description)
     pairs = result.showing(show="nearest", order=question.order, count=question.count)
     table = pairs.frame()
@@ -196,7 +196,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
 
 
 def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> SentenceMapResult | None:
-    """Return the map from a job, or None if it has not finished."""
+    """Compute the map of sentences in a job and return it, or None if the job has not finished."""
     methods = {method: _METHODS[method] for method in layouts.available_methods()}
     method = state.segmented_control("sentences_map", "Map", methods, "pca")
     question = SentenceMap(method, result.question.pooling)

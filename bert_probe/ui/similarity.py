@@ -21,7 +21,7 @@ from bert_probe.views.text import shorten
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Similarity page."""
     blocks.heading(
         "Similarity",
         "The cosine similarity of each pair of token vectors at a layer: 1 for the same direction, 0 for "
@@ -77,7 +77,7 @@ def _table(result: SimilarityResult, drawing: HeatmapSpec) -> None:
 
 
 def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell: Cell | None) -> None:
-    """Draw the cosine of unrelated tokens by layer, with the pinned pair."""
+    """Draw the cosine of unrelated tokens by layer, and that of the pair pinned in the heatmap."""
     layer, unrelated = result.question.layer, baseline.unrelated
     st.header("Baseline: unrelated tokens", anchor=False)
     st.markdown(

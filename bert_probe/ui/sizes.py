@@ -19,18 +19,18 @@ from bert_probe.ui.figures import GRAY, named_rows
 from bert_probe.ui.parameters import PART_COLOURS
 
 OPEN = "this"
-"""URL value for the model of the workbench."""
+"""URL value that stands for the model of the workbench."""
 _KEY = "sizes"
 """URL parameter and widget key of the list of models."""
 _HUB_CONFIGS = "configs of the hub"
-"""Session key of the configs that were fetched from the hub."""
+"""Session key of the model configs that were fetched from the Hub."""
 _MAX_LETTERS = 28
 """Maximum number of characters of a model name next to its bar."""
 _FIRST_COLUMNS = ("name", "layers", "heads", "hidden_size", "parameters")
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Sizes page."""
     blocks.heading(
         "Sizes",
         "Compare the number of parameters, the layers and the memory of models. Only their configs are read, "
@@ -81,7 +81,7 @@ def render() -> None:
 
 
 def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
-    """Draw the selector for models and return their configs; draw a warning for each unreadable config."""
+    """Draw the selector for models and return their configs, with a warning for each unreadable config."""
     names = state.multiselect(
         _KEY,
         "Models",
@@ -124,7 +124,7 @@ def _leave_out(names: list[str]) -> None:
 
 
 def _config(name: str) -> ModelConfig:
-    """Return the config of a model; a config from the hub is fetched once per session.
+    """Return the config of a model; a config from the Hub is fetched once per session.
 
     Raises:
         ProbeError: the config cannot be read.
@@ -140,7 +140,7 @@ def _config(name: str) -> ModelConfig:
 
 
 def bars(result: ModelSizesResult, is_shares: bool) -> Any:
-    """Return a stacked bar for each model, the first at the top.
+    """Return a chart with a stacked bar for each model, the first model at the top.
 
     Args:
         is_shares: whether to draw shares of the model's parameters, so that all bars have equal length.
@@ -180,7 +180,7 @@ def bars(result: ModelSizesResult, is_shares: bool) -> Any:
 
 
 def _sources(result: ModelSizesResult) -> str:
-    """Return the sources of the configs as Markdown."""
+    """Return the sources of the model configs as Markdown text."""
     models: dict[str, list[str]] = {}
     for config in result.inputs.configs:
         source = config["source"] if config["origin"] == "published" else config["origin"]

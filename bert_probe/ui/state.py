@@ -1,5 +1,4 @@
-"""View state: session state that survives page changes and is mirrored in the URL, so that a link opens the
-same view.
+"""View state, which survives page changes and is mirrored in the URL, so that a link opens the same view.
 
 This module checks every value from the URL. An invalid value is reported on the page and replaced by the
 default.
@@ -18,20 +17,19 @@ T = TypeVar("T")
 _URL_PARAMETERS = "address"
 """Session key of the URL parameters of all pages."""
 _PAGE, _WIDGET_PAGES = "page shown", "drawn by page"
-"""Session keys of the current page, and of the page that last drew each widget."""
+"""Session keys of the current page, and of a mapping from each widget to the page that last drew it."""
 _NAVIGATION = "went"
-"""URL parameter that the browser sets on back and forward, and the session key of its last value."""
+"""URL parameter that the browser changes on back and forward, and session key of its last value."""
 _PUBLISHED = "published parameters"
 """Session key of the parameters that were last written to the browser's URL."""
 _TEXT_PARAMETERS = ("a", "b", "relation", "model", "revision", "truncate")
-"""URL parameters of the texts and the model. Texts that are too long for the URL have another parameter, see
-`url_texts`."""
+"""URL parameters of the texts and the model. For texts that are too long for the URL, see `url_texts`."""
 _PRESERVED = "preserved keys"
-"""Session key of the set of session keys that `reset` preserves."""
+"""Session key of the set of keys whose values `reset` preserves."""
 
 
 def enter(page: str) -> None:
-    """Start a run of `page`: apply the URL after back, forward or a link."""
+    """Start a run of a page. If the user navigated back or forward or followed a link, apply the URL."""
     for name in _repeated_parameters():
         last = escape(st.query_params[name])
         st.caption(
@@ -42,7 +40,7 @@ def enter(page: str) -> None:
         reset(_query_parameters())
         st.session_state[_NAVIGATION] = navigation
     elif page != st.session_state.get(_PAGE, page):
-        # The navigation menu opens a page without parameters; a link has some.
+        # Only links have parameters; the navigation menu opens a page without any.
         parameters = _query_parameters()
         if parameters and parameters != st.session_state.get(_PUBLISHED):
             _follow_link(parameters)
@@ -65,7 +63,7 @@ def current_page() -> str:
 
 
 def reset(parameters: dict[str, str]) -> None:
-    """Clear the session, except for preserved keys, and use these URL parameters."""
+    """Clear the session, except for preserved keys, and replace the URL parameters."""
     preserved: set[str] = st.session_state.get(_PRESERVED, set())
     for key in [key for key in st.session_state if key not in preserved | {_PRESERVED}]:
         del st.session_state[key]
@@ -73,30 +71,30 @@ def reset(parameters: dict[str, str]) -> None:
 
 
 def _follow_link(parameters: dict[str, str]) -> None:
-    """Apply the parameters of a link. If the texts are the same, text that was typed but not run is kept."""
+    """Apply the URL parameters of a link. If the texts are the same, keep text that was typed but not run."""
     if text_parameters(parameters) != text_parameters(url_parameters()):
         reset(parameters)
         return
     for name in {*parameters, *url_parameters()}:
         if url_parameters().get(name) != parameters.get(name):
             remember(name, parameters.get(name))
-            st.session_state.pop(name, None)  # so that the widget takes its value from the URL
+            st.session_state.pop(name, None)  # make the widget take its value from the URL
 
 
 def text_parameters(parameters: dict[str, str]) -> dict[str, str]:
-    """Return the parameters that describe the texts and the model."""
+    """Return those URL parameters that describe the texts and the model."""
     return {
         name: value for name, value in parameters.items() if name.removesuffix("_kept") in _TEXT_PARAMETERS
     }
 
 
 def preserve(*keys: str) -> None:
-    """Preserve session keys, such as uploaded files and job results, when the user navigates back."""
+    """Preserve session values, such as uploaded files and job results, when the user navigates back."""
     st.session_state.setdefault(_PRESERVED, set()).update(keys)
 
 
 def url_parameters() -> dict[str, str]:
-    """Return the URL parameters of all pages; change them with `remember`."""
+    """Return the URL parameters of all pages. To change them, use `remember`."""
     if _URL_PARAMETERS not in st.session_state:
         st.session_state[_URL_PARAMETERS] = _query_parameters()
     parameters: dict[str, str] = st.session_state[_URL_PARAMETERS]
@@ -108,13 +106,12 @@ def remember(key: str, value: str | None) -> None:
     if value is None:
         url_parameters().pop(key, None)
     else:
-        url_parameters()[key] = value.encode(
-            "utf-8", "replace"
-        ).decode()  # a URL cannot hold a lone surrogate
+        # A URL cannot contain a lone surrogate.
+        url_parameters()[key] = value.encode("utf-8", "replace").decode()
 
 
 def publish(without: Collection[str] = ()) -> None:
-    """Write the parameters to the browser's URL.
+    """Write the URL parameters to the browser's URL.
 
     Args:
         without: parameters to omit because the page does not use them.
@@ -128,15 +125,15 @@ def publish(without: Collection[str] = ()) -> None:
 def prepare(
     key: str, options: Sequence[T], default: T, write: Callable[[T], str] = str, keep_default: bool = False
 ) -> None:
-    """Set a widget's value before it is drawn: from the session, from the URL, or the default, in this order.
+    """Set a widget's value before it is drawn, from the session, from the URL, or else to the default.
 
     Args:
         key: widget key, which is also the name of the URL parameter.
         options: all allowed values.
         default: the default value.
-        write: converts a value to text for the URL.
-        keep_default: keep a URL parameter that equals the default, for pages on which a missing parameter
-            has another meaning.
+        write: function that converts a value to text for the URL.
+        keep_default: whether to keep a URL parameter that equals the default, because on some pages a missing
+            parameter has another meaning.
     """
     current: Any = st.session_state.get(key)
     requested = write(current) if current is not None else url_parameters().get(key)
@@ -164,8 +161,7 @@ def _set_widget(key: str, value: object) -> None:
     pages[key] = page
 
 
-# Streamlit turns these into links, icons and arrows after Markdown is parsed, so backslashes do not escape
-# them.
+# Streamlit markup for links, icons and arrows, which backslashes do not escape.
 _STREAMLIT_MARKUP = re.compile(
     r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=[\w-])"
     r"|(?<=:)(?=material[/_]|streamlit:)|(?<=-)(?=[->])|(?<=<)(?=[-=])|(?<=[>~!])(?==)",
@@ -175,14 +171,14 @@ _WORD_JOINER = "\u2060"
 
 
 def escape(text: str, limit: int = 200) -> str:
-    """Escape text for Markdown, on one line and truncated to `limit` characters."""
+    """Escape text for Markdown, put it on one line, and truncate it to `limit` characters."""
     joined = _STREAMLIT_MARKUP.sub(_WORD_JOINER, text[:limit])
     escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+-.!|~$:&=" else c for c in joined)
     return " ".join(escaped.split())
 
 
 def select_layer(key: str, first: int, last: int, help_text: str, label: str = "Layer") -> int:
-    """Draw a slider from the first to the last layer; layer 0 is the output of the embeddings."""
+    """Draw a slider for the layer and return its value. Layer 0 is the output of the embeddings."""
     prepare(key, range(first, last + 1), last, keep_default=key == "layer")
     if first == last:
         st.caption(f"{label} {last} (the only layer)")
@@ -192,7 +188,7 @@ def select_layer(key: str, first: int, last: int, help_text: str, label: str = "
 
 
 def select_head(key: str, count: int) -> int | str:
-    """Draw pills for "mean" and for each head, counted from 1."""
+    """Draw a selector for a head; return its number, from 1, or "mean" for the mean of all heads."""
     options: list[int | str] = ["mean", *range(1, count + 1)]
     prepare(key, options, "mean")
     head = st.pills(
@@ -210,9 +206,9 @@ def select_head(key: str, count: int) -> int | str:
 
 
 def select_single_head(key: str, count: int) -> int:
-    """Draw pills for each head, counted from 1, with the value of `select_head`.
+    """Draw a selector for a single head that shares its value with `select_head`; count heads from 1.
 
-    If the mean is selected there, this shows the first head and does not change that selection.
+    If "mean" is selected in `select_head`, show the first head without changing that selection.
     """
     prepare(key, ["mean", *range(1, count + 1)], "mean")
     single_key = f"single_{key}"
@@ -234,9 +230,9 @@ def select_single_head(key: str, count: int) -> int:
 
 
 def token_position(key: str, tokens: Sequence[str], default: int) -> int:
-    """Return the token position in a URL parameter, from 0, or the default.
+    """Return the token position that a URL parameter contains, counted from 0, or the default.
 
-    The parameter applies only to the text of the first visit. Pass later selections to `remember`.
+    The parameter is used only for the text of the first visit. Pass later selections to `remember`.
     """
     first_visit = f"first_{key}"
     if first_visit not in st.session_state:
@@ -252,7 +248,7 @@ def token_position(key: str, tokens: Sequence[str], default: int) -> int:
 
 
 def toggle(key: str, label: str, default: bool, help_text: str, disabled: bool = False) -> bool:
-    """Draw a toggle, whose URL parameter is "1" or "0"."""
+    """Draw a toggle and return its value. The URL parameter is "1" for on and "0" for off."""
     prepare(key, [False, True], default, lambda value: "1" if value else "0")
     return st.toggle(label, key=key, help=help_text, disabled=disabled, persist_state="session")
 
@@ -264,7 +260,7 @@ def segmented_control(
     default: str,
     help_text: str | None = None,
 ) -> str:
-    """Draw a segmented control; ``options`` maps each URL value to its label."""
+    """Draw a segmented control and return its value. ``options`` maps each URL value to its label."""
     prepare(key, list(options), default)
     value = st.segmented_control(
         label,
@@ -281,7 +277,7 @@ def segmented_control(
 
 
 def selectbox(key: str, label: str, options: dict[str, str], default: str, show_label: bool = False) -> str:
-    """Draw a select box; ``options`` maps each URL value to its label.
+    """Draw a select box and return its value. ``options`` maps each URL value to its label.
 
     Args:
         show_label: whether to draw the label above the box.
@@ -299,7 +295,7 @@ def selectbox(key: str, label: str, options: dict[str, str], default: str, show_
 
 
 def text_input(key: str, label: str, placeholder: str, on_change: Callable[[], None] | None = None) -> str:
-    """Draw a text field whose text is a URL parameter.
+    """Draw a text field and return its text, which is stored in a URL parameter.
 
     Args:
         on_change: called when the user, and not a link, changed the text.
@@ -323,8 +319,9 @@ def multiselect(
     accept_new_options: bool = False,
     on_change: Callable[[], None] | None = None,
 ) -> list[str]:
-    """Draw a multiselect; ``options`` maps each value to its label. The URL contains the values, separated by
-    commas.
+    """Draw a multiselect and return the selected values. ``options`` maps each value to its label.
+
+    The URL contains the selected values, separated by commas.
 
     Args:
         accept_new_options: whether other values are accepted, which the caller must check.

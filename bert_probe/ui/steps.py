@@ -27,7 +27,7 @@ from bert_probe.views.steps import step_heatmaps
 
 
 def _choose_head(trace: Trace) -> tuple[int, int]:
-    """Draw the selectors for layer and head; return both, from 1."""
+    """Draw selectors for the layer and the head; return both numbers, counted from 1."""
     left, right = st.columns([1, 3], gap="medium")
     with left:
         layer = state.select_layer(
@@ -48,12 +48,12 @@ def _choose_token(trace: Trace, key: str, label: str, default: int) -> int:
 
 
 def _name(token: Token) -> str:
-    """Return a token's text and position in Markdown."""
+    """Return a token's text and position as Markdown."""
     return f"**{state.escape(token.display)}** ({token.position})"
 
 
 def _number(value: float) -> str:
-    """Format a value with four decimals, or as ±∞ for the score of a masked key."""
+    """Format a value with four decimals. The score of a masked key becomes −∞."""
     return f"{value:.4f}".replace("inf", "∞").replace("-", "−")
 
 
@@ -70,7 +70,7 @@ def _step(title: str, sentences: Sequence[str], label: str, value: str, calculat
 
 
 def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw steps 1 and 2: q and k, and their elementwise product."""
+    """Draw steps 1 and 2: the query and key vectors, and their elementwise product."""
     query_name, key_name = _name(steps.tokens[steps.query]), _name(steps.tokens[key])
     heads = ", ".join(str(head + 1) for head in steps.sharing)
     notes = [
@@ -106,7 +106,7 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
 
 
 def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw steps 3 and 4: the scaling and the mask, for all keys."""
+    """Draw steps 3 and 4: the scaling and the masking of the scores of all keys."""
     with _step(
         "3 · Scale",
         [
@@ -129,7 +129,7 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
 
 
 def _mask_note(steps: AttentionStepsResult) -> str:
-    """Describe the mask and the bias that are added to the scores of this query."""
+    """Describe in sentences the mask and the bias that are added to the scores of the query."""
     sentences = ["This layer attends only to a window around the query."] if steps.local else []
     if steps.forbidden:
         sentences.append(
@@ -187,7 +187,7 @@ def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> No
 
 
 def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]) -> None:
-    """Compare the computed output with the model's own output."""
+    """Draw the output of step 7 next to the model's own output, and their largest difference."""
     with (
         st.container(border=True, key="check"),
         _step(
@@ -224,7 +224,7 @@ def _exports(steps: AttentionStepsResult, key: int) -> None:
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Steps page."""
     blocks.heading(
         "Steps",
         "How is one attention weight computed? Choose a head, a query and a key to follow every step, from "

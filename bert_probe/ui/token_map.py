@@ -23,17 +23,17 @@ from bert_probe.views.layer_map import CAVEAT, COLORINGS, MODES, MapSelection, M
 from bert_probe.views.text import shorten
 
 _MAX_CHARACTERS = 1_000
-"""Maximum number of characters of a text below the map."""
+"""Maximum number of characters shown of a text below the map."""
 
 _SOURCES = {"text": "Your text", "file": "File"}
 _BASES = {"shared": "Shared plane", "centred": "Layers centered", "own": "Plane per layer"}
 _URL_KEYS = {"mode": "map_view", "layer": "map_layer", "by": "map_colour"}
 _START = "map start"
-"""Session key of (digest of a map, its initial view). The initial view is kept while the map is the same."""
+"""Session key of the digest of the current map and its initial view, which is kept while the map is shown."""
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Map page."""
     corner = blocks.heading_with_corner(
         "Map",
         "The token vectors of all layers projected onto one plane. Move through the layers, or click a token "
@@ -71,7 +71,7 @@ def render() -> None:
 
 
 def _choose_options() -> tuple[str, dict[str, Any]]:
-    """Draw the widgets; return the source of the texts and the question's options."""
+    """Draw the widgets above the map; return the source of the texts and the options of `TokenMap`."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         source = state.segmented_control("map_from", "Source of the texts", _SOURCES, "text")
         basis = state.segmented_control("map_basis", "Projection", _BASES, "shared")
@@ -101,7 +101,7 @@ def _map_of_request(options: dict[str, Any]) -> TokenMapResult:
 def _draw(
     result: TokenMapResult, texts: tuple[str, ...] | LabeledTexts | None, corner: DeltaGenerator
 ) -> None:
-    """Draw the map and the tables below it; the export menu goes into `corner`."""
+    """Draw the map, the table below it, and the export menu, which is placed in `corner`."""
     selection, view = draw_map(result)
     selected, is_file = selection["selected"], texts is not None
     more = []
@@ -138,14 +138,14 @@ def _token(result: TokenMapResult, index: int, is_file: bool) -> None:
 
 
 def _use_text(text: tuple[str, str | None]) -> None:
-    """Submit a text of the file to the workbench."""
+    """Submit a text of the uploaded file to the workbench."""
     first, second = text
     request = replace(workbench.request(), a=first, b=second or "")
     workbench.submit(request if second is None else replace(request, relation="pair"))
 
 
 def _table(result: TokenMapResult, selection: MapSelection, layer: int) -> None:
-    """Draw the coordinates of the selected tokens, or of all tokens if none is selected."""
+    """Draw a table of the coordinates of the selected tokens, or of all tokens if none is selected."""
     selected = selection["selected"]
     unit = "words" if result.question.words else "tokens"
     frame = result.some(selected or range(len(result.marks)), layer)
@@ -190,7 +190,7 @@ def draw_map(result: TokenMapResult) -> tuple[MapSelection, MapView]:
 
 
 def _view_of_url(result: TokenMapResult) -> MapView:
-    """Return the view that the URL requests, with a caption for each invalid parameter."""
+    """Return the map view that the URL requests, and draw a caption for each invalid parameter."""
     parameters, view = state.url_parameters(), default_view(result)
     mode, layer, colour = (parameters.get(key) for key in _URL_KEYS.values())
     layers = [str(number) for number in range(result.layers + 1)]

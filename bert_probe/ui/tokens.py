@@ -1,4 +1,4 @@
-"""The Tokens page: how the tokenizer splits the text, and the padding of several texts in a batch."""
+"""The Tokens page: how the tokenizer splits a text, and how several texts are padded in a batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_probe.views.text import shorten
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Tokens page."""
     blocks.heading(
         "Tokens",
         "The tokenizer splits a text into tokens from a fixed vocabulary. A word that is not in the "
@@ -124,10 +124,10 @@ def _every_token(trace: Trace) -> None:
 
 _BATCH = "batch"
 _EXAMPLE_TEXTS = "A short one.\nOne word\nAnd this one is longer than those."
-"""Default texts that are batched with the user's text."""
+"""Default texts to batch with the user's text, one per line."""
 _MAX_TEXTS = 20
 _SHADE = "background-color: rgba(138,135,151,0.28); color: rgba(138,135,151,1)"
-"""CSS style of padding cells, readable in both themes."""
+"""CSS style of padding cells, readable in the light and the dark theme."""
 _CELLS = {
     "token": "Tokens",
     "input_ids": "Ids",
@@ -169,7 +169,7 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
         cells = {name: label for name, label in _CELLS.items() if name == "token" or name in result.arrays}
         cell = state.segmented_control("padding_cells", "Cells", cells, "token")
         st.space("stretch")
-        with st.container(horizontal=True, width="content", gap="small"):  # keeps both menus in one row
+        with st.container(horizontal=True, width="content", gap="small"):  # keep both export menus in one row
             export(result.showing(show="differences"), "padding-differences", label="Export differences")
             export(result, "padding-inputs", label="Export batch")
     blocks.table(
@@ -193,7 +193,7 @@ def _pad(traced: workbench.TracedRequest, more: Sequence[str]) -> PaddingEffectR
 
 
 def _batch_table(result: PaddingEffectResult, cell: str) -> Any:
-    """Return the batch as a styled table, one row per text."""
+    """Return a batch as a styled table with one row per text and shaded padding."""
     rows = [
         [
             shorten(result.token(text, position))
@@ -212,7 +212,7 @@ def _batch_table(result: PaddingEffectResult, cell: str) -> Any:
 
 
 def _check_padding(result: PaddingEffectResult) -> None:
-    """Draw whether padding changed any vector, and the effect of omitting the attention mask."""
+    """Show whether padding changed any vector, and how much it would without the attention mask."""
     if result.is_unaffected:
         verdict = (
             f"padding changes nothing: largest difference {result.difference:.1e}, within the rounding error "

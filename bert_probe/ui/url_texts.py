@@ -1,4 +1,4 @@
-"""Texts in the URL. A text that is too long is stored on the server, and the URL contains its name.
+"""Texts in the URL. A text that is too long is stored on the server under a name that the URL contains.
 
 Mail and chat programs truncate long links. A view that does not fit into a URL is shared as a view file
 (`ui/view_files`). A Chinese character takes nine characters of a URL.
@@ -18,8 +18,7 @@ MAX_LINK: Final = 2_000
 """Maximum length of a link in characters."""
 
 MAX_URL: Final = 1_500
-"""Maximum length of the URL parameters including texts, in characters. The rest of `MAX_LINK` is for the host
-name and later selections."""
+"""Maximum length of the URL parameters in characters, which leaves room for the host within `MAX_LINK`."""
 
 TEXTS: Final = (
     "a",
@@ -34,14 +33,14 @@ TEXTS: Final = (
     "tray",
     "view",
 )
-"""URL parameters whose text may be stored under a name."""
+"""URL parameters whose text is stored under a name if it is too long for the URL."""
 
 
 def remember(key: str, text: str | None, *, named: bool = False) -> None:
-    """Set the URL parameter of a text; None removes it.
+    """Write a text to the URL, or the name of the text if it is too long. None removes the text.
 
     Args:
-        named: store the text and write its name to the URL even if the text is short.
+        named: whether to store the text and write its name to the URL even if the text is short.
     """
     is_short = text is None or (not named and fits(key, text))
     state.remember(key, text if is_short else None)
@@ -49,7 +48,7 @@ def remember(key: str, text: str | None, *, named: bool = False) -> None:
 
 
 def recall(key: str) -> str | None:
-    """Return the text that the URL contains or names, or None if it is missing or no longer stored."""
+    """Return a text that the URL contains or names, or None if it is missing or no longer stored."""
     parameters = state.url_parameters()
     name = parameters.get(parameter_name(key))
     if key in parameters or name is None:
@@ -58,7 +57,7 @@ def recall(key: str) -> str | None:
 
 
 def missing(*keys: str) -> dict[str, str]:
-    """Return the names and values of the URL parameters whose texts are no longer stored."""
+    """Return the URL parameters, with their values, that name texts that are no longer stored."""
     names = {parameter_name(key): key for key in keys if recall(key) is None}
     return {name: value for name, value in state.url_parameters().items() if name in names}
 
@@ -88,17 +87,17 @@ def fits(key: str, text: str) -> bool:
 
 
 def length(parameters: Mapping[str, str]) -> int:
-    """Return the length of the encoded parameters in characters."""
+    """Return the length of URL parameters in characters, when encoded."""
     return len(urlencode(parameters, quote_via=quote_plus, errors="replace"))
 
 
 def has_stored(parameters: Mapping[str, str], except_for: Sequence[str] = ()) -> bool:
-    """Return whether the parameters name a stored text; the keys in ``except_for`` are ignored."""
+    """Return whether URL parameters contain the name of a stored text. Ignore keys in ``except_for``."""
     return any(name in parameters for name, key in _KEYS.items() if key not in except_for)
 
 
 def expand(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters with names replaced by the stored texts, as in a view file.
+    """Return URL parameters with the names of stored texts replaced by the texts, as in a view file.
 
     Raises:
         TextError: a text is no longer stored.
@@ -113,4 +112,4 @@ def expand(parameters: Mapping[str, str]) -> dict[str, str]:
 
 
 _KEYS: Final = {parameter_name(key): key for key in TEXTS}
-"""URL parameter with the name of a stored text → key of the text."""
+"""URL parameter that contains the name of a stored text → URL parameter of the text itself."""

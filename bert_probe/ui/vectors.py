@@ -1,4 +1,4 @@
-"""Draw vectors as strips of color and as numbers. Separate from `blocks`, which is imported before pandas."""
+"""Drawing vectors as strips of color and as numbers. This module, unlike `blocks`, imports pandas."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def strips(
     """Draw vectors as rows of colored cells, one cell per dimension.
 
     Args:
-        values: vectors [vector, dimension].
+        values: the vectors, one per row.
         key: key of the component, and name of its image file.
     """
     heatmap(steps.strips(values, rows, scale, key, caption, row_axis), key=key)
 
 
 def numbers(frame: pd.DataFrame, title: str = "Numbers") -> None:
-    """Draw a table in a closed expander."""
+    """Draw a table of numbers in an expander that is initially closed."""
     rows = frame.reset_index() if frame.index.name else frame
     decimals = st.column_config.NumberColumn(format="%.4f")
     columns = {str(name): decimals for name in rows if rows[name].dtype.kind == "f"}

@@ -1,4 +1,4 @@
-"""View files in the app: files that can be downloaded from and opened on any page.
+"""View files, which store a view of a page. The user can download and open them on any page.
 
 A file may come from an untrusted source. Before the app opens a model that is neither built in nor in use, it
 shows the name of the model and asks the user.
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from bert_probe.core.result import Result
 
 _PENDING, _ERROR, _TARGET = "view_coming", "view_refused", "view_leads"
-"""Session keys: a file that waits to be opened, the error of a file, and the page of an opened file."""
+"""Session keys of a file to open, of the error of a file, and of the page that an opened file leads to."""
 _MODELS, _COUNT = "view_wanted", "view_count"
-"""Session keys: the models that a view was created with, and the number of uploaded files so far."""
+"""Session keys of the models that a view was created with, and of the number of uploads so far."""
 
 _PARAMETER: Final = "view"
 _LEFT_OUT: Final = ("tray", "view")
-"""URL parameters that are not part of a view."""
+"""URL parameters that are not stored in a view file."""
 
 
 # ---------------------------------------------------------------- download
@@ -43,11 +43,11 @@ _LEFT_OUT: Final = ("tray", "view")
 def menu(
     result: Result, name: str, display: Mapping[str, str], data: Mapping[str, Any] | None = None
 ) -> None:
-    """Draw the entries of an export menu that add the view to the report or download it as a file.
+    """Draw two buttons of an export menu, which add the view to the report or download it as a file.
 
     Args:
-        display: display options of an attention view, see `ViewFile`.
-        data: sentences or files that the result does not contain, see `ViewFile.of`.
+        display: display options of an attention view; see `ViewFile`.
+        data: sentences or files that the result does not contain; see `ViewFile.of`.
     """
     try:
         view, reason = replace(_view_of(result, data), drawn=dict(display)), ""
@@ -80,7 +80,7 @@ def menu(
 
 
 def _view_of(result: Result, data: Mapping[str, Any] | None) -> ViewFile:
-    """Return the view file of a result. It is cached, because creating it writes and reads files."""
+    """Return the view file of a result, which is cached because creating it writes and reads files."""
     if result not in _VIEWS:
         _VIEWS[result] = ViewFile.of(result, data)
     return _VIEWS[result]
@@ -104,13 +104,13 @@ def _file(view: ViewFile, page: str, parameters: Mapping[str, str]) -> bytes:
 
 
 def _expanded(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return URL parameters as stored in a view file: with full texts and without the draft."""
+    """Return URL parameters as they are stored in a view file, with full texts and without the draft."""
     left_out = {*_LEFT_OUT, *map(text_store.parameter_name, _LEFT_OUT)}
     return url_texts.expand({name: value for name, value in parameters.items() if name not in left_out})
 
 
 def _link_note(parameters: Mapping[str, str]) -> str:
-    """Return a sentence on whether the browser's URL can be shared."""
+    """Return a sentence that explains whether the browser's URL can be shared as a link."""
     if not url_texts.has_stored(parameters, _LEFT_OUT) and url_texts.length(parameters) <= url_texts.MAX_LINK:
         return "The browser's URL is a link to this view."
     return (
@@ -125,7 +125,7 @@ def _link_note(parameters: Mapping[str, str]) -> str:
 def uploader() -> None:
     """Draw the uploader for view files."""
     with st.expander("Open a view"):
-        # A new key after each file, because Streamlit would return the same file again after a session reset.
+        # Use a new key after each file; otherwise Streamlit returns the same file after a session reset.
         key = f"view_upload_{st.session_state.get(_COUNT, 0)}"
         st.file_uploader(
             "A view file, or the views of a report",
@@ -154,7 +154,7 @@ def _set_pending(content: bytes, name: str) -> None:
 
 
 def parse(content: bytes, name: str) -> ViewFile | Draft:
-    """Read a view, or the draft of a report.
+    """Parse a view file or the draft of a report.
 
     Raises:
         ReportError: the file is neither a view nor a draft, or the view belongs to an unknown page.
@@ -177,7 +177,7 @@ def parse(content: bytes, name: str) -> ViewFile | Draft:
 
 
 def open_pending() -> None:
-    """Open an uploaded file, or ask the user first. Call this before the page is drawn."""
+    """Open an uploaded view file, after asking the user if necessary. Call this before drawing the page."""
     if _TARGET in st.session_state:
         _switch_page()
     _take_from_url()
@@ -196,7 +196,7 @@ def open_pending() -> None:
 
 
 def _take_from_url() -> None:
-    """Read from the URL the view file that was passed to ``bert-probe app --view``."""
+    """Read the view file that was passed to ``bert-probe app --view``, which is in the URL."""
     text, missing = url_texts.recall(_PARAMETER), url_texts.missing(_PARAMETER)
     url_texts.remember(_PARAMETER, None)
     if text is not None:
@@ -235,7 +235,7 @@ def _clear() -> None:
 
 
 def _open() -> None:
-    """Restore the pending file in the session; `_switch_page` then goes to its page."""
+    """Restore the view or draft of the uploaded file, and set the page that `_switch_page` opens next."""
     pending: ViewFile | Draft = st.session_state.pop(_PENDING)
     try:
         page = _restore(pending)
@@ -246,7 +246,7 @@ def _open() -> None:
 
 
 def _restore(pending: ViewFile | Draft) -> str:
-    """Restore the session state of a view file or draft and return its page."""
+    """Restore the session state from a view file or a draft, and return the name of its page."""
     if isinstance(pending, Draft):
         drafts.replace_draft(pending)
         return "report"
@@ -279,7 +279,7 @@ def _restore_files(view: ViewFile) -> None:
 
 
 def _switch_page() -> None:
-    """Go to the page of an opened view."""
+    """Switch to the page of the view that was just opened, if any."""
     with callbacks.uninterrupted():
         page = st.session_state.pop(_TARGET, None)
         if page is not None and page != state.current_page():

@@ -1,4 +1,4 @@
-"""The Vocabulary page: tokens, their nearest neighbors, types and scripts, and subword tokens of a text."""
+"""The Vocabulary page: tokens with nearest neighbors, types and scripts, and the tokens of a text."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from bert_probe.ui.vectors import numbers
 _PARTS = {"pieces": "Tokens", "kinds": "Types and scripts", "text": "Your text"}
 _TOKEN = "near"
 _MAX_ROWS = 40_000
-"""Maximum number of rows of the table. Larger tables would take seconds to send after every click."""
+"""Maximum number of rows in the token table. A larger table would take seconds to send on each click."""
 _MAX_SCRIPTS = 16
-"""Maximum number of scripts in the bar chart; the table contains all."""
+"""Maximum number of scripts in the bar chart. The table contains all scripts."""
 _BINS = 60
 _MATCHES = dict(zip(MATCHES, ("Contains", "Starts with", "Equals", "Regular expression"), strict=True))
 _MARKERS = {
@@ -43,7 +43,7 @@ _MARKERS = {
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Vocabulary page."""
     blocks.heading(
         "Vocabulary",
         "Search the tokens of the model's vocabulary, compare their input embeddings, and see how the "
@@ -71,7 +71,7 @@ def render() -> None:
 
 
 def _tokens(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
-    """Draw the tokens, and the nearest neighbors of the selected token."""
+    """Draw the table of tokens, and the nearest neighbors of the selected token."""
     with st.container(key="vocabulary_browser"):
         left, right = st.columns([3, 2], gap="large")
     with left:
@@ -85,7 +85,7 @@ def _tokens(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
 
 
 def _search(vocabulary: VocabularyResult) -> VocabularyResult:
-    """Draw the filters and return the filtered vocabulary.
+    """Draw filters for tokens and return the filtered vocabulary.
 
     Raises:
         SelectionError: the regular expression is invalid.
@@ -124,9 +124,8 @@ def _table(result: VocabularyResult) -> None:
         export(result, "vocabulary", label="Export tokens")
     first = _choose_first_row(result)
     ids = result.found[first : first + _MAX_ROWS]
-    key = (
-        f"vocabulary_table {result.question!r} {first}"  # a new key resets the selection when the rows change
-    )
+    # The key changes with the rows, which resets the selection.
+    key = f"vocabulary_table {result.question!r} {first}"
     blocks.table(
         result.listed(ids),
         "Matching tokens with type, script and norm",
@@ -149,7 +148,7 @@ def _table(result: VocabularyResult) -> None:
 
 
 def _choose_first_row(result: VocabularyResult) -> int:
-    """Draw a selector for a range of rows if there are too many; return its first row, from 0."""
+    """Return the first row to show, from 0. If there are too many rows, draw a selector for a range."""
     count = len(result.found)
     if count <= _MAX_ROWS:
         return 0
@@ -159,7 +158,7 @@ def _choose_first_row(result: VocabularyResult) -> int:
 
 
 def _select_token(key: str, tokens: VocabularyTokens, ids: Sequence[int]) -> None:
-    """Show the token of the selected table row."""
+    """Select the token in the selected table row, to show its nearest neighbors."""
     rows = st.session_state[key]["selection"]["rows"]
     if rows and rows[0] < len(ids):
         name = token_reference(tokens, ids[rows[0]])
@@ -167,7 +166,7 @@ def _select_token(key: str, tokens: VocabularyTokens, ids: Sequence[int]) -> Non
 
 
 def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
-    """Draw a token, the norm of its embedding, and its nearest neighbors."""
+    """Draw the selected token, the norm of its embedding, and its nearest neighbors."""
     default = _default_token(checkpoint, vocabulary.pieces)
     token = state.text_input(_TOKEN, "Nearest neighbors of", default) or default
     try:
@@ -215,7 +214,7 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
 
 
 def _default_token(checkpoint: Checkpoint, tokens: VocabularyTokens) -> str:
-    """Return the longest single-token word of the text, or of the vocabulary if the text has none."""
+    """Return the longest word of the text that is a single token, or else of the vocabulary."""
     try:
         ids = checkpoint.encode(workbench.request().a, truncate=True).ids
     except TextError:
@@ -229,7 +228,7 @@ def _default_token(checkpoint: Checkpoint, tokens: VocabularyTokens) -> str:
 
 
 def neighbor_histogram(result: NeighborsResult) -> Any:
-    """Return a histogram of the cosines of random pairs, with a mark for each neighbor."""
+    """Return a histogram of the cosine of random token pairs, with a mark for each nearest neighbor."""
     low = min(-0.1, float(result.unrelated[0]))
     counts, edges = np.histogram(result.unrelated, bins=_BINS, range=(low, 1.0))
     figure = go.Figure()
@@ -268,7 +267,7 @@ def neighbor_histogram(result: NeighborsResult) -> Any:
 
 
 def _types(vocabulary: VocabularyResult) -> None:
-    """Draw the number of tokens of each type and in each script."""
+    """Draw the number of tokens of each type and of each script."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Types", anchor=False)
         export(vocabulary.showing(show="kinds"), "vocabulary-kinds", label="Export types")
@@ -343,7 +342,7 @@ def _percent(share: float) -> str:
 
 
 def _your_text(checkpoint: Checkpoint) -> None:
-    """Show how the tokenizer, and optionally a second model's tokenizer, splits the text."""
+    """Show how the tokenizer splits the text, compared with that of a second model if one is given."""
     now = workbench.request()
     traces = workbench.trace_texts(checkpoint, now.texts, now.truncate)
     traced = workbench.TracedRequest(now, checkpoint, traces[0], traces[1] if len(traces) > 1 else None)

@@ -26,18 +26,17 @@ SUGGESTED = (
     "answerdotai/ModernBERT-base",
 )
 PATIENCE = 4.0
-"""Seconds for which a page waits for a model before it shows progress and reruns. An earlier rerun could
-discard text that was just typed."""
+"""Seconds before a page that waits for a model shows progress and reruns. A rerun may discard typed text."""
 _SEEN, _REPLACED = "model files", "replaced models"
-"""Session keys: the file stamps of each opened model, and the models whose files were replaced."""
+"""Session keys of the file stamps of each opened model, and of the models whose files were replaced."""
 _SILENCE = 300.0
-"""Seconds without progress after which opening a model is aborted."""
+"""Number of seconds without progress after which opening a model is aborted."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
 
 
 @dataclass(frozen=True)
 class OwnInput:
-    """The input of a page that does not read the texts of the form.
+    """The input of a page that does not read the texts of the workbench's form.
 
     Attributes:
         description: text that completes "This page reads …".
@@ -69,17 +68,17 @@ _OWN_INPUTS = {
         "labeled data, which you choose on the page", "probes_part", ("", "layers", "relations")
     ),
 }
-"""Page → its own input. Pages that are not listed read the texts of the form."""
+"""Page → the input that it reads instead of the texts of the form. All other pages read those texts."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The texts, model and options of the form. The fields have the names of the URL parameters.
+    """The texts, model and options of the form. Each field has the name of its URL parameter.
 
     Attributes:
         a, b: the texts; ``b`` is empty if there is only one.
         relation: whether B is a separate text or the second segment of A's input.
-        model, revision: the model to open; "" means the built-in model and the hub's default revision.
+        model, revision: the model to open. "" means the built-in model and the Hub's default revision.
         truncate: whether to truncate texts that are too long.
     """
 
@@ -92,7 +91,7 @@ class Request:
 
     @property
     def texts(self) -> list[shared_cache.Text]:
-        """The inputs of the model: one text or pair, or two separate texts."""
+        """The inputs of the model: a single text, a pair of texts, or two separate texts."""
         if not self.b.strip():
             return [(self.a, None)]
         return [(self.a, self.b)] if self.relation == "pair" else [(self.a, None), (self.b, None)]
@@ -104,7 +103,7 @@ class TracedRequest:
 
     Attributes:
         a: trace of sentence A, or of the pair.
-        b: trace of sentence B if it is a separate text, else None.
+        b: trace of sentence B if it is a separate text, otherwise None.
     """
 
     request: Request
@@ -114,7 +113,7 @@ class TracedRequest:
 
 
 _TEXT_FIELDS = ("a", "b", "model", "revision")
-"""Fields of a request with free text of any length."""
+"""Fields of a request that contain free text of any length."""
 
 _DEFAULT_REQUEST = Request(EXAMPLES[0].a, EXAMPLES[0].b, EXAMPLES[0].relation)
 
@@ -124,7 +123,7 @@ def request() -> Request:
     if "request" not in st.session_state:
         missing = url_texts.missing(*_TEXT_FIELDS)
         submit(_request_from_url())
-        for name, value in missing.items():  # kept until another request is submitted
+        for name, value in missing.items():  # keep these parameters until another request is submitted
             state.remember(name, value)
     return cast(Request, st.session_state["request"])
 
@@ -142,7 +141,7 @@ def submit(new: Request) -> None:
     """Set the current request in the session, in the form and in the URL."""
     st.session_state["request"] = new
     empty, drafts = Request(""), {}
-    for name in _TEXT_FIELDS:  # removes the old texts, so that the new texts may fit into the URL
+    for name in _TEXT_FIELDS:  # remove the old texts first, to make room for the new texts in the URL
         url_texts.remember(name, None)
     for field in fields(Request):
         value = getattr(new, field.name)
@@ -153,7 +152,7 @@ def submit(new: Request) -> None:
 
 
 def _set_drafts(drafts: Mapping[str, Any]) -> None:
-    """Set form values by widget key and record them as unconfirmed; see `_restore_drafts`."""
+    """Set values of the form, by widget key, and record them as unconfirmed; see `_restore_drafts`."""
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
     changes = {} if unconfirmed is None else unconfirmed.changes
     for key, value in drafts.items():
@@ -167,13 +166,13 @@ def _set_drafts(drafts: Mapping[str, Any]) -> None:
 
 @dataclass
 class Unconfirmed:
-    """Form values that the server set and that the browser has not confirmed in a request yet.
+    """Form values that the server has set and the browser has not yet confirmed in a request.
 
     Attributes:
         changes: widget key → (old value, new value).
-        is_new: whether the script has not run since the values were set.
+        is_new: whether the values were set after the start of the last script run.
         is_received: whether the current request was sent after the browser could receive the values.
-        is_sent: whether a run that drew the values was completed, so that its messages were sent.
+        is_sent: whether a run that drew the values has ended, so that the values were sent.
     """
 
     changes: dict[str, tuple[Any, Any]]
@@ -186,7 +185,7 @@ _UNCONFIRMED = "unconfirmed drafts"
 
 
 def _restore_drafts() -> None:
-    """Restore form values that an outdated request has overwritten.
+    """Restore form values that a request from the browser has overwritten with outdated values.
 
     Each request contains the values of all widgets. A request that the browser sent before it received the
     values set by the server still contains the old values. Form values change only when the form is
@@ -200,8 +199,8 @@ def _restore_drafts() -> None:
     unconfirmed.is_sent = unconfirmed.is_sent and not is_outdated
     for key, (before, value) in unconfirmed.changes.items():
         if drafts[key] == before or (drafts[key] == value and not unconfirmed.is_sent):
-            # Send the value again, because the messages of an interrupted run are dropped. Stop when the
-            # browser has the value, because sending it would overwrite text that was typed since.
+            # Send the value again, because the messages of an interrupted run are dropped.
+            # After the browser has confirmed it, stop, so that newly typed text is not overwritten.
             st.session_state[key] = value
     unconfirmed.is_received = not (unconfirmed.is_new or is_outdated)
     unconfirmed.is_new = False
@@ -235,7 +234,7 @@ def _run_example() -> None:
 
 
 def _own_input() -> OwnInput | None:
-    """Return the separate input of the current page, or None if the page reads the texts of the form."""
+    """Return the current page's own input, or None if the page reads the texts of the form."""
     own = _OWN_INPUTS.get(state.current_page())
     if own is None or not own.parameter:
         return own
@@ -245,7 +244,7 @@ def _own_input() -> OwnInput | None:
 
 
 def _draw_inputs() -> None:
-    """Draw a note about the page's own input, if any, and mark which fields the page reads.
+    """Draw a note about the page's own input, if any, and mark the form fields that the page reads.
 
     The style sheet hides the other fields. They remain in the browser, because only the browser keeps text
     that was typed but not submitted.
@@ -257,7 +256,7 @@ def _draw_inputs() -> None:
 
 
 def _submitted_values() -> dict[str, str]:
-    """Return the submitted values of the fields that the page reads, as displayed by the browser."""
+    """Return the submitted values, as displayed, of the form fields that the page reads."""
     now, own = request(), _own_input()
     texts = {"draft_a": now.a, "draft_b": now.b, "draft_relation": _RELATIONS[now.relation]}
     model = {
@@ -328,7 +327,7 @@ def draw_sidebar() -> None:
 
 
 def draw_model_line() -> None:
-    """Draw the size of the model below the form. Call this last, when the page has opened the model."""
+    """Draw a line with the model's size below the form. Call this after the page has opened the model."""
     now, own = request(), _own_input()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
     if checkpoint is None or (own is not None and not own.has_model):
@@ -346,7 +345,7 @@ def draw_model_line() -> None:
 
 
 def checkpoint() -> Checkpoint:
-    """Return the requested checkpoint; if it is not open yet, open it in a job with progress.
+    """Return the checkpoint of the current request; if necessary, open it in a job with progress.
 
     Raises:
         CheckpointError: see `bert_probe.load`.
@@ -359,7 +358,7 @@ def checkpoint() -> Checkpoint:
 
 
 def _use_built_in() -> None:
-    """Use the built-in model and keep the drafts of the texts."""
+    """Switch to the built-in model, and keep texts that were typed but not submitted."""
     st.session_state["request"] = replace(request(), model="", revision="")
     for name in ("model", "revision"):
         url_texts.remember(name, None)
@@ -373,14 +372,14 @@ def open_model(
     origin: str = "",
     cancel: tuple[str, Callable[[], None]] | None = None,
 ) -> Checkpoint:
-    """Return a checkpoint; if it is not open yet, open it in a job with progress.
+    """Return the checkpoint of a model; if necessary, open it in a job with progress.
 
     If the user has not agreed to open this model, the page asks the user and stops; see `consent`.
 
     Args:
         key: key of the job; a page that opens a second model has two jobs.
         origin: sentence that explains where the name of the model comes from.
-        cancel: label and callback of a second button of the question.
+        cancel: label and callback of a second button, next to the button that opens the model.
 
     Raises:
         CheckpointError: see `bert_probe.load`.
@@ -444,7 +443,7 @@ def trace_request() -> TracedRequest:
 
 
 def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: bool) -> list[Trace]:
-    """Return the traces of texts of the request, for a page that combines the texts in its own way.
+    """Return one trace for each text, for pages that do not use the traces of `trace_request`.
 
     Raises:
         ProbeError: the model cannot read a text.
@@ -456,7 +455,7 @@ def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate
 
 
 def choose_trace(traced: TracedRequest) -> Trace:
-    """Return the trace for a page that shows one text; if there are two, draw a selector for A or B."""
+    """Return the trace of one text. If the request has two texts, let the user select A or B."""
     if traced.b is None:
         return traced.a
     text = state.segmented_control("of", "Text", {"a": "Sentence A", "b": "Sentence B"}, "a")

@@ -1,1 +1,1 @@
-"""The Attention page. Other pages share its selection."""
+"""The Attention page, and the attention selection that it shares with other pages."""

@@ -1,4 +1,4 @@
-"""The Attention page."""
+"""The Attention page: attention as lines, thumbnails, a matrix, rollout, and the BertViz views."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from bert_probe.views.page import CAVEAT, caption_of
 from bert_probe.views.selection import RESIDUALS, Selection, VersionedSelection, to_address
 
 ALL: Final = tuple(measures().values())
-"""All measures."""
+"""All attention measures."""
 OF_HEADS: Final = tuple(measure for measure in ALL if measure.of_heads is not None)
-"""Measures that are defined for each head."""
+"""Attention measures that are defined for each head."""
 
 _LINK: Final = "layers"
-"""Session key of the link from which the browser fetches layers."""
+"""Session key of the `LayerLink` from which the browser fetches the attention of each layer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class ViewModel:
 
     @classmethod
     def current(cls, trace: Trace, supported: Sequence[AttentionMeasure] = ALL) -> ViewModel:
-        """Return the view of a trace; an unsupported measure is replaced with the first supported one."""
+        """Return the view model of a trace. The first supported measure replaces an unsupported one."""
         versioned = selection_state.current(trace)
         if measure_named(versioned.value.measure) not in supported:
             versioned = replace(versioned, value=replace(versioned.value, measure=supported[0].name))
@@ -71,12 +71,12 @@ class ViewModel:
 
     @property
     def selection(self) -> Selection:
-        """The selection without its revision."""
+        """The current attention selection, without its revision."""
         return self.versioned.value
 
     @property
     def data(self) -> HeadViewData:
-        """The data that the view displays."""
+        """The tokens and attention that the view displays."""
         return HeadViewData.of(self.trace, self.selection, caption_of(self.trace))
 
     @property
@@ -85,10 +85,11 @@ class ViewModel:
         return measure_named(self.selection.measure)
 
     def attention(self, head: Head, *, full_rows: bool = False) -> Attention:
-        """Return the question for a head, from 0.
+        """Return the `Attention` question for one head of the selected layer.
 
         Args:
-            full_rows: whether to ignore the view's options: include special tokens, do not renormalize.
+            head: number of the head, from 0, or "mean".
+            full_rows: whether to include special tokens and not renormalize, whatever the view's options.
         """
         selection = self.selection
         specials, renormalize = (True, False) if full_rows else self.row_options
@@ -109,7 +110,7 @@ class ViewModel:
         *,
         full_rows: bool = False,
     ) -> AttentionLong:
-        """Return the question for several layers and heads, counted from 0; None selects all."""
+        """Return the `AttentionLong` question for layers and heads, counted from 0. None selects all."""
         selection = self.selection
         specials, renormalize = (True, False) if full_rows else self.row_options
         return AttentionLong(
@@ -118,14 +119,14 @@ class ViewModel:
 
     @property
     def row_options(self) -> tuple[bool, bool]:
-        """Whether rows include special tokens, and whether to renormalize rows that do not sum to 1."""
+        """Two flags: include special tokens in rows, and renormalize rows that do not sum to 1."""
         options = self.selection.options
         renormalize = options.renormalize and not (options.specials and self.measure.sums_to_one(self.trace))
         return options.specials, renormalize
 
 
 def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = True) -> bool:
-    """Return whether layers, from 0, are available; if not, compute them in a job.
+    """Return whether the measure is available for these layers, from 0. If not, compute it in a job.
 
     Args:
         start: whether to start without a click; otherwise a button is drawn first.
@@ -139,11 +140,11 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
 
     def work(progress: Progress) -> bool:
         model.attention_long(list(layers)).of(trace, progress)
-        return True  # not the result, which would keep the trace in memory as long as the job
+        return True  # Returning the result would keep the trace in memory as long as the job.
 
     done = jobs.run(
         "measure" if start else "measure of all layers",
-        (ref(trace), measure.name, tuple(layers)),  # the results are cached with this trace
+        (ref(trace), measure.name, tuple(layers)),  # the job's inputs; its results are cached with the trace
         f"Compute {measure.label.lower()}" if start else "Compute all layers first",
         work,
         "layer passes",
@@ -154,7 +155,7 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
 
 
 def layer_link(model: ViewModel) -> LayerLink:
-    """Return the link from which the browser fetches layers and labels; it changes with the data."""
+    """Return the link from which the browser fetches layers and labels. Changed data gets a new link."""
     link: LayerLink | None = st.session_state.get(_LINK)
     if link is None or not link.serves(model.data):
         link = st.session_state[_LINK] = LayerLink(model.data)
@@ -162,18 +163,18 @@ def layer_link(model: ViewModel) -> LayerLink:
 
 
 def labeled_data(model: ViewModel) -> HeadViewData:
-    """Return the data with the labels of the heads, for a static page that cannot fetch them."""
+    """Return the data of the head view including head labels, which a static page cannot fetch."""
     return replace(model.data, labels=labels(model.trace))
 
 
 def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[str, str]:
-    """Return the display options of a selection for a view file."""
+    """Return the display options of a selection, in the form stored in a view file."""
     options = {name: value for name, value in to_address(selection).items() if value is not None}
     return {"as": kind, **options}
 
 
 def draw_toolbar(model: ViewModel, options: ToolbarOptions, key: str = "toolbar") -> None:
-    """Draw the toolbar for a view without its own toolbar."""
+    """Draw the toolbar above a view that does not contain its own toolbar."""
     data = views.toolbar_data(
         model.versioned, options, key=selection_state.KEY, source=layer_link(model).address
     )
@@ -182,7 +183,7 @@ def draw_toolbar(model: ViewModel, options: ToolbarOptions, key: str = "toolbar"
 
 @contextmanager
 def footer(model: ViewModel, caveat: str = CAVEAT, *, why: bool = True) -> Iterator[None]:
-    """Draw the row below a view: the `with` body draws the exports, then the caveats are added.
+    """Draw the row below a view. The `with` body draws the export menu, and the caveats follow it.
 
     Args:
         why: whether to explain why the initial head was selected; the head view has its own explanation.
@@ -214,14 +215,14 @@ VIEWS = {
     "model-view": "BertViz model view",
 }
 HEAD_VIEW, MODEL_VIEW = "head_view", "model_view"
-"""Keys of the components."""
+"""Component keys of the head view and the model view."""
 _WEIGHTS_ONLY = ALL[:1]
-"""BertViz draws attention weights only."""
+"""The measures that the BertViz views support: attention weights only."""
 _DIRECTIONS = {"from": "From this token", "into": "Into this token"}
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Attention page."""
     row = blocks.compact_heading(
         "Attention",
         "In every layer and head, each token (the query) distributes a weight of 1 over all tokens (the "
@@ -237,7 +238,7 @@ def render() -> None:
 
 @st.fragment
 def _draw(view: str, trace: Trace) -> None:
-    """Draw a view; a widget in it reruns only this fragment."""
+    """Draw the selected view as a fragment, so that its widgets rerun only the view."""
     draw_view: dict[str, Callable[[Trace], None]] = {
         "heads": head_view,
         "model": model_view,
@@ -331,7 +332,7 @@ def _grid_exports(model: ViewModel, result: AttentionResult) -> None:
 
 
 def _table(result: AttentionResult) -> None:
-    """Draw the matrix as numbers, with the sum of each row."""
+    """Draw the attention matrix as a table of numbers, with the sum of each row."""
     frame = pd.DataFrame(
         result.weights,
         index=pd.Index(blocks.unique_names(result.queries), name="query ↓ · key →"),
@@ -353,7 +354,7 @@ def _column(name: str) -> Any:
 
 
 def _row_sums(model: ViewModel, result: AttentionResult) -> str:
-    """Return a sentence on whether rows sum to 1."""
+    """Return a sentence that states whether the attention rows sum to 1."""
     question = result.question
     if not model.measure.sums_to_one(model.trace) and not question.renormalize:
         return "This measure is not a distribution: rows do not sum to 1."
@@ -379,7 +380,7 @@ def head_view(trace: Trace) -> None:
     selection, layer = model.selection, model.selection.layer - 1
     options = ToolbarOptions.of(trace, selection, head_views.OVERFLOW_OPTIONS, ALL, several=True, words=True)
     if model.measure.takes_long(trace, layer):
-        # The component and its toolbar are not drawn until the measure is computed.
+        # The component, which contains a toolbar, is not drawn until the measure is computed.
         draw_toolbar(model, options, "waiting")
         if not ensure_computed(model, [layer]):
             return
@@ -403,14 +404,14 @@ def head_view(trace: Trace) -> None:
 
 
 def _needs_layer() -> bool:
-    """Return whether to send the layer, because the browser has no layer yet or could not fetch it."""
+    """Return whether to send the layer: the browser has received no layer yet, or could not fetch one."""
     component: Any = st.session_state.get(HEAD_VIEW)
     report = component.get(selection_state.REPORT) if isinstance(component, Mapping) else None
     return component is None or (isinstance(report, Mapping) and report.get("lost") is True)
 
 
 def _head_view_exports(model: ViewModel) -> None:
-    """Draw the export menu: full attention rows of the selected heads, and the view as an HTML page."""
+    """Draw the export menu, with full attention rows of the selected heads and the view as an HTML page."""
     selection = model.selection
     series = selection.series if selection.head != "mean" else "mean"
     heads: list[Head] = ["mean"] if series == "mean" else [*series]
@@ -479,7 +480,7 @@ def model_view(trace: Trace) -> None:
 
 
 def _open_head(head: model_views.HeadThumbnail) -> None:
-    """Show a head in the head view. This callback runs before the script."""
+    """Open a head in the head view. Streamlit runs this callback before the script."""
     st.session_state["show"] = "heads"
     selection_state.show_head(head.layer + 1, (head.head,))
 

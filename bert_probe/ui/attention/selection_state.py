@@ -1,8 +1,8 @@
 """The current attention selection: one `VersionedSelection` in the session, mirrored in the URL.
 
-The browser reports each selection of the user with the next revision. Another page, or navigating back,
-changes the URL instead; the next run detects that URL and session differ and increases the revision. A run
-that is slower than the user sends an older revision, which the browser ignores.
+The browser sends each selection with a new, higher revision. Another page, or navigating back, changes only
+the URL; the next run detects that the URL and the session differ, and increases the revision. If the user
+makes a selection while a run is in progress, that run sends an older revision, which the browser ignores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPORT = "selection"
 
 def current(trace: Trace) -> VersionedSelection:
     """Return the current selection for a trace, and draw a caption for each invalid URL parameter."""
-    state.preserve(KEY)  # so that the revision increases when the user navigates back
+    state.preserve(KEY)  # keep the last revision when the user navigates back
     last: VersionedSelection | None = st.session_state.get(KEY)
     text = views.digest(trace.tokens)
     selection, unknown = views.from_address(state.url_parameters(), trace, lambda: _default_place(trace))
@@ -41,7 +41,7 @@ def current(trace: Trace) -> VersionedSelection:
     if last is not None and last.of != text and last.value.pins == selection.pins:
         selection = replace(selection, pins=Pins())  # the pins belong to the previous text
     if last is None:
-        # Taken from the clock, so that it exceeds the browser's revisions from a previous session.
+        # The clock ensures that this revision exceeds those that the browser has from an earlier session.
         versioned = VersionedSelection(int(time.time()), text, selection)
     elif (last.of, last.value) != (text, selection):
         versioned = VersionedSelection(last.revision + 1, text, selection)
@@ -52,7 +52,7 @@ def current(trace: Trace) -> VersionedSelection:
 
 
 def receive_report(component: str, trace: Trace) -> None:
-    """Store the selection that a component reported. This callback runs before the script.
+    """Store the selection that a component reported. Streamlit runs this callback before the script.
 
     If the revisions are equal, the report wins, because it is the user's latest action.
     """
@@ -64,7 +64,7 @@ def receive_report(component: str, trace: Trace) -> None:
 
 
 def show_head(layer: int, series: Series, query: int | None = None) -> None:
-    """Select a layer, from 1, and heads, from 0, in the attention views.
+    """Select a layer and heads in the attention views. Layers count from 1, and heads from 0.
 
     Args:
         query: index of a word to pin, so that only its attention is shown; None for all words.
@@ -95,7 +95,7 @@ def _default_place(trace: Trace) -> LayerAndHeads:
 
 
 def _store(versioned: VersionedSelection) -> None:
-    """Store a selection in session and URL. The URL has layer and heads only if the user set them."""
+    """Store a selection in the session and the URL. The URL omits a layer and heads that are defaults."""
     last: VersionedSelection | None = st.session_state.get(KEY)
     place = versioned.value.layer, versioned.value.series
     is_chosen = views.has_layer_or_heads(state.url_parameters())
@@ -108,5 +108,5 @@ def _store(versioned: VersionedSelection) -> None:
 def _set_parameters(parameters: Mapping[str, str | None]) -> None:
     for name, value in parameters.items():
         state.remember(name, value)
-        # Widgets of other pages use the same keys; without session state, they are initialized from the URL.
+        # Reset widgets with the same key on other pages, so that they take their values from the URL.
         st.session_state.pop(name, None)

@@ -1,4 +1,4 @@
-"""The section of the Changes page on head matches: heads of two models with similar attention.
+"""The head matches section of the Changes page: pairs of heads, one per model, with similar attention.
 
 The models may have different tokenizers.
 """
@@ -30,15 +30,15 @@ from bert_probe.views.heatmaps import head_matches_heatmap, matched_head_heatmap
 from bert_probe.views.text import shorten
 
 _PATIENCE = 4.0
-"""Seconds for which the page waits for the result before it shows progress."""
+"""Number of seconds that the page waits for the result before it shows progress."""
 _MAX_SPANS = 200
-"""Maximum number of spans in the figure; the table contains all."""
+"""Maximum number of spans for which the figure is drawn; the table contains any number of spans."""
 _MAX_LETTERS, _LETTER_WIDTH, _PADDING, _SPAN_GAP = 24, 8.0, 14.0, 6.0
-"""Maximum number of letters of a token; pixels per letter, around a token, and between spans."""
+"""Maximum number of letters of a token; width of a letter, of padding, and of a gap, in pixels."""
 
 
 def token_difference(a: Trace, b: Trace) -> SelectionError | None:
-    """Return why the tokens of the two models differ; None if they are the same."""
+    """Return an error that explains why the tokens of two models differ, or None if they are equal."""
     try:
         check_tokenizers(a.checkpoint, b.checkpoint)
         check_encodings(a.encoding, b.encoding)
@@ -53,7 +53,7 @@ def only_matches(reason: SelectionError, a: Trace, b: Trace) -> None:
     Raises:
         SelectionError: one of the models truncated the text.
     """
-    common_spans(a.encoding, b.encoding)  # raises before anything is drawn
+    common_spans(a.encoding, b.encoding)  # raises SelectionError before anything is drawn
     st.info(
         "A and B split the text into different tokens, so tokens and rows of attention have no counterparts. "
         "Their heads are compared on the smallest spans that start and end at a token boundary of both "
@@ -129,7 +129,7 @@ def _tokens(result: HeadMatchesResult, a: Trace, b: Trace) -> None:
 
 
 def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
-    """Draw the similarity of all heads of A and B, and the selected pair; return its row and column."""
+    """Draw the similarity of all heads of A and B; return the row and column of the selected pair."""
     with st.container(key="judged_matches"):
         left, right = st.columns([1, 1], gap="large")
     with left:

@@ -52,15 +52,15 @@ from bert_probe.views.text import shorten
 T = TypeVar("T")
 
 _PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION, SENTENCE_SIMILARITY)
-"""Tasks whose input is both sentences."""
+"""Tasks that read both sentences."""
 _MAX_BARS = 16
 """Maximum number of answers in the bar chart."""
 _MAX_RATIO = 4
-"""Maximum ratio of the baseline to the largest change at which the baseline is drawn."""
+"""The baseline is drawn only if its minimum is at most this many times the largest change."""
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Changes page."""
     blocks.heading(
         "Changes",
         "Two models on the same text, for example before and after fine-tuning: compare their attention "
@@ -98,7 +98,7 @@ def render() -> None:
 
 
 def _trace(a: Checkpoint) -> Trace:
-    """Return A's trace of the text to compare."""
+    """Return model A's trace of the text on which the models are compared."""
     now = workbench.request()
     traces = workbench.trace_texts(a, now.texts, now.truncate)
     return workbench.choose_trace(
@@ -107,7 +107,7 @@ def _trace(a: Checkpoint) -> Trace:
 
 
 def _comparison(a: Trace, b: Trace, words: bool) -> None:
-    """Draw all sections: first those about the text, then those about the models."""
+    """Draw all sections of the comparison: those about the text, then those about the models."""
     parameters = shared_cache.answers.of(ParameterChange().of, a.checkpoint, b.checkpoint)
     heads = _or_error(lambda: shared_cache.answers.of(HeadChange(words).of, a, b))
     vectors = _or_error(lambda: shared_cache.answers.of(VectorChange(words).of, a, b))
@@ -124,7 +124,7 @@ def _comparison(a: Trace, b: Trace, words: bool) -> None:
 
 
 def _or_error(ask: Callable[[], T]) -> T | UnavailableError:
-    """Return a result, or the reason why it is unavailable for these two models."""
+    """Return the result of `ask`, or the error that explains why it is unavailable for these two models."""
     try:
         return ask()
     except UnavailableError as error:
@@ -160,7 +160,7 @@ def change_curves(result: VectorChangeResult, baseline: SimilarityBaselineResult
 
 
 def compare_with_unrelated(result: VectorChangeResult, baseline: SimilarityBaselineResult) -> str:
-    """Return a sentence on the largest mean change and the distance of unrelated tokens at that layer."""
+    """Return a sentence that compares the largest mean change with the distance of unrelated tokens."""
     distances = _unrelated_distances(baseline)
     layer = int(np.nan_to_num(result.mean).argmax())
     if not result.largest.any():
@@ -175,7 +175,7 @@ def compare_with_unrelated(result: VectorChangeResult, baseline: SimilarityBasel
 
 
 def _unrelated_distances(baseline: SimilarityBaselineResult) -> Array:
-    """Return the mean of 1 − cosine of unrelated tokens by layer."""
+    """Return the mean distance (1 − cosine) of unrelated tokens for each layer."""
     distances: Array = 1 - np.array(baseline.unrelated.mean)
     return distances
 
@@ -262,7 +262,7 @@ def _heads(result: HeadChangeResult | UnavailableError) -> None:
 
 
 def _vectors(result: VectorChangeResult | UnavailableError, a: Checkpoint) -> None:
-    """Draw the change of the tokens' vectors by layer."""
+    """Draw how much the vectors of the tokens change from A to B, by layer."""
     corner = second_model.part_title("Which vectors changed direction?")
     if isinstance(result, UnavailableError):
         _reason(result)
@@ -299,7 +299,7 @@ def _vectors(result: VectorChangeResult | UnavailableError, a: Checkpoint) -> No
 
 
 def _parameters(result: ParameterChangeResult) -> None:
-    """Draw the change of the parameters."""
+    """Draw how much the parameters differ between A and B."""
     corner = second_model.part_title("Which parameters changed?")
     with corner:
         export(result, "diff-parameters", label="Export parameters")
@@ -377,13 +377,13 @@ def _answers(a: Trace, b: Checkpoint) -> None:
 
 
 def _head_names(checkpoint: Checkpoint) -> str:
-    """Return which output heads a model has, as the end of a sentence."""
+    """Return a phrase that names the output heads of a model."""
     names = " and ".join(TASK_LABELS[task].lower() for task in checkpoint.tasks)
     return f"an output head for {names}" if names else "no trained output head"
 
 
 def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
-    """Return the predictions for the text that the task reads: both sentences, or the selected sentence."""
+    """Return the predictions of A and B for the text that the task reads: one or both sentences."""
     now = workbench.request()
     text: shared_cache.Text = (a.encoding.text, a.encoding.pair)
     if task in _PAIR_TASKS:

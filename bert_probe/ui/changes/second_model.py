@@ -1,4 +1,4 @@
-"""The second model, B: choose, open or fine-tune it, swap it with A, and show its heads."""
+"""Widgets for model B, the second model: choose, open or fine-tune it, or swap it with model A."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from bert_probe.training.training_result import TrainingResult
 
 _MODEL, _REVISION = "other", "other_revision"
-"""URL parameters and widget keys."""
+"""URL parameters and widget keys of the name and the revision of model B."""
 _LAST = "second model named"
-"""Session key of the model that the fields named in the last run."""
+"""Session key of the model that the fields contained in the last run."""
 _LEAVING = "leaving for attention"
-"""Session key that a button sets to go to the Attention page."""
+"""Session key of a flag that a button sets to open the Attention page."""
 _EXAMPLES, _NEXT = "fine-tuned examples", "next second model"
-"""Session keys: this session's examples by model name, and a model name to put into the field for B."""
+"""Session keys of the fine-tuned examples, by model name, and of the next name to enter for model B."""
 _LAYERS: Final = 2
-"""Number of last layers that the fine-tuned example updates."""
+"""Number of layers, counted from the last, that are updated when the example is fine-tuned."""
 _EPOCHS: Final = 2
 _LEARNING_RATE: Final = 2e-4
-"""Larger than the default, so that a few steps change the model visibly."""
+"""Learning rate of the fine-tuned example, high enough that a few steps visibly change the model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ def choose(can_swap: bool = True) -> SecondModel | None:
 
 
 def _examples() -> dict[str, FineTunedExample]:
-    """Return the examples of this session by the name of their model."""
+    """Return this session's fine-tuned examples, by model name."""
     state.preserve(_EXAMPLES)
     examples: dict[str, FineTunedExample] = st.session_state.setdefault(_EXAMPLES, {})
     return examples
@@ -156,7 +156,7 @@ def _fine_tune_example(a: Checkpoint) -> None:
 
 
 def _fine_tune(a: Checkpoint, progress: Progress) -> TrainingResult:
-    from bert_probe.training.train import Train  # imported here, because the page does not need it otherwise
+    from bert_probe.training.train import Train  # imported on first use, because only fine-tuning needs it
 
     layers = min(_LAYERS, a.description.layers)
     question = Train(update=f"top:{layers}", epochs=_EPOCHS, rate=_LEARNING_RATE, seed=0)
@@ -164,7 +164,7 @@ def _fine_tune(a: Checkpoint, progress: Progress) -> TrainingResult:
 
 
 def open_second(second: SecondModel) -> Checkpoint | None:
-    """Open B with progress and return it; draw an error and return None if it cannot be opened."""
+    """Open model B and return it. If it cannot be opened, draw an error and return None."""
     try:
         return workbench.open_model(
             second.model,
@@ -194,7 +194,7 @@ def part_title(title: str) -> DeltaGenerator:
 
 
 def swap() -> None:
-    """Swap B and the model of the workbench."""
+    """Swap model B and the model of the workbench."""
     now = workbench.request()
     second = _current() or SecondModel("", "")
     workbench.submit(replace(now, model=second.model, revision=second.revision))
@@ -209,7 +209,7 @@ def follow_link() -> None:
 
 
 def head_buttons(layer: int, head: int) -> None:
-    """Draw buttons that show a head, from 1, in either model."""
+    """Draw two buttons that show a head in A or in B. Layers and heads count from 1."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(f"Show head {layer}.{head}", width="content")
         st.button("in A", on_click=_show_head, args=(layer, head, False))
@@ -217,7 +217,7 @@ def head_buttons(layer: int, head: int) -> None:
 
 
 def head_pair_buttons(a: tuple[int, int], b: tuple[int, int]) -> None:
-    """Draw buttons that show a head of A and a head of B, each as layer and head from 1."""
+    """Draw two buttons that show a head of A or of B, each given as layer and head, counted from 1."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(f"Show head {a[0]}.{a[1]} in A", on_click=_show_head, args=(*a, False))
         st.button(f"Show head {b[0]}.{b[1]} in B", on_click=_show_head, args=(*b, True))

@@ -1,7 +1,7 @@
 """Revisions of the user's choices in a component: the choice with the highest revision is the latest.
 
-A component reports each choice of the user with the next revision, and the page sends back the revision that
-it draws. An outdated run sends a lower revision, which the browser ignores.
+A component sends each choice with a new, higher revision, and the page returns the revision that it has
+drawn. An outdated run returns a lower revision, which the browser ignores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import streamlit as st
 
 _STARTS: Final = "component revisions"
-"""Session key of the initial revisions by component key."""
+"""Session key of a mapping from component keys to initial revisions."""
 
 
 def start(key: str) -> int:
@@ -29,7 +29,7 @@ def start(key: str) -> int:
 
 
 def latest(key: str, name: str, of: str) -> tuple[int, Mapping[str, Any] | None]:
-    """Return the revision to send, and the user's last choice for the data `of`, or None.
+    """Return the revision to send, and the user's last choice for the current data, or None.
 
     Args:
         key: key of the component.

@@ -14,22 +14,22 @@ from bert_probe.views.selection import Selection
 
 
 def head_view(data: bytes, *, key: str, on_change: Callable[[], None]) -> None:
-    """Draw the data of `payload` or `announced`; ``on_change`` runs when the user changes the view."""
+    """Draw a head view from `payload` or `announced`; call ``on_change`` when the user changes the view."""
     _component(key=key, data=data, on_selection_change=on_change)
 
 
 def payload(data: HeadViewData, layer: int, *, key: str, announced: Mapping[str, Any] | None = None) -> bytes:
-    """Return `views.head_view.payload` of a layer, with attention that is cached for all sessions."""
+    """Return `views.head_view.payload` for a layer, using attention that is cached for all sessions."""
     return views.payload(data, layer, key=key, announced=announced, ask=shared_cache.answers.of)
 
 
 def announced(selection: Mapping[str, Any], *, key: str) -> bytes:
-    """Return the initial state without attention; see `views.head_view.announced`."""
+    """Serialize a head view's initial state without attention; see `views.head_view.announced`."""
     return pack({**selection, "key": key}, {})
 
 
 def page(data: HeadViewData, selection: Selection) -> bytes:
-    """Return `views.head_view.page` as HTML, with attention that is cached for all sessions."""
+    """Return `views.head_view.page` as HTML, using attention that is cached for all sessions."""
     return views.page(data, selection, ask=shared_cache.answers.of).html().encode()
 
 

@@ -9,7 +9,7 @@ from bert_probe.views.layer_map import MapSelection, MapView, digest, payload, r
 
 
 def layer_map(result: TokenMapResult, *, key: str, start: MapView) -> tuple[MapSelection, MapView | None]:
-    """Draw the map; return the user's selection, and the current view if the user changed it.
+    """Draw the layer map; return the user's selection, and the current view if the user changed it.
 
     `start` is the initial view. Keep it constant for a result, because a change sends all points again.
     """
@@ -20,7 +20,7 @@ def layer_map(result: TokenMapResult, *, key: str, start: MapView) -> tuple[MapS
 
 
 def _ignore() -> None:
-    """Do nothing: Streamlit returns a state value only if it has a callback."""
+    """Do nothing. Streamlit returns a state value only if a callback is registered for it."""
 
 
 _component = mounted("layer_map", '<section class="layer-map"></section>')

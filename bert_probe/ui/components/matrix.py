@@ -18,7 +18,7 @@ def matrix(
     key: str,
     **drawing: Unpack[HeatmapSpec],
 ) -> Cell | None:
-    """Draw `values` [row, column] and return the cell that the user pinned, if any.
+    """Draw a matrix as a heatmap and return the cell that the user pinned, if any.
 
     NaN means "no value" and is hatched. A pin survives reruns as long as the labels stay the same.
     Raises ValueError if the shapes do not match.
@@ -31,12 +31,12 @@ def matrix(
 
 
 def heatmap(data: Heatmap, *, key: str) -> Cell | None:
-    """Draw a `Heatmap` and return the pinned cell, see `matrix`."""
+    """Draw a `Heatmap` and return the pinned cell, if any; see `matrix`."""
     return matrix(data.values, data.rows, data.columns, key=key, **data.drawing)
 
 
 def _ignore() -> None:
-    """Do nothing: Streamlit returns a state value only if it has a callback."""
+    """Do nothing. Streamlit returns a state value only if a callback is registered for it."""
 
 
 _component = mounted("matrix", '<section class="matrix"></section>')

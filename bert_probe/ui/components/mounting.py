@@ -1,4 +1,4 @@
-"""Mount Streamlit components from the modules that `js/` builds."""
+"""Mount Streamlit components from the JavaScript modules that are built in `js/`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mounted(name: str, html: str) -> Any:
     return component(
         f"bert_probe.{name}",
         html=html,
-        # Streamlit interprets a single line as a file path, so both have at least two lines.
+        # Streamlit treats a single line as a file path, so the CSS and the JavaScript have two or more lines.
         css=built.style(name),
         js=(
             f"const script = await import(`${{location.origin}}{component_scripts.path(name)}`);\n"

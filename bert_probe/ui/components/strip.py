@@ -34,7 +34,7 @@ def strip(
 
 
 def _ignore() -> None:
-    """Do nothing: Streamlit returns a state value only if it has a callback."""
+    """Do nothing. Streamlit returns a state value only if a callback is registered for it."""
 
 
 _component = mounted("strip", '<div class="strip"></div>')

@@ -1,1 +1,1 @@
-"""The Corpus page: choosing and building stores, and the sections that query them."""
+"""The Corpus page, on which the user builds, selects and queries stores."""

@@ -38,13 +38,13 @@ _ORDERS: Final = {
     "lowest": "Lowest",
 }
 _MAX_ROWS: Final = 50
-"""Maximum number of rows in the list of examples."""
+"""Maximum number of example rows in the list."""
 _TICKS: Final = 8
 _BIN = "corpus_bin"
 
 
 def part(corpus: Store) -> None:
-    """Draw the Heads section."""
+    """Draw the Heads section of the Corpus page."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, description = choose_measure()
         result = shared_cache.answers.of(HeadHistograms(measure).of, corpus)
@@ -58,7 +58,7 @@ def part(corpus: Store) -> None:
 
 
 def _default_head(result: HeadHistogramsResult) -> tuple[int, int]:
-    """Return the head with the largest mean."""
+    """Return the layer and head with the largest mean of the measure."""
     means = result.statistics.means
     layer, head = np.unravel_index(int(np.argmax(means)), means.shape)
     return int(layer), int(head)
@@ -183,14 +183,14 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
 
 
 def _selected_bin(counts: Any) -> int | None:
-    """Return the bin in the URL, from 0, or None if the bin is invalid or empty."""
+    """Return the index of the selected bin, or None if no valid, non-empty bin is selected."""
     text = st.session_state.get(_BIN) or state.url_parameters().get(_BIN) or ""
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
     return number - 1 if 1 <= number <= len(counts) and counts[number - 1] else None
 
 
 def _choose_bin(counts: Any, edges: Any) -> int | None:
-    """Draw a selector for a non-empty bin; return its number, from 1, or None for all rows."""
+    """Draw a selector for a non-empty bin; return the bin number, from 1, or None for all rows."""
     options = {"": f"All {int(counts.sum()):,} rows"} | {
         str(index + 1): f"{edges[index]:.4g} to {edges[index + 1]:.4g}: {int(counts[index]):,} rows"
         for index in np.flatnonzero(counts).tolist()
@@ -226,13 +226,13 @@ def histogram(
 ) -> Any:
     """Return a histogram from the first to the last bin that contains rows.
 
-    All bars have the same width, although the bins of distance measures do not: they widen with the distance,
-    because most distances are small.
+    All bars have the same width. The bins of a distance measure do not: because most distances are small,
+    its bins are wider at larger distances.
 
     Args:
         counts: number of rows in each bin.
-        edges: edges of the bins, [bin + 1].
-        quantiles: values that are marked by lines.
+        edges: edges of the bins, one more than the number of bins.
+        quantiles: values to mark with vertical lines.
         selected: index of the highlighted bin.
     """
     nonempty = np.flatnonzero(counts)

@@ -1,4 +1,4 @@
-"""The Corpus page: sections on attention, nearest contexts and SQL."""
+"""The Corpus page. This module selects the store and section, and draws the Find and Query sections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_probe.ui.corpus import distribution, rows, search, stores
 from bert_probe.ui.export import export
 
 NEW: Final = "new"
-"""URL value for building a new store."""
+"""URL value that stands for a new store instead of the name of an existing one."""
 _PARTS: Final = {
     "heads": "Heads",
     "near": "Nearest contexts",
@@ -29,11 +29,11 @@ _PARTS: Final = {
 }
 _COMMAND: Final = "bert-probe corpus run sentences.txt --out corpora/mine\nbert-probe app --corpus corpora"
 _MAX_REFUSALS: Final = 1_000
-"""Maximum number of rejected rows in the list."""
+"""Maximum number of rejected rows that the page lists."""
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Corpus page."""
     blocks.heading(
         "Corpus",
         "Statistics of attention heads and nearest contexts of words over a corpus, from a few sentences to "
@@ -70,7 +70,7 @@ def _choose_store() -> str:
         return NEW
     options = available | {NEW: "Build a new store …"}
     name = state.selectbox("store", "Store", options, next(iter(available)))
-    state.remember("store", name)  # even for the default, which depends on the session
+    state.remember("store", name)  # also for the default store, which differs between sessions
     return name
 
 
@@ -87,7 +87,7 @@ def _new_store() -> None:
 
 
 def _store(store: Store) -> None:
-    """Draw the selected section of the page for a store."""
+    """Draw the section selector and the selected section for a store."""
     if not store.finished:
         st.warning(
             f"This store is incomplete: it contains {store.records:,} of {store.manifest['records']:,} "
@@ -169,9 +169,9 @@ def _table(frame: pd.DataFrame, alt: str) -> None:
 
 
 _TIMEOUT: Final = 20.0
-"""Maximum duration of a query in seconds."""
+"""Time limit for an SQL query, in seconds."""
 _MAX_ROWS: Final = 5_000
-"""Maximum number of rows of a result that are sent to the browser."""
+"""Maximum number of rows of a query result that are sent to the browser."""
 
 EXAMPLES: Final = {
     "Longest rows": f"SELECT row, tokens, text FROM {ROWS} ORDER BY tokens DESC LIMIT 20",
@@ -185,13 +185,13 @@ EXAMPLES: Final = {
 
 _DRAFT, _SQL = "corpus_sql_written", "sql"
 _FILLED: Final = "corpus_sql_filled"
-"""Session key of the last query that was copied from the URL into the text field."""
+"""Session key of the last SQL query that was copied from the URL into the text field."""
 _RUN: Final = "corpus queries run"
-"""Session key of the queries that the user ran. A query from a link runs only after a click."""
+"""Session key of the SQL queries that the user has run. A query from a link needs a click to run."""
 
 
 def render_query(corpus: Store) -> None:
-    """Draw the text field for a query, its buttons, and the result."""
+    """Draw a text field for an SQL query, the buttons that run a query, and the result."""
     examples = {
         name: sql for name, sql in EXAMPLES.items() if "profiles" not in sql or corpus.has("profiles")
     }
@@ -267,11 +267,11 @@ def _show_result(result: SqlQueryResult) -> None:
 _MAX_PAIRS: Final = 100
 """Maximum number of word pairs in the list."""
 _MAX_NAMES: Final = 200
-"""Maximum number of tags and of relations in a select box."""
+"""Maximum number of options in a select box of tags or relations."""
 
 
 def render_find(corpus: Store) -> None:
-    """Draw the Find section."""
+    """Draw the Find section of the Corpus page, which searches for word pairs that a head connects."""
     if not corpus.has(NEIGHBORS):
         st.info(
             "This store does not record which words the heads attend to. Build it with --keep "
@@ -307,7 +307,7 @@ def render_find(corpus: Store) -> None:
 
 
 def _names(corpus: Store, column: str) -> list[str]:
-    """Return the tags or relations of the words, sorted by descending frequency."""
+    """Return the distinct tags or relations of the store's words, most frequent first."""
     sql = (
         f"SELECT {column}, count(*) AS words FROM tokens WHERE {column} IS NOT NULL "
         f"GROUP BY {column} ORDER BY words DESC, {column} LIMIT {_MAX_NAMES}"
@@ -336,9 +336,8 @@ def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) 
     index = rows.choose_row(frame, f"corpus_found {result.question!r}", "Word pairs", ["weight"])
     if index is not None:
         parameters = rows.attention_parameters(corpus, head)
-        if (
-            not corpus.question.words
-        ):  # otherwise the words of the store may differ from those of the head view
+        # Stored words may differ from the words of the head view, so pin tokens only.
+        if not corpus.question.words:
             parameters |= {"pins": f"query.{result.queries[index] - 1}"}
         query, key = (state.escape(words[index]) for words in (result.query_words, result.key_words))
         rows.detail(

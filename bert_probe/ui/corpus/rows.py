@@ -1,4 +1,4 @@
-"""Rows of a store: a list, the selected row with links to other pages, and the selected head."""
+"""Elements of the Corpus page: a list of rows, a row with links to other pages, and the selected head."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bert_probe.ui import blocks, state, url_texts, workbench
 
 _HEAD: Final = "corpus_head"
 _MAX_CHARACTERS: Final = 2_000
-"""Maximum number of characters of a row's text."""
+"""Maximum number of characters of a row's text that the page shows."""
 
 _PAGES: Final = (
     "attention",
@@ -35,11 +35,11 @@ _PAGES: Final = (
     "compare",
     "answer",
 )
-"""Pages that show a text, most useful first."""
+"""Pages that can show a row's text, in the order of their links."""
 
 
 def head_of_url(corpus: Store) -> tuple[int, int] | None:
-    """Return layer and head in the URL, from 0, or None if they are missing or invalid."""
+    """Return the layer and head in the URL, counted from 0, or None if missing or invalid."""
     text = state.url_parameters().get(_HEAD)
     if text is None:
         return None
@@ -52,13 +52,13 @@ def head_of_url(corpus: Store) -> tuple[int, int] | None:
 
 
 def select_head(layer: int, head: int) -> None:
-    """Select a head, from 0."""
+    """Select a head in the URL. Layer and head count from 0."""
     state.remember(_HEAD, f"{layer + 1}.{head + 1}")
     st.session_state.pop(_HEAD, None)
 
 
 def choose_head(corpus: Store) -> tuple[int, int]:
-    """Draw a select box for the head; return layer and head, from 0."""
+    """Draw a select box for the head; return the selected layer and head, counted from 0."""
     sizes = corpus.sizes
     options = {
         f"{layer + 1}.{head + 1}": f"Layer {layer + 1}, head {head + 1}"
@@ -72,10 +72,10 @@ def choose_head(corpus: Store) -> tuple[int, int]:
 
 
 def choose_row(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] = ()) -> int | None:
-    """Draw rows and return the index of the selected row, by default the first; None for an empty frame.
+    """Draw a table of rows and return the index of the selected row, or None if there are no rows.
 
     Args:
-        key: widget key. It should depend on the rows, so that new rows start without a selection.
+        key: widget key. It should depend on the rows, so that a new table starts with its first row selected.
         numbers: columns that are formatted with four decimals.
     """
     if not len(frame):
@@ -98,7 +98,7 @@ def choose_row(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] =
 def detail(
     corpus: Store, row: SentenceRow, parameters: Mapping[str, Mapping[str, str]], note: str = ""
 ) -> None:
-    """Draw a row in full, with links to other pages.
+    """Draw the text of a row, with links to other pages.
 
     Args:
         parameters: page → additional URL parameters of its link. Pages that are not in `_PAGES` are appended.
@@ -124,13 +124,13 @@ def detail(
 
 
 def attention_parameters(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
-    """Return the URL parameters of the Attention page for a head, from 0, and a store's words or tokens."""
+    """Return the Attention page's URL parameters for a head, from 0, and for words if the store has words."""
     parameters = {"layer": str(head[0] + 1), "head": str(head[1] + 1)}
     return parameters | ({"words": "1"} if corpus.question.words else {})
 
 
 def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
-    """Return the URL parameters for a row and the store's model, or None if the model is unavailable."""
+    """Return URL parameters that open a row with the store's model, or None if it is unavailable."""
     text = {"text": row.text, "pair": None, "tokens_dropped": row.dropped}
     record = InputRecord(corpus.manifest["model"], (text,))
     parameters = snippets.url_parameters(record) or _url_with_open_model(corpus, row)
@@ -140,7 +140,7 @@ def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
 
 
 def _url_with_open_model(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
-    """Return the URL parameters with the workbench's model, or None if the weights differ."""
+    """Return URL parameters with the workbench's model, or None if its weights differ from the store's."""
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
     weights = corpus.manifest["model"]["weights_sha256"]

@@ -40,15 +40,15 @@ _GROUPINGS: Final = {"group": "Clusters", "before": "The word before", "after": 
 
 TEXT, _WORD, _DRAFT = "near_text", "near_word", "near_draft"
 _REQUESTS: Final = "near requests"
-"""Session key of the number of searches that were not started by a click on a word."""
+"""Session key of the number of searches, except those started by a click on a word."""
 _COLOURS: Final = tuple(HEADS[index] for index in (0, 1, 6, 4, 2, 10))
 """Colors that are easy to distinguish from each other and from gray."""
 _GRAY: Final = "#8A8797"
 
 _CONTEXT: Final = 70
-"""Maximum number of characters of a context on each side of its word."""
+"""Maximum number of characters shown on each side of a word."""
 _NEIGHBOR_RANGE: Final = 200
-"""Maximum number of characters in which adjacent words are searched, because long texts would be slow."""
+"""Number of characters on each side in which the adjacent word is searched. More would be slow."""
 MAX_NAMES: Final = 6
 """Maximum number of groups with their own color; the remaining groups are merged into `OTHER`."""
 OTHER: Final = "others"
@@ -73,7 +73,7 @@ class ContextLine:
 
 
 def part(corpus: Store) -> None:
-    """Draw the Nearest contexts section."""
+    """Draw the "Nearest contexts" section of the Corpus page."""
     if not corpus.has(VECTORS):
         st.info("This store does not contain vectors. Build it with --keep profiles,vectors.")
         return
@@ -120,7 +120,7 @@ def part(corpus: Store) -> None:
 
 
 def search_for(text: str, word: str | None = None) -> None:
-    """Set the text and the word whose contexts are searched."""
+    """Search for the contexts of a word in a text, or of a default word if `word` is None."""
     url_texts.remember(TEXT, text)
     state.remember(_WORD, word)
     st.session_state[_DRAFT] = text
@@ -128,7 +128,7 @@ def search_for(text: str, word: str | None = None) -> None:
 
 
 def _checkpoint(corpus: Store) -> Checkpoint:
-    """Return the store's model: an open model with the same weights, or the model that the store names."""
+    """Return an open model with the store's weights, or open the model that the store names."""
     model, now = corpus.manifest["model"], workbench.request()
     weights = model["weights_sha256"]
     for checkpoint in (
@@ -147,7 +147,7 @@ def _checkpoint(corpus: Store) -> Checkpoint:
 
 
 def _choose_text(corpus: Store) -> str:
-    """Draw the text field and return the submitted text, which is initially a row of the store."""
+    """Draw the text field and return the submitted text, by default the first row of the store."""
     if url_texts.recall(TEXT) is None:
         url_texts.check(TEXT)
         first = corpus.table(ROWS).head(1, columns=["text"])["text"].to_pylist()
@@ -270,7 +270,7 @@ def _results(
 def _group_names(
     lines: Sequence[ContextLine], clusters: ContextClusters, grouping: str
 ) -> tuple[list[str], str]:
-    """Return the group of each context, and a note about the groups."""
+    """Return the name of each context's group, and a note that explains the groups."""
     if grouping == "group":
         names = [f"cluster {cluster + 1}" for cluster in clusters.groups]
         if clusters.silhouette != clusters.silhouette:
@@ -285,7 +285,7 @@ def _group_names(
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:
-    """Return a color for each name; the most frequent names get the most different colors."""
+    """Return a color for each group name, assigned in order of frequency."""
     order = sorted(set(names) - {OTHER}, key=lambda name: (-names.count(name), name))
     return {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(order)} | {OTHER: _GRAY}
 
@@ -383,7 +383,7 @@ def context_map(
 
 
 def context_line(text: str, start: int, end: int) -> ContextLine:
-    """Return the word at characters ``start`` to ``end`` of a text, with its context."""
+    """Return the word between characters ``start`` and ``end`` of a text, with its context."""
     left, right = text[:start], text[end:]
     before = _WORD_PATTERN.findall(left[-_NEIGHBOR_RANGE:])
     after = _WORD_PATTERN.search(right[:_NEIGHBOR_RANGE])
@@ -397,6 +397,6 @@ def context_line(text: str, start: int, end: int) -> ContextLine:
 
 
 def merge_rare(names: Sequence[str]) -> list[str]:
-    """Replace all but the most frequent names by `OTHER`."""
+    """Replace all names but the most frequent with `OTHER`."""
     frequent = {name for name, _ in Counter(names).most_common(MAX_NAMES)}
     return [name if name in frequent else OTHER for name in names]

@@ -1,4 +1,4 @@
-"""The stores that a page may open: stores in the folders passed at startup, and stores built on a page.
+"""The stores that a page may open: those in the folders given at startup, and those built in the app.
 
 A URL contains the name of a store. The name is looked up among these stores and never used as a path.
 """
@@ -36,16 +36,16 @@ from bert_probe.ui import jobs, sentence_input, state
 from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
 
 PREFIX: Final = "made-"
-"""Prefix of the names of stores built on a page; a random string follows."""
+"""Prefix of the names of stores built in the app, followed by a random string."""
 
 MAX_TOTAL_BYTES: Final = 2_000_000_000
 """Maximum total size in bytes of all stores built in the app."""
 
 GRACE: Final = 60.0
-"""Seconds for which a store that no page shows is kept, so that it survives a reload."""
+"""Number of seconds that a store is kept after its last page closes, so that it survives a reload."""
 
 _MAX_OPEN: Final = 8
-"""Maximum number of open stores. An open store has its list of shards in memory, but no rows."""
+"""Maximum number of open stores. An open store keeps its list of shards in memory, but not its rows."""
 
 _built: dict[str, _BuiltStore] = {}
 _lock = threading.Lock()
@@ -54,7 +54,7 @@ _open_stores: Cache[tuple[Any, ...], Store] = Cache(_MAX_OPEN)
 
 @dataclass
 class _BuiltStore:
-    """A store that was built on a page.
+    """A store that was built in the app.
 
     Attributes:
         size: total size of its files in bytes.
@@ -70,11 +70,12 @@ class _BuiltStore:
 
 
 def available(requested: str = "") -> dict[str, str]:
-    """Return the stores that this session may open, name → title: stores in folders, then stores that the
-    session built.
+    """Return a mapping from the name to the title of each store that this session may open.
+
+    Stores in the given folders come first, followed by stores that the session has built or opened.
 
     Args:
-        requested: name in the URL. Anyone who knows the name of a store built on a page may open it.
+        requested: store name in the URL. Anyone who knows the name of a store built in the app may open it.
     """
     _built_folder(requested)
     names = {name: name for name in store_paths.stores()}
@@ -85,7 +86,7 @@ def available(requested: str = "") -> dict[str, str]:
 
 
 def open_store(name: str) -> Store:
-    """Return a store, which is opened again if its files have changed.
+    """Open a store by name. The opened store is cached until its files change.
 
     Raises:
         StoreError: the store does not exist or cannot be read.
@@ -97,14 +98,14 @@ def open_store(name: str) -> Store:
 
 
 def missing_message(name: str) -> str:
-    """Return an error message about a store that does not exist."""
+    """Return an error message for a store that does not exist."""
     if name.startswith(PREFIX):
         return "The store in this URL was built on a page that was closed, so it was deleted. Build it again."
     return f"No store {name[:60]} was found. Start the app with --corpus and the folder that contains it."
 
 
 def is_temporary(store: Store) -> bool:
-    """Return whether a store was built on a page, so that it is deleted when no page shows it."""
+    """Return whether a store was built in the app and is therefore deleted after its last page closes."""
     return store.folder.parent.parent == _root()
 
 
@@ -117,13 +118,13 @@ def free_bytes() -> int:
 
 
 def new_folder(title: str) -> Path:
-    """Return a path for a new store; its last component appears in file names and provenance."""
+    """Return a path for a new store, ending with a name that is used in file names and provenance."""
     name = "".join(character if character.isalnum() or character in "-_" else "-" for character in title)
     return _root() / secrets.token_hex(16) / (name[:60].strip("-") or "store")
 
 
 def discard(folder: Path) -> None:
-    """Delete a folder that `new_folder` returned, with its contents."""
+    """Delete the folder of a store, as returned by `new_folder`, and its contents."""
     shutil.rmtree(folder.parent, ignore_errors=True)
 
 
@@ -137,7 +138,7 @@ def register(title: str, folder: Path, session: str) -> str:
 
 
 def _built_folder(name: str) -> Path | None:
-    """Return the folder of a store built on a page, and record that this session shows it."""
+    """Return the folder of a store built in the app, and record that this session shows the store."""
     with _lock:
         _delete_unused()
         store = _built.get(name)
@@ -163,7 +164,7 @@ def _delete_unused() -> None:
 def _stamp(folder: Path) -> str:
     """Return a digest that changes when a file of a store changes."""
     stamp = hashlib.blake2b()
-    with suppress(OSError):  # opening the store reports the error
+    with suppress(OSError):  # Opening the store will report the error.
         for table in sorted(os.scandir(folder), key=lambda entry: entry.name):
             for entry in os.scandir(table) if table.is_dir() else [table]:
                 status = entry.stat()
@@ -183,7 +184,7 @@ def _root() -> Path:
 
 
 MAX_FILE_BYTES: Final = 1_000_000
-"""Maximum size of a file in bytes; its vectors take several hundred times as much space."""
+"""Size limit of a corpus file, in bytes. Its vectors take several hundred times as much space."""
 MAX_ROWS: Final = 5_000
 
 BUILT: Final = "corpus made"
@@ -198,13 +199,13 @@ _TAGGED_SUFFIX: Final = ".conllu"
 _SHARD_ROWS: Final = 500
 _SAMPLE_NAME: Final = "everyday-sentences.txt"
 _MIN_TOKEN_BYTES: Final = 2
-"""Assumed minimum number of bytes of text per token; only text that consists of symbols has fewer."""
+"""Assumed minimum number of bytes of text per token. Only text made of symbols has fewer."""
 
 NamedFile = tuple[str, bytes]
 
 
 def build_part(checkpoint: Checkpoint) -> None:
-    """Draw a selector for sentences and the job that builds a store."""
+    """Draw a selector for the input sentences, and the job that builds a store from them."""
     if state.segmented_control("corpus_from", "Sentences", _SOURCES, "example") == "file":
         _from_file(checkpoint)
         return
@@ -249,7 +250,7 @@ def _from_file(checkpoint: Checkpoint) -> None:
 
 
 def _choose_column() -> str | None:
-    """Draw the field for the text column of a table; return None for the default."""
+    """Draw a field for the text column of a table; return its name, or None for the default column."""
     with st.container(width=260):
         column: str = st.text_input(
             "Column",
@@ -266,9 +267,9 @@ def _sample_sentences() -> tuple[str, ...]:
 
 
 def _config(checkpoint: Checkpoint, words: bool = False, tagged: bool = False) -> IngestConfig:
-    """Return the ingest settings: keep head profiles and the vectors of a middle and the last layer.
+    """Return settings that store head profiles and the vectors of a middle layer and the last layer.
 
-    For tagged sentences, keep attended words too.
+    For tagged sentences, the most attended words are stored too.
     """
     last = checkpoint.description.layers
     keep = (PROFILES, VECTORS, *((NEIGHBORS,) if tagged else ()))
@@ -283,7 +284,7 @@ def _build(
     config: IngestConfig,
     column: str | None = None,
 ) -> None:
-    """Draw a start button, then progress, then rerun the page with the new store."""
+    """Draw the job that builds a store; when it is done, rerun the page to show the new store."""
     name, content = file
     built = jobs.run(
         key,
@@ -306,7 +307,7 @@ def _build(
 def _work(
     checkpoint: Checkpoint, file: NamedFile, config: IngestConfig, column: str | None, session: str
 ) -> Callable[[Progress], str]:
-    """Return the function of the job, which builds a store and returns its name."""
+    """Return a function for a job that builds a store and returns the store's name."""
     name, content = file
 
     def work(progress: Progress) -> str:
@@ -331,7 +332,7 @@ def _work(
 
 
 def _check_space(checkpoint: Checkpoint, config: IngestConfig, size: int) -> None:
-    """Raise StoreError if the new store might be too large."""
+    """Raise StoreError if the new store might exceed the free space."""
     vectors = checkpoint.description.hidden_size * 4 * len(config.layers or ())
     required, free = size // _MIN_TOKEN_BYTES * vectors, free_bytes()
     if required > free:
@@ -342,7 +343,7 @@ def _check_space(checkpoint: Checkpoint, config: IngestConfig, size: int) -> Non
 
 
 def _write_input(folder: Path, name: str, content: bytes) -> Path:
-    """Write a file to its own folder and return the folder, so that the store does not record a path."""
+    """Write a file to its own folder and return the folder, so that the store records no other path."""
     stem = "".join(
         character if character.isalnum() or character in " -_." else "-" for character in PurePath(name).stem
     )

@@ -1,1 +1,1 @@
-"""The sections of the Heads page."""
+"""The Heads page and the elements that its sections share."""

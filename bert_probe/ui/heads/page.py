@@ -46,7 +46,7 @@ _PARTS = {
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Heads page."""
     blocks.heading(
         "Heads",
         "Compare all attention heads: what each head attends to, which head attends from one word to "
@@ -103,19 +103,19 @@ def profiles(trace: Trace) -> None:
 
 MAX_PAIRS = 6
 MAX_WORDS = 32
-"""Maximum number of words in the heatmap of rows; in longer texts, words with small weights are omitted."""
+"""Maximum number of words in the heatmap of attention rows. Those with the smallest weights are omitted."""
 MAX_HEADS = 3
-"""Number of heads whose rows are drawn."""
+"""Maximum number of heads whose attention rows are drawn."""
 
 _PAIRS, _ACTIVE = "find_pairs", "find_active"
 
 
 @dataclass(frozen=True)
 class WordPair:
-    """A query word and a key word, as indices into the words of the text.
+    """A pair of a query word and a key word, as indices into the words of the text.
 
     Attributes:
-        number: identifier, which does not change when other pairs are removed.
+        number: identifier of the pair, which does not change when other pairs are removed.
     """
 
     number: int
@@ -124,7 +124,7 @@ class WordPair:
 
 
 def render_find(trace: Trace) -> None:
-    """Draw the Find a head section."""
+    """Draw the "Find a head" section of the Heads page."""
     units = word_lens(trace).units
     pairs = _choose_pairs(trace, units)
     question = FindHeads([(units[pair.query].position, units[pair.key].position) for pair in pairs])
@@ -154,7 +154,7 @@ def render_find(trace: Trace) -> None:
 
 
 def _choose_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
-    """Draw the word pairs, and for the active pair two token strips to select its words."""
+    """Draw the word pairs, and two token strips in which the user selects the words of the active pair."""
     pairs = _session_pairs(trace, units)
     numbers = [pair.number for pair in pairs]
     if st.session_state.get(_ACTIVE) not in numbers:
@@ -217,7 +217,7 @@ def _pairs_from_url(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
 
 
 def _remember(pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """Write the pairs to the URL, as positions of the words' first tokens."""
+    """Write the word pairs to the URL, with each word given as the position of its first token."""
     text = ",".join(f"{units[pair.query].position}-{units[pair.key].position}" for pair in pairs)
     default = _default_pair(units)
     is_default = len(pairs) == 1 and (pairs[0].query, pairs[0].key) == (default.query, default.key)
@@ -247,7 +247,7 @@ def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, s
     key = f"find_{side}_{pair.number}_{len(units)}"
     first_key = f"{key} first"
     if key not in st.session_state:
-        # The strip keeps its own selection; a changed initial position would undo quick clicks.
+        # Keep the initial position constant, because a change would undo quick clicks on the strip.
         st.session_state[first_key] = selected
     index = strip(tokens, key=key, label=label, selectable="one", selected=st.session_state[first_key])
     return selected if index is None else index
@@ -265,7 +265,7 @@ def _pair_name(units: Sequence[Unit], pair: WordPair) -> str:
 
 
 def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """Draw a heatmap with one row for each query word in each of the best heads."""
+    """Draw a heatmap with one attention row for each best head and query word."""
     queries = list(dict.fromkeys(pair.query for pair in pairs))
     rows: list[Array] = []
     names = []
@@ -304,7 +304,7 @@ _CAVEAT = (
 
 
 def render_ablation(trace: Trace) -> None:
-    """Draw the ablation section."""
+    """Draw the ablation section of the Heads page."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         mode = state.segmented_control(
             "ablation", "Heads to ablate", {"set": "Selected heads", "each": "Each head in turn"}, "set"
@@ -320,7 +320,7 @@ def render_ablation(trace: Trace) -> None:
 
 
 def _set(trace: Trace, replacement: str) -> None:
-    """Draw the effect of ablating a set of heads on tokens, [CLS], pooler and token similarity."""
+    """Draw how ablating a set of heads changes token vectors, [CLS], the pooler and token similarity."""
     heads = _select_heads(trace)
     if not heads:
         blocks.caveat("Select at least one head above. A layer number alone selects all heads of the layer.")
@@ -342,7 +342,7 @@ def _set(trace: Trace, replacement: str) -> None:
 
 
 def _select_heads(trace: Trace) -> tuple[Head, ...]:
-    """Draw a multiselect for heads and return them; the number of a layer selects all of its heads."""
+    """Draw a multiselect for heads and return them. It also offers all heads of a layer as one option."""
     labels = shared_cache.answers.of(Heads().of, trace).labels
     options: dict[str, str] = {}
     heads_by_name: dict[str, list[Head]] = {}
@@ -397,7 +397,7 @@ def _token_changes(result: HeadAblationResult) -> None:
 
 
 def _similarity(result: HeadAblationResult) -> None:
-    """Draw the similarity heatmaps side by side, or for a long text one at a time."""
+    """Draw the token similarity heatmaps side by side, or one at a time if the text is long."""
     pictures = heatmaps.ablation_heatmaps(result)
     if len(pictures["before"].rows) > SIDE_BY_SIDE:
         options = {name: picture.drawing["caption"] for name, picture in pictures.items()}
@@ -420,8 +420,8 @@ def _set_exports(result: HeadAblationResult) -> None:
 
 
 def _each(trace: Trace, replacement: str) -> None:
-    """Draw the effect of ablating each head in turn, as a ranking."""
-    model_with_heads(trace)  # raises errors before the user starts a long job
+    """Draw a ranking of the heads by the effect of ablating each one alone."""
+    model_with_heads(trace)  # raises an error before the user can start a long job
     runs = f"{trace.layers * trace.heads:,} batched forward passes on this text."
     result = jobs.answer(
         "head ablation sweep",

@@ -1,4 +1,4 @@
-"""Elements that the sections of the Heads page share, and its Many sentences section."""
+"""Elements that sections of the Heads page share, and the page's "Many sentences" section."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def choose_measure() -> tuple[str, HeadMeasure]:
 
 
 def head_heatmap(data: Heatmap, key: str) -> tuple[int, int] | None:
-    """Draw a heatmap of layers × heads; return layer and head of the pinned cell, from 1, or None."""
+    """Draw a heatmap by layer and head; return the layer and head of the pinned cell, from 1, or None."""
     cell = heatmap(data, key=key)
     return None if cell is None else (cell.row + 1, cell.column + 1)
 
@@ -77,13 +77,13 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
 
 
 MAX_SENTENCES = 10_000
-"""Maximum number of sentences, because the measures of all sentences are kept in memory."""
+"""Maximum number of sentences. It is limited because all their measures are kept in memory."""
 
 SOURCES = {"sample": "Reference sentences", "paste": "Paste", "file": "Upload a file"}
 
 
 def many_texts_part(request: Request, checkpoint: Checkpoint) -> None:
-    """Draw the Many sentences section."""
+    """Draw the "Many sentences" section of the Heads page."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         source = state.segmented_control("sentences", "Sentences", SOURCES, "sample")
         words = state.toggle("words", "Whole words", False, WORDS_HELP)
@@ -110,7 +110,7 @@ def many_texts_part(request: Request, checkpoint: Checkpoint) -> None:
 
 
 def choose_sentences(source: str) -> tuple[str, ...]:
-    """Draw the input for one of `SOURCES` and return its sentences, or () if there are none yet."""
+    """Draw the input for a source of sentences and return its sentences, or () if there are none yet."""
     if source == "sample":
         blocks.caveat("40 short English sentences on unrelated topics, included in the package.")
         with st.expander("Show sentences"):
@@ -126,7 +126,7 @@ def choose_sentences(source: str) -> tuple[str, ...]:
 
 
 def error_box(error: ProbeError) -> None:
-    """Draw an error about the sentences."""
+    """Draw an error about the input sentences."""
     with st.container(border=True, key="refusal"):
         is_unreadable = isinstance(error, TextError)
         title = "These sentences cannot be read" if is_unreadable else "This result cannot be shown"

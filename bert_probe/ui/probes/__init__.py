@@ -1,1 +1,1 @@
-"""The Probes page: its files and its sections."""
+"""The Probes page: uploading the data, and the sections that draw the probes."""

@@ -1,4 +1,4 @@
-"""The files of the Probes page: tagged sentences or labeled texts."""
+"""The file uploaders of the Probes page, which accept tagged sentences or labeled texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_senten
 from bert_probe.ui import blocks, sentence_input, state
 
 MAX_SENTENCES = 20_000
-"""Maximum number of sentences in a file."""
+"""Maximum number of sentences in a file for the Probes page."""
 TYPES = ["conllu", "conll", "txt", "csv", "tsv", "jsonl", "gz"]
 
 EXAMPLE_NOTE = (
@@ -24,7 +24,7 @@ EXAMPLE_NOTE = (
     "shows how the page works and is too small for conclusions about a model."
 )
 _KEYS = ("probes_data", "probes_held_out")
-"""Prefixes of the session keys of the two files."""
+"""Prefixes of the session keys of the training file and the held-out file."""
 
 CONLL = """The DET
 boat NOUN
@@ -43,7 +43,7 @@ CONLLU = """# genre = log
 TABLE = """text,label
 "The boat, at last, crosses.",river
 Nobody slept.,night"""
-"""Examples of the file formats. A treebank has ten columns separated by tabs."""
+"""Example of a table. `CONLL` and `CONLLU` are examples of the other file formats."""
 
 Tagged = tuple[TaggedSentence, ...]
 
@@ -57,12 +57,12 @@ class ProbeFiles:
 
     @property
     def is_example(self) -> bool:
-        """Whether both files are the sample treebank, for which results take seconds."""
+        """Whether the files are the two parts of the sample treebank, for which results take seconds."""
         return (self.data, self.held_out) == sample_treebank()
 
 
 def choose_files() -> ProbeFiles | None:
-    """Draw two uploaders and return their files, or None without the first file.
+    """Draw two uploaders and return their data, or None if the first file is missing.
 
     Raises:
         TextError: a file cannot be read; see `parse_tagged_sentences` and `parse_labeled_texts`.
@@ -73,7 +73,7 @@ def choose_files() -> ProbeFiles | None:
     with right:
         held_out = _upload(_KEYS[1], "Held-out data (optional for layers and trees)")
     if isinstance(data, ProbeError):
-        raise data  # raised only now, so that both uploaders are drawn
+        raise data  # raised only now, after both uploaders have been drawn
     if isinstance(held_out, ProbeError):
         raise held_out
     if data is None:
@@ -130,7 +130,7 @@ def _upload(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
 
 
 def use_files(files: Sequence[tuple[str, bytes]]) -> None:
-    """Use files (name, content), in the order of the uploaders, as if they had been uploaded."""
+    """Use files on the Probes page as if the user had uploaded them. Each file is a name and content."""
     for key, file in zip_longest(_KEYS, files):
         sentence_input.store_file(key, None if file is None else _read(*file))
 
@@ -141,7 +141,7 @@ def _use_example() -> None:
 
 
 def _read(name: str, content: bytes) -> tuple[str, Tagged | LabeledTexts | ProbeError]:
-    """Return the name of a file, and its data or the error; called once per file."""
+    """Return the name of a file, and its data or the error that occurred. Called once per file."""
     try:
         sentence_input.check_size(name, content)
         data = parse_labeled_texts(content, name) if is_table(name) else parse_tagged_sentences(content, name)

@@ -1,4 +1,4 @@
-"""The Probes page: probes of layers, structural probes and relations."""
+"""The Probes page: probes of layers, syntax trees from structural probes, and heads for relations."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from bert_probe.views.text import shorten
 _PARTS = {"layers": "Layers", "structural_probe": "Syntax trees", "relations": "Heads and relations"}
 _DIRECTIONS = {"0": "From dependent to head", "1": "From head to dependent"}
 _EXAMPLE_LENGTH = 8
-"""Preferred number of words of an example sentence."""
+"""Preferred length of an example sentence, in words."""
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Probes page."""
     blocks.heading(
         "Probes",
         "Upload tagged sentences, a treebank, or labeled texts. Which layers encode these labels, and which "
@@ -123,7 +123,7 @@ def _relations_result(
         st.text(sentence.text)
         query = example.dependent if direction == 0 else example.head
         arguments = (checkpoint, sentence, query, (layer, head), truncate)
-        # A callback, because the workbench cannot be changed after it is drawn.
+        # Use a callback, because the workbench cannot be changed after it is drawn.
         if st.button("Show the head's attention on this sentence", on_click=_show_attention, args=arguments):
             with callbacks.uninterrupted():
                 st.switch_page(paths.page_script("attention"))
@@ -149,7 +149,7 @@ def _relations_result(
 
 
 def _example(sentences: tuple[TaggedSentence, ...], relation: str) -> RelationExample:
-    """Return an occurrence of a relation in a sentence of about `_EXAMPLE_LENGTH` words."""
+    """Return the occurrence of a relation in the sentence whose length is closest to `_EXAMPLE_LENGTH`."""
     return min(
         find_examples(sentences, relation),
         key=lambda example: abs(len(sentences[example.sentence].words) - _EXAMPLE_LENGTH),
@@ -159,7 +159,7 @@ def _example(sentences: tuple[TaggedSentence, ...], relation: str) -> RelationEx
 def _show_attention(
     checkpoint: Checkpoint, sentence: TaggedSentence, word: int, head: tuple[int, int], truncate: bool
 ) -> None:
-    """Submit a sentence to the workbench, and select the attention of one of its words in a head."""
+    """Submit a sentence to the workbench, and select a head and the word whose attention is shown."""
     workbench.submit(replace(workbench.request(), a=sentence.text, b=""))
     trace = shared_cache.traces(checkpoint, [(sentence.text, None)], truncate)[0]
     words = align_words(sentence, trace.encoding)
@@ -171,11 +171,11 @@ def _show_attention(
 _TAGS = "tags"
 _POOLINGS = {"mean": "Mean of all tokens", "cls": "First token"}
 _MAX_LABELS = 50
-"""Maximum number of distinct values of a comment that can be used as a label."""
+"""Maximum number of distinct values at which a comment of the sentences is offered as a label."""
 
 
 def render_layers(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
-    """Draw the Layers section."""
+    """Draw the Layers section of the Probes page."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         label = None if isinstance(files.data, LabeledTexts) else _choose_label(files.data)
         is_of_texts = label is not None or isinstance(files.data, LabeledTexts)
@@ -198,7 +198,7 @@ def render_layers(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> 
 
 
 def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
-    """Draw a selector for the labels: the tags of words, or a comment of the sentences."""
+    """Draw a selector for the labels; return the name of a sentence comment, or None for tags of words."""
     comments = [
         name
         for name in data[0].metadata
@@ -213,7 +213,7 @@ def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
 
 
 def _choose_pooling(checkpoint: Checkpoint) -> str | None:
-    """Draw a selector for the pooling; return None for the default."""
+    """Draw a selector for the pooling of token vectors; return None for the default pooling."""
     options = {name: label for name, label in _POOLINGS.items() if name in available_poolings(checkpoint)}
     pooling = state.segmented_control(
         "probe_pooling", "Pooling", options, "mean", "How token vectors are combined into one text vector."
@@ -309,19 +309,19 @@ def accuracy_curves(result: ProbeResult) -> Any:
 
 
 def compression_curve(result: ProbeResult) -> Any:
-    """Return a curve of the compression of the online code by layer."""
+    """Return a figure of the compression that the probe's online code (MDL) achieves at each layer."""
     figure, layers = go.Figure(), list(result.layers)
     line = {"color": ACCENT, "width": 3}
     add_curve(figure, "compression", layers, result.compressions, line, "%{y:.2f} ×")
     set_layout(figure, layers, "compression")
-    # The legend of its one curve makes the plot as high as that of the accuracy next to it.
+    # Keep the legend, so that this plot is as high as the accuracy plot next to it.
     return figure.update_yaxes(rangemode="tozero")
 
 
 def add_curve(
     figure: Any, name: str, layers: list[int], values: Any, line: dict[str, Any], form: str
 ) -> None:
-    """Add a curve with one point per layer."""
+    """Add a curve with one point per layer to a figure."""
     figure.add_scatter(
         x=layers,
         y=values,
@@ -333,7 +333,7 @@ def add_curve(
 
 
 def set_layout(figure: Any, layers: list[int], title: str) -> None:
-    """Set the axes of curves by layer."""
+    """Set the axes of a figure whose curves have one point per layer."""
     figures.apply_layout(
         figure,
         340,
@@ -349,15 +349,15 @@ def set_layout(figure: Any, layers: list[int], title: str) -> None:
 
 
 _MAX_WORDS = 60
-"""Maximum number of words of a tree in the figure; longer sentences have only the table of edges."""
+"""Maximum number of words for which the tree is drawn. Longer sentences have only a table of edges."""
 _MAX_CHARACTERS = 24
-"""Maximum number of characters of a word in the figure."""
+"""Maximum number of characters of a word in the figure of a tree."""
 _LETTER_WIDTH, _GAP, _ARC_STEP = 8.5, 18, 26
-"""Pixels: width of a letter, gap between words, and height of an arc between adjacent words."""
+"""Width of a letter, gap between words, and height of an arc between adjacent words, in pixels."""
 
 
 def render_trees(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
-    """Draw the Syntax trees section."""
+    """Draw the "Syntax trees" section of the Probes page."""
     data, held_out = files.data, files.held_out
     if (
         isinstance(data, LabeledTexts)
@@ -428,7 +428,7 @@ def _tree_result(result: StructuralProbeResult, bar: DeltaGenerator) -> None:
 
 
 def edge_curves(result: StructuralProbeResult) -> Any:
-    """Return curves of the UUAS by layer and its baseline."""
+    """Return curves of the structural probe's accuracy (UUAS) by layer and of its baseline."""
     figure, layers = go.Figure(), list(result.layers)
     add_curve(figure, "probe", layers, result.uuas, {"color": ACCENT, "width": 3}, "%{y:.2%}")
     baseline = [result.baseline] * len(layers)
@@ -441,7 +441,7 @@ def edge_curves(result: StructuralProbeResult) -> Any:
 def _tree_of_request(
     result: StructuralProbeResult, checkpoint: Checkpoint, truncate: bool
 ) -> PredictedTree | None:
-    """Draw the predicted tree of sentence A and return it, or None if there is none."""
+    """Draw the predicted syntax tree of sentence A and return it, or None if there is no tree."""
     st.subheader("The tree of your sentence", anchor=False)
     try:
         trace = workbench.trace_texts(checkpoint, [(workbench.request().a, None)], truncate)[0]
@@ -490,7 +490,7 @@ def _tree_of_request(
 
 
 def arcs(tree: PredictedTree) -> Any:
-    """Return a figure of the words in a row, with an arc for each edge."""
+    """Return a figure of a tree: the words in one row, with an arc for each edge."""
     names = [truncate_text(word, _MAX_CHARACTERS) for word in tree.words]
     widths = [_LETTER_WIDTH * len(name) + _GAP for name in names]
     centers = [end - width / 2 for end, width in zip(accumulate(widths), widths, strict=True)]

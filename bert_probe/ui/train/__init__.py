@@ -1,1 +1,1 @@
-"""The Train page: data, settings, training and result."""
+"""The Train page, on which the user chooses data and settings, trains a model, and views the result."""

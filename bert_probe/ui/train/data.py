@@ -30,7 +30,7 @@ from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, Param
 from bert_probe.ui import blocks, sentence_input, state
 
 HELD_OUT_OPTIONS = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "File"}
-"""URL value → label of each size of the held-out split."""
+"""URL value → label of each option for the size of the held-out split."""
 _DEFAULT_SHARE = "0.2"
 _SOURCES = {"example": "Sample: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
 _TABLES, _TAGGED, _PLAIN = ("csv", "tsv", "jsonl"), ("conll", "conllu"), ("txt",)
@@ -48,11 +48,11 @@ _MASKING = (
 )
 
 TrainingRows = Rows | Sequence[str]
-"""Labeled rows, or plain lines for masked-language modeling."""
+"""Type of a dataset: labeled rows, or plain lines for masked-language modeling."""
 
 
 def is_plain(rows: TrainingRows) -> TypeGuard[Sequence[str]]:
-    """Return whether the rows are lines without labels."""
+    """Return whether the rows of a dataset are plain lines without labels."""
     return not isinstance(rows, LabeledTexts) and all(isinstance(row, str) for row in rows)
 
 
@@ -61,9 +61,9 @@ class TrainingData:
     """A dataset with its held-out split.
 
     Attributes:
-        held_out: rows of a separate held-out file; None if a share of `rows` is held out.
+        held_out: rows of a separate held-out file. If None, a share of `rows` is held out.
         share: share of `rows` that is held out, in [0, 1].
-        name: file name.
+        name: name of the training file.
     """
 
     rows: TrainingRows
@@ -73,7 +73,7 @@ class TrainingData:
 
 
 def choose_data() -> TrainingData | None:
-    """Draw the selector for the data, with a preview; return None if there is no data yet."""
+    """Draw selectors for the dataset and its split; return the data, or None if there is none yet."""
     st.header("1 · Data", anchor=False)
     source = state.segmented_control(
         "data", "Dataset", _SOURCES, "example", "Labeled texts, or plain text for masked-language modeling."
@@ -114,7 +114,7 @@ def _choose_rows(source: str) -> tuple[str, TrainingRows] | None:
 
 
 def _paste() -> tuple[str, TrainingRows] | None:
-    """Draw a text area and return its lines, or None if it is empty."""
+    """Draw a text area and return a file name with the pasted lines, or None if there are no lines."""
     try:
         text = sentence_input.paste_text(
             _PASTED,
@@ -126,15 +126,14 @@ def _paste() -> tuple[str, TrainingRows] | None:
         _file_error(error, "pasted lines")
         return None
     last = st.session_state.get(_READ)
-    if (
-        last is None or last[0] != text
-    ):  # the plan is cached by the identity of the rows, so they are created only once
+    # The plan is cached by the identity of the rows, so create them only once.
+    if last is None or last[0] != text:
         last = st.session_state[_READ] = (text, tuple(lines(text)))
     return ("lines.txt", last[1]) if last[1] else None
 
 
 def _upload(key: str, label: str) -> tuple[str, TrainingRows] | None:
-    """Draw an uploader and return the rows of its file; None without a file or if an error was drawn."""
+    """Draw an uploader; return the file's name and rows, or None if there is no file or it is invalid."""
     help_text = (
         f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine."
     )
@@ -150,7 +149,7 @@ def _upload(key: str, label: str) -> tuple[str, TrainingRows] | None:
 
 
 def _read(name: str, content: bytes) -> tuple[str, TrainingRows | TextError]:
-    """Return the name of a file, and its rows or the error; called once per file."""
+    """Return the name of a file, and its rows or the error that occurred. Called once per file."""
     suffix = PurePath(name).suffix.lower().lstrip(".")
     parse: Callable[[bytes, str], Any] = (
         parse_labeled_texts
@@ -167,7 +166,7 @@ def _read(name: str, content: bytes) -> tuple[str, TrainingRows | TextError]:
 
 
 def _file_error(error: TextError, name: str) -> None:
-    """Draw the errors of a file."""
+    """Draw the errors found in a training file."""
     with st.container(border=True, key=f"refusal {name}"):
         st.markdown("**This file cannot be read**")
         if not isinstance(error, InvalidFileError):
@@ -183,7 +182,7 @@ def _file_error(error: TextError, name: str) -> None:
 
 
 def _preview(rows: TrainingRows) -> None:
-    """Draw the first rows and the frequency of each label."""
+    """Draw a preview of the data: the first rows and the frequency of each label."""
     texts, labels = st.columns([3, 2], gap="large")
     with texts:
         first = _first_rows(rows)
@@ -246,7 +245,7 @@ def _first_rows(rows: TrainingRows) -> pd.DataFrame:
     first = rows.rows[:_PREVIEW_ROWS]
     columns: dict[str, Sequence[Any]] = {
         "line": [row.line for row in first],
-        # Before the text, so that a long text does not push it out of a narrow table.
+        # The label precedes the text, because a long text would push it out of a narrow table.
         "label": [SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label for row in first],
         "text": [row.text for row in first],
     }
@@ -267,7 +266,7 @@ _PLAN, _DEPTH = "train_plan", "top_layers"
 
 
 def choose_plan(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
-    """Draw the settings and return the plan of the training.
+    """Draw the training settings and return the training plan.
 
     Raises:
         ProbeError: the data or the settings are invalid.
@@ -285,7 +284,7 @@ def choose_plan(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
 
 
 def _format_counts(checkpoint: Checkpoint, data: TrainingData) -> list[ParameterCount]:
-    """Return the number of trainable parameters of each method, for the labels of the data."""
+    """Return the number of trainable parameters for each choice of trainable parameters."""
     if is_plain(data.rows):
         return [*count_by_scope(checkpoint, FILL_MASK)]
     rows = cast(Rows, data.rows)
@@ -296,7 +295,7 @@ def _format_counts(checkpoint: Checkpoint, data: TrainingData) -> list[Parameter
 
 
 def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
-    """Return the plan, which is cached until a setting changes, because it reads all texts."""
+    """Return the training plan. It is cached until a setting changes, because planning reads all texts."""
     last: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
     cause = (question, checkpoint.cache_key)
     if (
@@ -312,7 +311,7 @@ def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> Traini
 
 
 def choose_update(parameter_counts: Sequence[ParameterCount]) -> str:
-    """Draw a selector for the trainable parameters and their numbers; return the value of `update`."""
+    """Draw a selector for the trainable parameters, with their counts; return the value of `update`."""
     by_name = {count.update: count for count in parameter_counts}
     depths = sum(name.startswith(TOP) for name in by_name)
     options = [option for option in _UPDATES if option != TOP or depths]
@@ -350,7 +349,7 @@ def _describe(count: ParameterCount) -> str:
 
 
 def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
-    """Draw the settings and return the question, without settings that equal the default.
+    """Draw the training settings and return the `Train` question, in which defaults are omitted.
 
     Raises:
         SelectionError: the learning rate is invalid.
@@ -387,7 +386,7 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
 
 
 def number(key: str, label: str, default: int, minimum: int, maximum: int, suffix: str = "") -> int:
-    """Draw a number input, whose value is stored in the URL unless it is the default.
+    """Draw a number input and return its value, which is stored in the URL unless it is the default.
 
     Args:
         suffix: suffix of the widget key; widgets with different suffixes have separate defaults.

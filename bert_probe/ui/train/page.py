@@ -1,4 +1,4 @@
-"""The Train page, and the results of a training run."""
+"""The Train page. This module also draws the result of a training run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bert_probe.views.answers import confusion_heatmap
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the Train page."""
     blocks.heading(
         "Train",
         "Fine-tune the model on labeled texts, tagged words, or plain text (masked-language modeling). The "
@@ -53,7 +53,7 @@ def render() -> None:
 
 
 def _choose(checkpoint: Checkpoint) -> None:
-    """Draw the data, the settings and the button that starts the training."""
+    """Draw the widgets for data and settings, and the button that starts the training."""
     if running.failure():
         st.warning(state.escape(running.failure(), 1_000))
     training_data = data.choose_data()
@@ -71,14 +71,14 @@ def _choose(checkpoint: Checkpoint) -> None:
 
 
 _MAX_TEXTS = 10
-"""Maximum number of texts in a list; the export contains all."""
+"""Maximum number of texts in a list on the page. The export contains all texts."""
 _LISTS = {"wrong": "Most confident errors", "uncertain": "Least certain"}
 _FOLDER, _REPLACE = "train_folder", "train_replace"
 _ANSWER = paths.page_script("answer")
 
 
 def render_outcome(outcome: TrainingOutcome) -> None:
-    """Draw the result of a training."""
+    """Draw the result of a training run."""
     training, evaluation = outcome.training, outcome.evaluation
     st.divider()
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -120,7 +120,7 @@ def render_outcome(outcome: TrainingOutcome) -> None:
 
 
 def _comparison(training: TrainingResult, evaluation: EvaluateResult) -> None:
-    """Draw a summary, and a bar chart of the model and the baselines."""
+    """Draw a summary of the evaluation, and a bar chart that compares the model with the baselines."""
     measure, values = MAIN_MEASURES[evaluation.kind], evaluation.measures
     text = summary(evaluation)
     st.markdown(text)
@@ -144,7 +144,7 @@ def _baselines(evaluation: EvaluateResult) -> list[tuple[str, float]]:
 
 
 def summary(evaluation: EvaluateResult) -> str:
-    """Return the held-out measure of the model and of the baselines, as Markdown."""
+    """Return a Markdown sentence that compares the held-out measure of the model with the baselines."""
     values, count, measure = evaluation.measures, len(evaluation.texts), MAIN_MEASURES[evaluation.kind]
     if evaluation.kind == NUMBER:
         baselines = [f"; {name}: {value:.4g}" for name, value in _baselines(evaluation)]
@@ -160,7 +160,7 @@ def summary(evaluation: EvaluateResult) -> str:
 
 
 def _mask_comparison(evaluation: EvaluateMasksResult, texts: int) -> None:
-    """Draw the accuracy on masked tokens and the baseline of the most frequent token."""
+    """Draw the accuracy on masked tokens, and that of always predicting the most frequent token."""
     values = evaluation.measures
     low, high = values["first_guess_low"], values["first_guess_high"]
     text = (
@@ -174,7 +174,7 @@ def _mask_comparison(evaluation: EvaluateMasksResult, texts: int) -> None:
 
 
 def comparison_bars(bars: Mapping[str, float], interval: tuple[float, float] | None, measure: str) -> Any:
-    """Return a bar chart of the model, which is first, and the baselines.
+    """Return a bar chart of a measure for the model, which is first, and the baselines.
 
     Args:
         bars: name → value.
@@ -269,7 +269,7 @@ def _texts(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
 def _list(
     outcome: TrainingOutcome, evaluation: EvaluateResult, units: Array | Sequence[int], key: str
 ) -> None:
-    """Draw texts with their predictions, and a button that opens each text with the trained model."""
+    """Draw texts with their predictions, each with a button that opens the text with the trained model."""
     table = evaluation.listed(units[:_MAX_TEXTS])
     for number, row in enumerate(table.to_dict("records")):
         text, pair = row["text"], row.get("pair")
@@ -282,7 +282,7 @@ def _list(
 
 
 def _plain_texts(outcome: TrainingOutcome) -> None:
-    """Draw texts whose words can be masked: held-out texts if there are any, otherwise training texts."""
+    """Draw texts to open for masked-word prediction: held-out texts, or training texts if there are none."""
     texts = outcome.training.held_out or outcome.training.data
     st.header("Predict masked words", anchor=False)
     for number, text in enumerate(texts[:_MAX_TEXTS]):
@@ -303,7 +303,7 @@ def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str
 
 
 def _word_in_sentence(outcome: TrainingOutcome, evaluation: EvaluateResult, unit: int) -> tuple[str, str]:
-    """Return the sentence of a word, as text and as Markdown with the highlighted word and prediction."""
+    """Return the sentence of a word, as text and as Markdown that highlights the word and its prediction."""
     sentence: TaggedSentence = outcome.training.held_out[evaluation.rows[unit]]
     predicted = evaluation.named(evaluation.predicted[unit])
     start, end = sentence.spans[evaluation.words[unit]]
@@ -318,7 +318,7 @@ def _prediction(row: Mapping[Any, Any]) -> str:
 
 
 def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> list[ExtraDownload]:
-    """Return additional tables, and the files that the code in the export menu reads."""
+    """Return downloads of further tables, and of the files that the code in the export menu reads."""
     tables = {"classes": "Metrics by class", "confusion": "Confusion matrix", "texts": "All texts"}
     missing = {NUMBER: ("classes", "confusion"), MULTI_LABEL: ("confusion",)}.get(evaluation.kind, ())
     downloads: list[ExtraDownload] = [
@@ -335,7 +335,7 @@ def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> l
 
 
 def _data_files(outcome: TrainingOutcome) -> list[ExtraDownload]:
-    """Return the data files that the code of the training reads."""
+    """Return downloads of the data files that the exported training code reads."""
     rows_by_name = {"data": outcome.data.rows, "held_out": outcome.data.held_out}
     return [
         (f"Data ({file})", file, partial(_file, rows))
@@ -408,7 +408,7 @@ def _open_text(outcome: TrainingOutcome, text: str, pair: str | None) -> None:
 
 
 def _use(outcome: TrainingOutcome) -> None:
-    """Submit the trained model to the workbench, with the current text."""
+    """Submit the trained model and the current text to the workbench."""
     _open(outcome, workbench.request())
 
 

@@ -1,4 +1,4 @@
-"""A training in progress: draw its evaluations as they arrive; Cancel keeps the best checkpoint so far."""
+"""A training run in progress: its job, its progress and its evaluations, which are drawn as they arrive."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _RUN, _OUTCOME, _FAILURE = "train_run", "train_outcome", "train_error"
 
 @dataclass(eq=False)
 class TrainingOutcome:
-    """The result of a training.
+    """The result of a training run, with its evaluation on held-out data.
 
     Attributes:
         evaluation: evaluation on held-out labeled texts, if any.
         mask_evaluation: evaluation on masked tokens of held-out lines, if any.
         folder: folder in which the model was saved; "" if it is in memory only.
-        lent: name under which pages open the model from memory; "" before its first use.
+        lent: name under which pages open the model from memory. "" until a page uses the model.
         download: download of the model, created when its button is first drawn.
     """
 
@@ -52,7 +52,7 @@ class TrainingOutcome:
 
 @dataclass(eq=False)
 class TrainingRun:
-    """A training in progress.
+    """A training run in progress.
 
     Attributes:
         history: all evaluations so far.
@@ -78,7 +78,7 @@ class TrainingRun:
         return TrainingOutcome(self.data, training, _evaluate(training), _evaluate_masks(training))
 
     def time_left(self, done: int, total: int) -> str:
-        """Return an estimate of the remaining time as text; "" if there is none yet."""
+        """Return an estimate of the remaining time as text, or "" if it is too early for an estimate."""
         elapsed = time.monotonic() - self.started
         if not 0 < done < total or elapsed < 1:
             return ""
@@ -87,14 +87,14 @@ class TrainingRun:
 
 
 def _evaluate(training: TrainingResult) -> EvaluateResult | None:
-    """Evaluate the model on held-out texts, with baselines trained on the same rows."""
+    """Evaluate the model on held-out labeled texts. The baselines are trained on its training rows."""
     if training.held_out is None or is_plain(training.held_out):
         return None
     return Evaluate().of(training.checkpoint, training.held_out, training.data, truncate=True)
 
 
 def _evaluate_masks(training: TrainingResult) -> EvaluateMasksResult | None:
-    """Evaluate the model on held-out lines; return None without lines or words that can be masked."""
+    """Evaluate the model on masked tokens of held-out lines; return None if no word can be masked."""
     if training.held_out is None or not is_plain(training.held_out):
         return None
     try:
@@ -104,7 +104,7 @@ def _evaluate_masks(training: TrainingResult) -> EvaluateMasksResult | None:
 
 
 def start(data: TrainingData, plan: TrainingPlan) -> None:
-    """Start a training and delete the outcome of the previous training."""
+    """Start a training run and delete the outcome of the previous run."""
     run = TrainingRun(data, plan)
     job: Job[TrainingOutcome] = Job(run, run.work, partial(sessions.is_connected, sessions.current()))
     st.session_state[_RUN] = (run, job)
@@ -114,7 +114,7 @@ def start(data: TrainingData, plan: TrainingPlan) -> None:
 
 
 def is_running() -> bool:
-    """Return whether a training is running; if it has ended, store its outcome or error."""
+    """Return whether a training run is in progress. If it has just ended, store its outcome or error."""
     running: tuple[TrainingRun, Job[TrainingOutcome]] | None = st.session_state.get(_RUN)
     if running is None:
         return False
@@ -133,19 +133,19 @@ def is_running() -> bool:
 
 
 def last_outcome() -> TrainingOutcome | None:
-    """Return the outcome of the last training."""
+    """Return the outcome of the last training run, if it succeeded."""
     outcome: TrainingOutcome | None = st.session_state.get(_OUTCOME)
     return outcome
 
 
 def failure() -> str:
-    """Return the error message of the last training; "" if it succeeded."""
+    """Return the error message of the last training run, or "" if there is none."""
     message: str = st.session_state.get(_FAILURE, "")
     return message
 
 
 def draw_progress() -> None:
-    """Draw the training in progress."""
+    """Draw the plan, the progress and the loss curve of the training run in progress."""
     run, job = st.session_state[_RUN]
     st.header("Training", anchor=False)
     st.caption(state.escape(str(run.plan), 1_000))
@@ -186,11 +186,11 @@ def _status(run: TrainingRun, job: Job[TrainingOutcome], done: int, total: int) 
 def training_curve(
     history: Sequence[EvaluationPoint], measure: str, steps: int, best: EvaluationPoint | None = None
 ) -> Any:
-    """Return curves of the loss and the held-out measure by step, on two y axes.
+    """Return a figure of the loss and the held-out measure by training step, on two y axes.
 
     Args:
-        steps: total number of steps, the end of the x axis.
-        best: evaluation of the checkpoint that was kept, which is marked.
+        steps: total number of training steps, at which the x axis ends.
+        best: evaluation of the checkpoint that was kept, to be marked in the figure.
     """
     figure = go.Figure()
     x = [point.step for point in history]
