@@ -227,7 +227,7 @@ def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
     return _figure(
         model_areas,
         dark,
-        customdata=[f"{count:,} of them updated" for count in updates],
+        customdata=[f"{count:,} trainable" for count in updates],
         hovertemplate="%{label}<br>%{value:,} parameters<br>%{customdata}<extra></extra>",
         marker={
             "colors": [_TRANSPARENT, *colours[1:]],

@@ -86,7 +86,7 @@ def _choose_pooling(checkpoint: Checkpoint) -> str:
         "How token vectors are combined into one sentence vector.",
     )
     own = (
-        f" Here: {state.escape(str(resolve_pooling(checkpoint, pooling)), 1000)}."
+        f" This model's pooling: {state.escape(str(resolve_pooling(checkpoint, pooling)), 1000)}."
         if pooling == "model"
         else ""
     )

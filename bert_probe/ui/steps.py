@@ -176,8 +176,8 @@ def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> No
     with _step(
         "7 · Sum",
         [
-            f"The weighted values of all keys are summed: this is the head's output for {query_name}. In the "
-            "heatmap, keys are sorted by weight."
+            f"The weighted values of all keys are summed, which gives the head's output for {query_name}. "
+            "In the heatmap, keys are sorted by weight."
         ],
         "Norm of the output",
         _number(steps.output_length),

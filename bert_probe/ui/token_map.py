@@ -26,7 +26,7 @@ _MAX_CHARACTERS = 1_000
 """Maximum number of characters of a text below the map."""
 
 _SOURCES = {"text": "Your text", "file": "File"}
-_BASES = {"shared": "Shared plane", "centred": "Layers centered", "own": "Plane per layer"}
+_BASES = {"shared": "Shared plane", "centred": "Layers centered", "own": "One plane per layer"}
 _URL_KEYS = {"mode": "map_view", "layer": "map_layer", "by": "map_colour"}
 _START = "map start"
 """Session key of (digest of a map, its initial view). The initial view is kept while the map is the same."""
@@ -204,5 +204,5 @@ def _view_of_url(result: TokenMapResult) -> MapView:
         if value in options:
             view = cast(MapView, {**view, name: int(value) if name == "layer" else value})
         else:
-            st.caption(f":orange[There is no {label} {state.escape(value)} here; showing the default.]")
+            st.caption(f":orange[There is no {label} {state.escape(value)}; showing the default instead.]")
     return view

@@ -46,7 +46,7 @@ def _counts(trace: Trace) -> None:
     result = Tokens().of(trace)
     with st.container(horizontal=True, gap="large"):
         st.metric(
-            "Tokens", f"{len(trace.tokens):,}", help="Tokens that the model reads, with special tokens."
+            "Tokens", f"{len(trace.tokens):,}", help="Tokens that the model reads, including special tokens."
         )
         st.metric(
             "Words",
@@ -110,14 +110,20 @@ def _every_token(trace: Trace) -> None:
             "token": st.column_config.TextColumn(
                 "token", help="Entry of the vocabulary. ## marks a token that continues a word."
             ),
-            "id": st.column_config.NumberColumn("id", help="Index in the vocabulary.", format="%d"),
+            "id": st.column_config.NumberColumn(
+                "id", help="Index of the token in the vocabulary.", format="%d"
+            ),
             "segment": st.column_config.NumberColumn(
                 "segment", help="0 for the first text, 1 for the second."
             ),
             "word": st.column_config.NumberColumn("word", help="Index of the word in its text, from 0."),
-            "start": st.column_config.NumberColumn("start", help="First character in the text, from 0."),
-            "end": st.column_config.NumberColumn("end", help="Position after the last character."),
-            "special": st.column_config.CheckboxColumn("special", help="Added by the tokenizer."),
+            "start": st.column_config.NumberColumn(
+                "start", help="Position of the token's first character in the text, from 0."
+            ),
+            "end": st.column_config.NumberColumn("end", help="Position after the token's last character."),
+            "special": st.column_config.CheckboxColumn(
+                "special", help="Whether the tokenizer added the token."
+            ),
         },
     )
 
@@ -187,7 +193,7 @@ def _pad(traced: workbench.TracedRequest, more: Sequence[str]) -> PaddingEffectR
     texts: list[shared_cache.Text] = [(text, None) for text in more[:_MAX_TEXTS]]
     further = shared_cache.traces(traced.checkpoint, texts, traced.request.truncate)
     if len(more) > _MAX_TEXTS:
-        st.caption(f":orange[{len(more):,} lines; the first {_MAX_TEXTS} are used.]")
+        st.caption(f":orange[You entered {len(more):,} lines, but only the first {_MAX_TEXTS} are used.]")
     result: PaddingEffectResult = shared_cache.answers.of(PaddingEffect().of, (*own, *further))
     return result
 

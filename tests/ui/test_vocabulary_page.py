@@ -97,7 +97,7 @@ def test_positions_are_shown_next_to_sinusoids(show: str) -> None:
     ("name", "words"),
     [
         ("modernbert", "**rotary** position embeddings (Su et al. 2021)"),
-        ("mpnet", "a **bias** that depends on the distance of query and key is added to each score"),
+        ("mpnet", "a **bias** that depends on the distance between query and key is added to each score"),
         ("deberta-v2", "learned embeddings of **distances**"),
     ],
 )
