@@ -240,9 +240,9 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
         st.markdown(blocks.highlight_markdown(result.context, spans))
     _numbers(result, "Answers with position and probability")
     blocks.caveat(
-        "The probability of an answer is the probability of its start token times that of its end token, "
-        "each a softmax over the context. One answer always ranks first, even if the context does not "
-        f"contain the answer. {CERTAINTY}"
+        "The probability of an answer is the probability of its start token times that of its end token. "
+        "Both are softmax probabilities over the context. One answer always ranks first, even if the "
+        f"context does not contain the answer. {CERTAINTY}"
     )
     attribution.part([trace], result.question.task)
     return result
@@ -312,7 +312,7 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
     )
     blocks.caveat(
         "The vector of a text is the mean of its token vectors, so the cosine is a sum over token pairs. "
-        "These are last-layer vectors, each of which depends on its whole text: a cell shows how much a "
+        "These are last-layer vectors, each of which depends on its whole text, so a cell shows how much a "
         "token pair contributes to the cosine, not which word caused it."
     )
     attribution.part(traces, result.question.task)

@@ -147,7 +147,7 @@ def _tokens(
         "Run six attribution methods",
         "Computing attributions",
         "",
-        "A few hundred forward passes, batched. You can cancel at any time.",
+        "Runs a few hundred forward passes in batches. You can cancel at any time.",
         start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
     )
     if result is None:
@@ -273,7 +273,7 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
         "Ablate each head",
         "Ablating",
         "heads and layers",
-        "One forward pass for each head and each layer, batched. You can cancel at any time.",
+        "Runs one forward pass for each head and each layer, in batches. You can cancel at any time.",
         start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
     )
     if result is None:

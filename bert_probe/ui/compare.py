@@ -296,7 +296,7 @@ def _patching(a: Trace, b: Trace) -> None:
             label="Run activation patching",
             unit="patches",
             activity="Patching activations",
-            note="One forward pass per patch, batched. You can cancel at any time.",
+            note="Runs one forward pass per patch, in batches. You can cancel at any time.",
             start=max(len(a.tokens), len(b.tokens)) <= MAX_TOKENS_AT_ONCE,
         )
     except ProbeError as error:

@@ -123,7 +123,8 @@ def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
         "training",
         "Mark trainable parameters",
         False,
-        "Show which parameters training on the Train page would update, in the model with an output head.",
+        "Show which parameters training on the Train page would update. The counts then include an output "
+        "head.",
     ):
         return None
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):

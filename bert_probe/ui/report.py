@@ -138,7 +138,8 @@ def _note(index: int, entry: DraftEntry) -> None:
     if unchecked:
         numbers = state.escape(", ".join(unchecked))
         st.caption(
-            f"Numbers typed by hand cannot be verified: {numbers}. {state.escape(notes.REFERENCE_HELP)}"
+            f"These numbers were typed by hand, so they cannot be verified: {numbers}. "
+            f"{state.escape(notes.REFERENCE_HELP)}"
         )
 
 

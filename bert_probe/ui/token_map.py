@@ -45,8 +45,8 @@ def render() -> None:
         texts = map_file.choose_file() if source == "file" else None
         if source == "file" and texts is None:
             st.info(
-                "Choose a file: one text per line, or a table with a header and, optionally, a column named "
-                "label."
+                "Choose a file with one text per line, or a table with a header. The table can have a "
+                "column named label."
             )
             return
         truncate = workbench.request().truncate

@@ -221,17 +221,18 @@ def _check_padding(result: PaddingEffectResult) -> None:
     """Draw whether padding changed any vector, and the effect of omitting the attention mask."""
     if result.is_unaffected:
         verdict = (
-            f"padding changes nothing: largest difference {result.difference:.1e}, within the rounding error "
-            f"of {result.allowed:.0e}"
+            f"padding changes nothing (largest difference {result.difference:.1e}, within the rounding "
+            f"error of {result.allowed:.0e})"
         )
     else:
         verdict = (
             f"padding changes this model's vectors by up to {result.difference:.1e}, more than the rounding "
-            f"error of {result.allowed:.0e}. For this model the app does not batch texts of different lengths"
+            f"error of {result.allowed:.0e}. For this model, the app does not batch texts of different "
+            "lengths"
         )
     st.markdown(
-        f"**Check:** vectors of all layers in the batch, compared with each text on its own: {verdict}. "
-        f"Without the attention mask, they would differ by up to **{result.without_mask:.2g}**."
+        f"**Check:** compared with running each text on its own, {verdict}. Without the attention mask, the "
+        f"vectors would differ by up to **{result.without_mask:.2g}**."
     )
     blocks.caveat(
         f"{result.padding_share:.0%} of the {result.length * len(result.encodings):,} positions are padding "

@@ -298,8 +298,8 @@ def _types(vocabulary: VocabularyResult) -> None:
     )
     numbers(vocabulary.showing(show="scripts").frame(), "Scripts as a table")
     blocks.caveat(
-        "The Unicode script of a token's letters. None: special tokens, digits, punctuation and parts of "
-        "characters. Languages with the same script share its tokens."
+        "The Unicode script of a token's letters. “None” contains special tokens, digits, punctuation and "
+        "parts of characters. Languages with the same script share its tokens."
         + (
             f" The chart shows the {_MAX_SCRIPTS} most common of {len(scripts)} scripts."
             if len(scripts) > _MAX_SCRIPTS

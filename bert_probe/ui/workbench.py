@@ -308,7 +308,7 @@ def draw_sidebar() -> None:
                     key="draft_model",
                     accept_new_options=True,
                     help=f"{BUILT_IN} is built in and works offline. You can also type the path of a local "
-                    "folder, or a Hub ID; that model is downloaded once.",
+                    "folder, or a Hub ID, whose model is downloaded once.",
                 )
                 st.text_input(
                     "Revision",

@@ -514,10 +514,13 @@ def _rollout_note(trace: Trace, direction: str) -> str:
         )
     if trace.caveat:
         return (
-            "Each row shows how much of each token reaches the selected token up to that layer. "
+            "Each row shows how much of each token reaches the selected token up to the layer of the row. "
             f"{trace.caveat}"
         )
-    return "Each row is the composition of the selected token's vector after a layer, and sums to 1."
+    return (
+        "Each row shows what share of the selected token's vector after a layer comes from each token. It "
+        "sums to 1."
+    )
 
 
 def _residual_share() -> float:

@@ -306,7 +306,7 @@ def _parameters(result: ParameterChangeResult) -> None:
     if result.compared:
         blocks.chart(
             changed_treemap(result, blocks.is_dark()),
-            "Parameters of A: area by count, color by relative change",
+            "Treemap of the parameters of A: areas show counts, colors show relative changes",
         )
     unmatched = (
         f"{len(result.others):,} tensors have no counterpart with the same name and shape. They are gray in "

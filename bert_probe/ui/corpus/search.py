@@ -253,12 +253,13 @@ def _results(
         key=f"corpus_near_map {result.question!r} {grouping} {hash(result.inputs.texts[0]['text'])}",
         on_select="rerun",
         selection_mode="points",
-        alt="Map of the contexts: two principal components of their vectors",
+        alt="Map of the contexts by the first two principal components of their vectors",
     )
     explained = clusters.explained[0] + clusters.explained[1]
     left.caption(
-        f"{note} The map shows the first two principal components of the {len(lines):,} normalized vectors, "
-        f"with {explained:.0%} of their variance. Points that are close may still differ in other directions."
+        f"{note} The map shows the first two principal components of the {len(lines):,} normalized vectors. "
+        f"They explain {explained:.0%} of the variance. Points that are close may still differ in other "
+        "directions."
     )
     points = chart.selection.points if chart else []
     if points and not selected_rows:

@@ -291,7 +291,8 @@ def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], un
     )
     if len(keys) < len(units):
         blocks.caveat(
-            f"The {len(keys)} of {len(units)} words with the largest weights, in the order of the text."
+            f"The heatmap shows the {len(keys)} of {len(units)} words with the largest weights, in the "
+            "order of the text."
         )
 
 
@@ -422,7 +423,7 @@ def _set_exports(result: HeadAblationResult) -> None:
 def _each(trace: Trace, replacement: str) -> None:
     """Draw the effect of ablating each head in turn, as a ranking."""
     model_with_heads(trace)  # raises errors before the user starts a long job
-    runs = f"{trace.layers * trace.heads:,} batched forward passes on this text."
+    runs = f"Runs {trace.layers * trace.heads:,} batched forward passes on this text."
     result = jobs.answer(
         "head ablation sweep",
         HeadAblationSweep(replacement).of,

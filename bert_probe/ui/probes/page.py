@@ -86,7 +86,7 @@ def _relations(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> Non
         unit="sentences",
         activity="Evaluating the heads",
         start=files.is_example,
-        note="One forward pass per sentence, batched. You can cancel at any time.",
+        note="Runs one forward pass per sentence, in batches. You can cancel at any time.",
     )
     if result is not None:
         _relations_result(result, data, held_out, checkpoint, truncate)
@@ -116,9 +116,9 @@ def _relations_result(
         sentence = held_out[example.sentence]
         word, word_head = sentence.words[example.dependent], sentence.words[example.head]
         st.markdown(
-            f"**{state.escape(relation)}**, layer {layer + 1}, head {head + 1}: accuracy **{accuracy:.1%}**, "
-            f"from {DIRECTIONS[direction]}. For example “{state.escape(word)}”, whose syntactic head is "
-            f"“{state.escape(word_head)}”, in:"
+            f"**{state.escape(relation)}**, layer {layer + 1}, head {head + 1}: accuracy "
+            f"**{accuracy:.1%}**, from {DIRECTIONS[direction]}. For example, the syntactic head of "
+            f"“{state.escape(word)}” is “{state.escape(word_head)}” in this sentence:"
         )
         st.text(sentence.text)
         query = example.dependent if direction == 0 else example.head
