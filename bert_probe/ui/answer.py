@@ -26,7 +26,7 @@ from bert_probe.views.scale import Scale
 from bert_probe.views.text import shorten
 
 MAX_BARS = 20
-_LABEL_NOTE = "The names of the labels come from the checkpoint; their meaning was defined by its authors."
+_LABEL_NOTE = "The label names come from the checkpoint, whose authors defined what they mean."
 
 
 def render() -> None:
@@ -116,7 +116,7 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
                 )
             )
         with st.container(width=360):
-            text = state.text_input("targets", "Target words", "Separated by commas; empty for all")
+            text = state.text_input("targets", "Target words", "Separate with commas; leave empty for all")
     targets = WordList().read("targets", text, trace)
     default = default_position(trace)
     st.markdown("Click a word to mask it, or type the mask token in your text")
@@ -131,7 +131,7 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
     for number, mask in enumerate(result.masks):
         predictions = result.at(number)
         title = f"Predictions for token {mask.position}"
-        masked = f", which replaces {state.escape(result.hidden)}" if result.hidden else ""
+        masked = f", in place of {state.escape(result.hidden)}" if result.hidden else ""
         st.markdown(f"**{title}**{masked}")
         _bars([shorten(token) for token in predictions.tokens], predictions, title, scale.high)
     _numbers(result, "Predictions for each mask, with rank, probability and logit")
@@ -161,7 +161,9 @@ def _classify_text(checkpoint: Checkpoint, request: workbench.Request) -> Predic
         None if result.problem == "regression" else 1.0,
     )
     if len(result.labels) > MAX_BARS:
-        st.caption(f"The {MAX_BARS} most probable of {len(result.labels):,} classes. The table contains all.")
+        st.caption(
+            f"The {MAX_BARS} most probable of {len(result.labels):,} classes. The table lists all classes."
+        )
     _numbers(result, "All classes with probability and logit")
     blocks.caveat(f"{CERTAINTY} {_LABEL_NOTE}")
     attribution.part([trace], result.question.task)
@@ -183,7 +185,7 @@ def _label_tokens(checkpoint: Checkpoint, request: workbench.Request) -> Predict
         aggregation = state.segmented_control(
             "aggregation", "Aggregation", options, "none", "How tokens are merged into words and spans."
         )
-        outside = state.toggle("outside", "Label O", False, "Include tokens outside of any span.")
+        outside = state.toggle("outside", "Label O", False, "Include tokens that do not belong to any span.")
     st.caption(AGGREGATIONS[aggregation])
     result = shared_cache.answers.of(LabelTokens(aggregation, outside).of, trace)
     colours = blocks.span_colors(result.kinds)
@@ -216,14 +218,14 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
                     "Answers",
                     counts,
                     "5",
-                    "Number of answers, which do not overlap.",
+                    "Number of answers to show. Answers do not overlap.",
                 )
             )
         no_answer = state.toggle(
             "no_answer",
             "No answer",
             False,
-            "Include the first token, which some models predict if the context has no answer.",
+            "Include the first token, which some models predict if the context does not contain the answer.",
         )
     result = shared_cache.answers.of(FindAnswer(top, no_answer=no_answer).of, trace)
     spans = [
@@ -238,9 +240,9 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
         st.markdown(blocks.highlight_markdown(result.context, spans))
     _numbers(result, "Answers with position and probability")
     blocks.caveat(
-        "The probability of an answer is the probability of its start token times that of its end token, "
-        "each a softmax over the context. One answer always ranks first, even if the context does not "
-        f"contain the answer. {CERTAINTY}"
+        "The probability of an answer is the probability of its start token times that of its end token. "
+        "Both are softmax probabilities over the context. One answer always ranks first, even if the "
+        f"context does not contain the answer. {CERTAINTY}"
     )
     attribution.part([trace], result.question.task)
     return result
@@ -259,12 +261,14 @@ def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predic
     for column, order, result in zip(columns, ("A, then B", "B, then A"), results, strict=True):
         with column:
             st.markdown(f"**{order}**")
-            _bars(["next", "not next"], result, f"Probability that the second text follows: {order}")
+            _bars(
+                ["next", "not next"], result, f"Probability that the second text follows the first ({order})"
+            )
             _numbers(result, order)
     blocks.caveat(
         "The head was trained to distinguish the next sentence of a text from a sentence of another text "
-        "(Devlin et al. 2019), so it may rely on the topic alone. The export contains the result for A, then "
-        f"B. {CERTAINTY}"
+        "(Devlin et al. 2019), so it may rely on the topic alone. The export contains only the result for "
+        f"the order A, then B. {CERTAINTY}"
     )
     attribution.part(traces[:1], results[0].question.task)
     return results[0]
@@ -281,12 +285,17 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         SentenceSimilarity("contributions").of, *traces
     )
     with st.container(horizontal=True, gap="large"):
-        st.metric("Cosine", f"{result.cosine:.4f}", help="1: the same direction; 0: orthogonal.")
+        st.metric(
+            "Cosine",
+            f"{result.cosine:.4f}",
+            help="1 means that the vectors have the same direction, 0 that they are orthogonal.",
+        )
         if result.adds_up:
             st.metric(
                 "Special tokens' share",
                 f"{result.specials_share:.4f}",
-                help="The contribution of pairs with a special token, [CLS] or [SEP], to the cosine.",
+                help="The part of the cosine that comes from token pairs with [CLS], [SEP] or another "
+                "special token.",
             )
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
     if not result.adds_up:
@@ -298,12 +307,12 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         return result.showing(show="cosine")
     heatmap(sentence_similarity_heatmap(result), key="contributions")
     st.markdown(
-        f"**Check:** the sum of all {result.contributions.size:,} cells equals the cosine (difference: "
-        f"{result.off:.1e})."
+        f"**Check:** the sum of all {result.contributions.size:,} cells equals the cosine, up to a "
+        f"difference of {result.off:.1e}."
     )
     blocks.caveat(
         "The vector of a text is the mean of its token vectors, so the cosine is a sum over token pairs. "
-        "These are last-layer vectors, each of which depends on its whole text: a cell shows how much a "
+        "These are last-layer vectors, each of which depends on its whole text, so a cell shows how much a "
         "token pair contributes to the cosine, not which word caused it."
     )
     attribution.part(traces, result.question.task)

@@ -47,7 +47,7 @@ _REMOVALS = {"": "Default", "removed": "Deleted", "masked": "Masked"}
 _CAVEAT = (
     "Each row is scaled to the same total, so that methods can be compared. One color marks words that "
     "support the answer; the other color marks words that oppose it. Methods disagree, and none is the "
-    "ground truth. Faithfulness is measured on this text only, and a text without some words is unlike the "
+    "ground truth. Faithfulness is measured on this text only, and texts with words removed are unlike the "
     "model's training data."
 )
 
@@ -73,11 +73,12 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
             )
             removal = state.segmented_control(
                 "removal",
-                "Remove words by",
+                "Word removal",
                 _REMOVALS,
                 "",
-                "Deleted: the word is removed from the text. Masked: the word is replaced by the mask token. "
-                "By default, words are masked if the answer is for a single token, and deleted otherwise.",
+                "Deleted: the word is removed from the text. Masked: the word is replaced by the mask "
+                "token. By default, words are masked if the answer concerns a single token, and deleted "
+                "otherwise.",
             )
     result: Result | None
     if inputs == "heads":
@@ -143,10 +144,10 @@ def _tokens(
         "attribution faithfulness",
         question,
         traces,
-        "Run six attribution methods",
+        "Run all attribution methods",
         "Computing attributions",
         "",
-        "A few hundred forward passes, batched. You can cancel at any time.",
+        "Runs a few hundred forward passes in batches. You can cancel at any time.",
         start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
     )
     if result is None:
@@ -169,8 +170,8 @@ def _summary(result: AttributionFaithfulnessResult) -> str:
     word, label = state.escape(shorten(best.units[index].display)), methods()[result.best].label
     # With few words, random orders often give the same drop as the best order, up to rounding.
     is_better = drop > high and not np.isclose(drop, high)
-    comparison = "more than in random order" if is_better else "not more than in random order"
-    doubt = "" if is_better else ". On this text no method is better than chance"
+    comparison = f"{'' if is_better else 'not '}more than removing words in random order does"
+    doubt = "" if is_better else ". On this text, no method is better than chance"
     effect = f"{drop:.3f} on average, {comparison} ({low:.3f} to {high:.3f})".replace("-", "−")
     return (
         f"“{word}” has the largest score by {label}, the most faithful method on this text: removing the "
@@ -184,9 +185,9 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
         st.space("stretch")
         export(result, f"faithfulness-{result.question.task}", label="Export faithfulness")
     st.markdown(
-        ":gray[Comprehensiveness: the output drop when the 10%, 20% and 50% of words with the highest scores "
-        "are removed; larger is better. Sufficiency: the output drop when only these words are kept; smaller "
-        "is better (DeYoung et al. 2020).]"
+        ":gray[Comprehensiveness: how much the output drops on average when the 10%, 20% and 50% of words "
+        "with the highest scores are removed; larger is better. Sufficiency: how much it drops when only "
+        "these words are kept; smaller is better (DeYoung et al. 2020).]"
     )
     table = result.table().iloc[:, :4]
     names = [*(methods()[name].label for name in result.explanations), "Random orders"]
@@ -202,10 +203,12 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
         "Faithfulness of each attribution method",
         column_config={
             "Comprehensiveness": st.column_config.NumberColumn(
-                format="%.4f", help="Output drop when the top words are removed; larger is better."
+                format="%.4f",
+                help="How much the output drops when the top words are removed; larger is better.",
             ),
             "Sufficiency": st.column_config.NumberColumn(
-                format="%.4f", help="Output drop when only the top words are kept; smaller is better."
+                format="%.4f",
+                help="How much the output drops when only the top words are kept; smaller is better.",
             ),
             "Correlation with leave-one-out": st.column_config.NumberColumn(
                 format="%.2f",
@@ -217,9 +220,9 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
     if "attention" in result.explanations:
         attention, best = (result.effects[name][0] for name in ("attention", result.best))
         st.markdown(
-            f"**Attention as an explanation:** removing its top words lowers the output by {attention:.4f}. "
-            f"Removing the top words of {methods()[result.best].label} lowers it by {best:.4f}, and removing "
-            f"random words by {result.random[:, 0].mean():.4f}."
+            "**Attention as an explanation:** removing the top words by attention lowers the output by "
+            f"{attention:.4f}. Removing the top words by {methods()[result.best].label} lowers it by "
+            f"{best:.4f}, and removing random words by {result.random[:, 0].mean():.4f}."
         )
     for name, reason in result.refused.items():
         st.caption(f"{methods()[name].label} is unavailable: {state.escape(reason, 300)}")
@@ -246,13 +249,13 @@ def _details(explanation: AttributionResult) -> str:
     details = explanation.said
     units = zip(explanation.units, explanation.scores, strict=True)
     specials = np.nansum([score for unit, score in units if unit.special])
-    parts = [f"Sum over special tokens: {specials:.4f}."] if specials else []
+    parts = [f"Sum of the scores of special tokens: {specials:.4f}."] if specials else []
     if "steps" in details:
         share = "" if details["gap_share"] is None else f", {details['gap_share']:.2%} of the output change"
         parts.append(
-            f"Baseline: every word replaced by {details['baseline']}, where the output is "
-            f"{details['baseline_value']:.4f}; {details['steps']} steps; completeness error "
-            f"{details['gap']:.1e}{share}."
+            f"The baseline replaces every word by {details['baseline']}, which gives an output of "
+            f"{details['baseline_value']:.4f}. The completeness error after {details['steps']} integration "
+            f"steps is {details['gap']:.1e}{share}."
         )
     if "biases" in details:
         parts.append(
@@ -270,21 +273,21 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
         "Ablate each head",
         "Ablating",
         "heads and layers",
-        "One forward pass for each head and each layer, batched. You can cancel at any time.",
+        "Runs one forward pass for each head and each layer, in batches. You can cancel at any time.",
         start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
     )
     if result is None:
         return None
     layer, head = np.unravel_index(int(np.abs(result.changes).argmax()), result.changes.shape)
     st.markdown(
-        f"Without **layer {layer + 1}, head {head + 1}** the {state.escape(result.number)} changes from "
-        f"{result.value:.4f} to {result.value + result.changes[layer, head]:.4f}, the largest change of all "
-        "heads."
+        f"Without **layer {layer + 1}, head {head + 1}**, the {state.escape(result.number)} changes from "
+        f"{result.value:.4f} to {result.value + result.changes[layer, head]:.4f}, a larger change than "
+        "without any other head."
     )
     changes, importance = head_attribution_heatmaps(result)
     heatmap(changes, key="head_attribution_picture")
     layers = ", ".join(f"{layer + 1}: {change:+.3f}" for layer, change in enumerate(result.layers))
-    st.caption(f"Change when all heads of a layer are ablated: {layers}.")
+    st.caption(f"Change when all heads of a layer are ablated, by layer: {layers}.")
     heatmap(importance, key="head_importance_picture")
     export(
         result.showing(show="importance"),
@@ -293,9 +296,9 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
     )
     blocks.caveat(
         "The first heatmap shows the effect of ablating each head. The second is an estimate from one "
-        f"backward pass (Michel et al. 2019). Their rank correlation is {result.agreement:.2f} here "
-        "(Spearman). Heads compensate for each other, so the effect of one head may show only when another "
-        "is ablated too."
+        "backward pass (Michel et al. 2019). Spearman's rank correlation of the two heatmaps is "
+        f"{result.agreement:.2f}. Heads compensate for each other, so the effect of one head may show only "
+        "when another is ablated too."
     )
     return result
 
@@ -321,6 +324,6 @@ def _input_pairs(traces: Sequence[Trace]) -> None:
     st.markdown(
         f"**Check:** the cells sum to {result.contributions.sum():.4f}. The reference texts, which consist "
         f"of {result.baseline} only, contribute {result.reference:.4f}, which is not attributed to any pair "
-        f"of words. The total differs from the cosine {result.cosine:.4f} by {result.off:.1e}."
+        f"of words. The sum of both values differs from the cosine {result.cosine:.4f} by {result.off:.1e}."
     )
     export(result, "similarity-attribution", label="Export pairs")

@@ -76,7 +76,7 @@ def error_box(error: ProbeError, remedy: str = "") -> None:
     elif isinstance(error, TextError):
         title, remedy = "This text cannot be read", "Change it under Your text, or choose an example there."
     else:
-        title, remedy = "This result cannot be shown", "Your texts and settings are unchanged."
+        title, remedy = "This result cannot be shown", "Your texts and settings are kept."
     with st.container(border=True, key="refusal"):
         st.header(title, anchor=False)
         # st.text does not interpret Markdown in the user's text.
@@ -127,7 +127,7 @@ def token_strip(
 
 def _detail(token: Token) -> str:
     place = "special token" if token.special else f"characters {token.start}–{token.end}"
-    raw = "" if token.display == str(token) else f" · vocabulary entry {shorten(token)}"
+    raw = "" if token.display == str(token) else f" · in the vocabulary: {shorten(token)}"
     return f"id {token.id} · position {token.position} · segment {'AB'[token.segment]} · {place}{raw}"
 
 

@@ -46,8 +46,8 @@ def render() -> None:
     """Draw the Compare page."""
     blocks.heading(
         "Compare",
-        "Compare two sentences that differ in a few words: which attention heads and which vectors change in "
-        "the words they share?",
+        "Compare two sentences that differ in a few words, and see which attention heads and which vectors "
+        "of their common words change.",
     )
     traced = workbench.trace_request()
     if traced.a.encoding.pair is not None:
@@ -66,8 +66,8 @@ def render() -> None:
             "words",
             "Whole words",
             False,
-            "Merge subword tokens: attention is summed over a key's tokens and averaged over a query's; "
-            "vectors are averaged.",
+            "Merge subword tokens into words. Attention is summed over the tokens of a key and averaged "
+            "over the tokens of a query; vectors are averaged.",
         )
         st.space("stretch")
         corner = st.container(width="content")
@@ -269,8 +269,8 @@ def _vectors(pair: MinimalPairResult) -> None:
             column_config={layer: st.column_config.NumberColumn(format="%.4f") for layer in layers},
         )
     blocks.caveat(
-        "0: the same direction in both sentences. Layer 0 is the output of the embeddings, before any "
-        "attention: a change there means that the position or the subword tokens differ. "
+        "0 means the same direction in both sentences. Layer 0 is the output of the embeddings, before any "
+        "attention. A change at layer 0 means that the position or the subword tokens differ. "
         + ("A word's vector is the mean of its tokens' vectors. " if pair.question.words else "")
         + "The spread of vectors differs between layers, so compare tokens within a layer, not layers with "
         "each other (Ethayarajh 2019)."
@@ -284,7 +284,7 @@ def _patching(a: Trace, b: Trace) -> None:
     """Draw activation patching, in which single activations of B's forward pass are replaced with A's."""
     st.header("Activation patching", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        patch = state.segmented_control("patch", "Copy from A's forward pass into B's", _PATCHES, "tokens")
+        patch = state.segmented_control("patch", "Activation to copy from A to B", _PATCHES, "tokens")
         st.space("stretch")
         corner = st.container(width="content")
     try:
@@ -296,7 +296,7 @@ def _patching(a: Trace, b: Trace) -> None:
             label="Run activation patching",
             unit="patches",
             activity="Patching activations",
-            note="One forward pass per patch, batched. You can cancel at any time.",
+            note="Runs one forward pass per patch, in batches. You can cancel at any time.",
             start=max(len(a.tokens), len(b.tokens)) <= MAX_TOKENS_AT_ONCE,
         )
     except ProbeError as error:
@@ -309,12 +309,12 @@ def _patching(a: Trace, b: Trace) -> None:
     st.markdown(_patching_summary(result))
     heatmap(patching_heatmap(result), key="patching_picture")
     blocks.caveat(
-        "0: the patch does not change the output for B; 1: it restores the output for A; below 0: it moves "
-        "the output away from that for A. The output is the value of A's most probable prediction; without "
-        "an output head, the cosine with A's sentence vector. Unlike attention, this is a causal effect, "
-        "measured by running the model with one activation replaced (Vig et al. 2020, Meng et al. 2022). "
-        "Activations interact, so shares need not sum to 100%, and effects hold for this pair of sentences "
-        "only."
+        "0 means that the patch does not change the output for B, 1 that it restores the output for A, and "
+        "a negative value that it moves the output away from that for A. The output is the value of A's "
+        "most probable prediction or, without an output head, the cosine with A's sentence vector. Unlike "
+        "attention, this is a causal effect, measured by running the model with one activation replaced "
+        "(Vig et al. 2020, Meng et al. 2022). Activations interact, so shares need not sum to 100%, and "
+        "effects hold for this pair of sentences only."
     )
 
 
@@ -326,22 +326,23 @@ def _patching_summary(result: ActivationPatchingResult) -> str:
     if is_tokens:
         part = f"“{state.escape(patched_name(result, int(index)))}” after layer {layer}"
     else:
-        part = f"Layer {layer + 1}, head {index + 1}"
+        part = f"layer {layer + 1}, head {index + 1}"
     answer = (
         f"The {state.escape(result.number)} is {result.goal:.4f} for A and {result.nothing:.4f} for B"
         if result.number
         else f"The cosine of the two sentences is {result.nothing:.4f}"
     )
     sentences = [
-        f"{answer}. {part} alone recovers **{share:.0%}** of the difference, more than any other patch."
+        f"{answer}. Patching {part} alone recovers **{share:.0%}** of the difference, more than any other "
+        "patch."
     ]
     if is_tokens:
         together = result.recovered_together
         shares = dict.fromkeys(f"{share:.0%}" for share in (together.min(), together.max()))
         sentences.append(f"All tokens of a layer together recover {' to '.join(shares)}.")
         sentences.append(
-            "Every token has a counterpart, so this must be 100%."
+            "Every token has a counterpart, so this share must be 100%."
             if result.whole
-            else "Tokens without a counterpart stay as they are in B."
+            else "Tokens without a counterpart keep B's activations."
         )
     return " ".join(sentences)

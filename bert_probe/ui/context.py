@@ -233,7 +233,7 @@ def _choose_pairs(result: WordInContextResult) -> list[int]:
         "Curves",
         options,
         key="context_pairs",
-        format_func=lambda option: "All pairs" if option == "all" else f"Pairs with {option}",
+        format_func=lambda option: "All pairs" if option == "all" else f"Pairs with word {option}",
         persist_state="session",
     )
     return [i for i, pair in enumerate(result.pairs) if selected == "all" or int(selected) - 1 in pair]
@@ -247,7 +247,7 @@ def _results(result: WordInContextResult) -> None:
                 "vector_layer",
                 0,
                 result.layers,
-                "0 is the output of the embeddings, before any attention. The heatmap is for this layer.",
+                "The layer of the heatmap. Layer 0 is the output of the embeddings, before any attention.",
             )
         scale = state.segmented_control("context_scale", "Scale", _SCALES, "raw")
         with st.container(width=150):
@@ -264,8 +264,8 @@ def _results(result: WordInContextResult) -> None:
         )
     blocks.chart(
         curves.context_curves(result, layer, pairs, scale == "corrected"),
-        "Cosine similarity of each pair of words by layer, with the baselines for unrelated words and for "
-        "the same word",
+        "Cosine similarity of each pair of words by layer, with baselines for unrelated words and for "
+        "other pairs of the same word",
     )
     blocks.caveat(_caveat(result.baseline))
     with st.container(key="judged"):
@@ -287,7 +287,8 @@ def _caveat(baseline: SimilarityBaselineResult) -> str:
     same = baseline.same_word
     same_pairs = f", and {same.pairs:,} pairs of the same word, mostly of words like “the”" if same else ""
     return (
-        f"Bands: {baseline.unrelated.pairs:,} pairs of different tokens from {baseline.sentences} unrelated "
-        f"English reference sentences{same_pairs}. “Corrected” subtracts the mean cosine of unrelated tokens "
-        "at each layer (Ethayarajh 2019). A high cosine shows that two vectors are similar, not why."
+        f"The bands show {baseline.unrelated.pairs:,} pairs of different tokens from {baseline.sentences} "
+        f"unrelated English reference sentences{same_pairs}. “Corrected” subtracts the mean cosine of "
+        "unrelated tokens at each layer (Ethayarajh 2019). A high cosine shows that two vectors are "
+        "similar, not why."
     )

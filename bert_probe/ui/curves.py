@@ -55,10 +55,10 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     figure = go.Figure()
     if baseline.same_word is not None:
         same = baseline.same_word
-        _add_band(figure, same, subtracted, f"rgba({_SAME},0.16)", "same word elsewhere: middle 90%")
+        _add_band(figure, same, subtracted, f"rgba({_SAME},0.16)", "same word: middle 90%")
         _add_curve(
             figure,
-            "same word elsewhere: mean",
+            "same word: mean",
             _correct(same.mean, subtracted),
             {"color": f"rgb({_SAME})", "dash": "dot"},
         )
@@ -70,7 +70,9 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
         _add_curve(figure, as_text(f"{first} – {second}"), curves[:, pair].tolist(), line)
         figure.data[-1].marker = {"symbol": _SYMBOLS[pair % len(_SYMBOLS)], "size": 8}
     low = min(_correct(baseline.unrelated.p5, subtracted).min(), curves[:, list(pairs)].min(initial=1))
-    _set_layout(figure, layer, len(curves), low, "cosine − mean of unrelated" if is_corrected else "cosine")
+    _set_layout(
+        figure, layer, len(curves), low, "cosine − mean of unrelated tokens" if is_corrected else "cosine"
+    )
     return figure.update_layout(
         height=380, legend={"orientation": "v", "x": 1.01, "y": 1, "tracegroupgap": 0}
     )
@@ -80,9 +82,9 @@ def _add_unrelated(
     figure: Any, baseline: SimilarityBaselineResult, subtracted: SimilarityBaselineResult | None
 ) -> None:
     unrelated = baseline.unrelated
-    _add_band(figure, unrelated, subtracted, "rgba(138,135,151,0.22)", "unrelated: middle 90%")
+    _add_band(figure, unrelated, subtracted, "rgba(138,135,151,0.22)", "unrelated tokens: middle 90%")
     mean = _correct(unrelated.mean, subtracted)
-    _add_curve(figure, "unrelated: mean", mean, {"color": GRAY, "dash": "dot"}, "lines")
+    _add_curve(figure, "unrelated tokens: mean", mean, {"color": GRAY, "dash": "dot"}, "lines")
 
 
 def _correct(values: Sequence[float], subtracted: SimilarityBaselineResult | None) -> Array:
@@ -135,7 +137,7 @@ def _set_layout(figure: Any, layer: int, layers: int, low: float, title: str) ->
         mode="lines",
         line={"color": SECOND, "width": 1},
         hoverinfo="skip",
-        name=f"layer {layer}, selected",
+        name=f"selected layer: {layer}",
     )
     figures.apply_layout(
         figure,

@@ -95,7 +95,9 @@ def _input_embedding(trace: Trace) -> Export:
 def _token_vectors(trace: Trace) -> Export:
     """Draw the vectors of all tokens after the selected layer."""
     with st.container(width=320):
-        layer = state.select_layer("vector_layer", 0, trace.layers, "0 is the output of the embeddings.")
+        layer = state.select_layer(
+            "vector_layer", 0, trace.layers, "Layer 0 is the output of the embeddings."
+        )
     result = HiddenStates(layer).of(trace)
     strips(
         result.values,
@@ -108,8 +110,8 @@ def _token_vectors(trace: Trace) -> Export:
     numbers(result.frame())
     blocks.caveat(
         "One row per token, one column per dimension. The color range is the same for all layers of this "
-        "text. Individual dimensions rarely have a meaning; vertical lines are dimensions that are large for "
-        "every token."
+        "text. Individual dimensions rarely have a meaning. Vertical lines are dimensions that are large "
+        "for every token."
     )
     return result, f"embeddings-layer{layer}"
 
@@ -139,7 +141,7 @@ def _pooler(trace: Trace) -> Export:
             ["tanh(W · CLS + b)", "the model's pooler"],
             Scale.around_zero(pooler.model_output),
             "pooler",
-            "The pooler's output, recomputed and by the model",
+            "The pooler's output: recomputed here and as returned by the model",
         )
         _check(pooler.difference, "tanh(W · CLS + b) compared with the model's pooler output")
         result = pooler

@@ -132,7 +132,9 @@ def _tokens(result: LensResult, unit: str) -> None:
     """Draw the most probable word or label of every token at every layer."""
     layers, tokens = result.ids.shape[0], result.places[:_MAX_TOKENS]
     if len(tokens) < len(result.places):
-        st.caption(f"The first {_MAX_TOKENS} of {len(result.places):,} tokens. The export contains all.")
+        st.caption(
+            f"The first {_MAX_TOKENS} of {len(result.places):,} tokens. The export contains all of them."
+        )
     _grid(
         [[shorten(result.names[layer][index][0]) for layer in range(layers)] for index in range(len(tokens))],
         result.probabilities[:, : len(tokens), 0].T,
@@ -278,7 +280,7 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
             if texts:
                 _train(checkpoint, texts, truncate)
         except ProbeError as error:
-            blocks.error_box(error, "Empty lines are skipped. Your input is unchanged.")
+            blocks.error_box(error, "Empty lines are skipped. Your input is kept.")
     return newest_lens(checkpoint)
 
 

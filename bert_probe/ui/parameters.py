@@ -123,7 +123,8 @@ def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
         "training",
         "Mark trainable parameters",
         False,
-        "Show which parameters training on the Train page would update, in the model with an output head.",
+        "Show which parameters training on the Train page would update. The counts then include an output "
+        "head.",
     ):
         return None
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -227,7 +228,7 @@ def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
     return _figure(
         model_areas,
         dark,
-        customdata=[f"{count:,} of them updated" for count in updates],
+        customdata=[f"{count:,} trainable" for count in updates],
         hovertemplate="%{label}<br>%{value:,} parameters<br>%{customdata}<extra></extra>",
         marker={
             "colors": [_TRANSPARENT, *colours[1:]],

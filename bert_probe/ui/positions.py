@@ -52,7 +52,7 @@ _CAVEATS = {
     kinds.FREQUENCIES: "Pairs of dimensions with a short wavelength distinguish adjacent positions; pairs "
     "with a long wavelength distinguish distant positions. A wavelength longer than any text never completes "
     "a rotation.",
-    kinds.BIAS: "At positive distances the key comes after the query. The bias is the same in all layers; "
+    kinds.BIAS: "At positive distances, the key comes after the query. The bias is the same in all layers; "
     "large distances share a value. It is added to the score before the softmax and does not depend on the "
     "words.",
     kinds.RELATIVE: "One row per distance, or per bucket of large distances; a minus sign means that the key "
@@ -134,7 +134,8 @@ def _summary(result: PositionsResult) -> str:
         )
     if result.bias is not None:
         sentences.append(
-            "In all layers, a **bias** that depends on the distance of query and key is added to each score."
+            "In all layers, a **bias** that depends on the distance between query and key is added to each "
+            "score."
         )
     if result.relative is not None:
         sentences.append(
@@ -168,7 +169,7 @@ def distance_curves(result: PositionsResult) -> Any:
     """Return curves of the mean cosine of two position vectors by their distance."""
     return _curves(
         {name: (np.arange(len(values)), values) for name, values in result.by_distance.items()},
-        {"title": "distance of two positions"},
+        {"title": "distance between two positions"},
         {"title": "mean cosine"},
         "distance %{x}: %{y:.4f}",
     )

@@ -60,7 +60,8 @@ def render() -> None:
             file_name="report.views.json",
             mime="application/json",
             on_click="ignore",
-            help="A small file with the views and notes, without numbers. Open it under Open a view.",
+            help="A small file with the views and notes but without results. To continue later, open it "
+            "under Open a view.",
         )
     drafts.show_message()
     for index, entry in enumerate(draft.entries):
@@ -137,7 +138,8 @@ def _note(index: int, entry: DraftEntry) -> None:
     if unchecked:
         numbers = state.escape(", ".join(unchecked))
         st.caption(
-            f"Numbers typed by hand cannot be verified: {numbers}. {state.escape(notes.REFERENCE_HELP)}"
+            f"These numbers were typed by hand, so they cannot be verified: {numbers}. "
+            f"{state.escape(notes.REFERENCE_HELP)}"
         )
 
 
@@ -175,7 +177,7 @@ def _report(draft: Draft) -> None:
         lambda progress: _create(draft, progress),
         "views",
         state.escape(
-            f"Opens {names} twice, the second time in float64, to measure the numerical error.", 1_000
+            f"Opens {names} twice: once as usual, and once in float64 to measure the numerical error.", 1_000
         ),
     )
     if created is None:
@@ -207,7 +209,7 @@ def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
     page = report.html().encode()
     if len(page) > MAX_PAGE_BYTES:
         raise ReportError(
-            f"The report has {len(page) / 1e6:,.0f} MB, but the app allows at most "
+            f"The report is {len(page) / 1e6:,.0f} MB in size, but the app allows at most "
             f"{MAX_PAGE_BYTES / 1e6:.0f} MB. Save these views, and create the report with bert-probe report."
         )
     return page, report.zip()

@@ -34,15 +34,16 @@ _POOLINGS = {
 _METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _UNITS = {"pca": "", "tsne": "", "umap": "epochs"}
 _UMAP_NOTE = (
-    "Takes a few seconds. The first run takes about half a minute longer, because UMAP compiles its code."
+    "This takes a few seconds. The first run takes about half a minute longer, because UMAP compiles its "
+    "code."
 )
 _CAVEATS = {
     "pca": "The axes are the two directions with the largest variance. Points that are far apart are "
     "different; points that are close may still differ in a direction that is not shown.",
-    "tsne": "Preserves neighborhoods (van der Maaten and Hinton 2008). Distances between groups, their sizes "
-    "and the axes have no meaning. Computed from normalized vectors with a fixed seed.",
-    "umap": "Preserves neighborhoods (McInnes, Healy and Melville 2018). Distances between groups, their "
-    "sizes and the axes have no meaning. Computed from cosine distances with a fixed seed.",
+    "tsne": "t-SNE preserves neighborhoods (van der Maaten and Hinton 2008). Distances between groups, their "
+    "sizes and the axes have no meaning. The map is computed from normalized vectors with a fixed seed.",
+    "umap": "UMAP preserves neighborhoods (McInnes, Healy and Melville 2018). Distances between groups, "
+    "their sizes and the axes have no meaning. The map is computed from cosine distances with a fixed seed.",
 }
 
 
@@ -59,7 +60,7 @@ def render() -> None:
         texts = sentence_input.choose_sentences()
         question = Sentences(_choose_pooling(checkpoint))
         if texts is None:
-            st.info("Choose a file: one sentence per line, or a table with a header.")
+            st.info("Choose a file with one sentence per line, or a table with a header.")
         else:
             _comparison(question, checkpoint, texts, request.truncate)
     except ProbeError as error:
@@ -86,7 +87,7 @@ def _choose_pooling(checkpoint: Checkpoint) -> str:
         "How token vectors are combined into one sentence vector.",
     )
     own = (
-        f" Here: {state.escape(str(resolve_pooling(checkpoint, pooling)), 1000)}."
+        f" This model's pooling: {state.escape(str(resolve_pooling(checkpoint, pooling)), 1000)}."
         if pooling == "model"
         else ""
     )

@@ -36,7 +36,7 @@ def render() -> None:
                 "vector_layer",
                 0,
                 traced.a.layers,
-                "0 is the output of the embeddings, before any attention.",
+                "Layer 0 is the output of the embeddings, before any attention.",
             )
         views = {"heatmap": "Heatmap", "table": "Table"}
         view = state.segmented_control("similarity_show", "View", views, "heatmap")

@@ -87,9 +87,9 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
         "Models",
         {**{name: name for name in PUBLISHED}, OPEN: f"{checkpoint.description.name} · current model"},
         [*PUBLISHED, OPEN],
-        "Choose, or type a config.json, a folder or a Hub ID",
+        "Choose a model, or type a config.json, a folder or a Hub ID",
         "You can also type the path of a config.json or of a folder on this machine, or a Hub ID. Only "
-        "config.json is downloaded from the hub.",
+        "config.json is downloaded from the Hub.",
         accept_new_options=True,
         on_change=_on_change,
     )
@@ -99,7 +99,7 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
             [(name, "") for name in unknown],
             "sizes",
             "Read the sizes of these models?" if len(unknown) > 1 else "Read the sizes of this model?",
-            "The names come from the URL of this page. Only config.json is downloaded from the hub.",
+            "The names come from the URL of this page. Only config.json is downloaded from the Hub.",
             cancel=("Skip", partial(_leave_out, unknown)),
         )
     models: list[ModelConfig | Checkpoint] = []

@@ -140,8 +140,8 @@ def prepare(
     by_text = {write(option): option for option in options}
     if requested is not None and requested not in by_text:
         st.caption(
-            f":orange[There is no {key.replace('_', ' ')} {escape(requested)} here; showing "
-            f"{write(default)}.]"
+            f":orange[There is no {key.replace('_', ' ')} {escape(requested)}; showing {write(default)} "
+            "instead.]"
         )
     value = by_text.get(requested, default) if requested is not None else default
     _set_widget(key, value)
@@ -242,7 +242,7 @@ def token_position(key: str, tokens: Sequence[str], default: int) -> int:
         return default
     if position in map(str, range(len(tokens))):
         return int(position)
-    st.caption(f":orange[There is no token {escape(position)} here; showing {default}.]")
+    st.caption(f":orange[There is no token {escape(position)}; showing {default} instead.]")
     st.session_state[first_visit] = (None, first_tokens)
     return default
 

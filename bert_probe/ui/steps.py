@@ -75,10 +75,12 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
     heads = ", ".join(str(head + 1) for head in steps.sharing)
     notes = [
         "This architecture rotates q and k by an angle that depends on their tokens' positions (Su et al. "
-        "2021); they are shown after the rotation."
+        "2021). They are shown after the rotation."
         if steps.rotary
         else "",
-        f"Keys are grouped: heads {heads} share these keys and values." if len(steps.sharing) > 1 else "",
+        f"Heads {heads} share these keys and values (grouped-query attention)."
+        if len(steps.sharing) > 1
+        else "",
     ]
     with _step(
         "1 · Query and key",
@@ -137,8 +139,12 @@ def _mask_note(steps: AttentionStepsResult) -> str:
             "their weights become exactly 0. They are hatched in the heatmap."
         )
     else:
-        sentences.append(f"No key is masked: this query may attend to all {len(steps.tokens)}.")
-    sentences.append("The model adds a bias to the scores." if steps.biased else "Nothing else is added.")
+        sentences.append(f"No key is masked, so this query may attend to all {len(steps.tokens)} keys.")
+    sentences.append(
+        "The model adds a bias to the scores."
+        if steps.biased
+        else "The model does not add a bias to the scores."
+    )
     return " ".join(sentences)
 
 
@@ -153,8 +159,8 @@ def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str,
         ],
         "Attention weight",
         _number(steps.weights[key]),
-        f"{_number(steps.exponentials[key])} ÷ {_number(steps.exponential_sum)}; the largest score is first "
-        "subtracted from all scores, which does not change the weights",
+        f"{_number(steps.exponentials[key])} ÷ {_number(steps.exponential_sum)}. The largest score is first "
+        "subtracted from all scores, which does not change the weights.",
     ):
         heatmap(heatmaps["weights"], key="steps-weights")
     with _step(
@@ -176,8 +182,8 @@ def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> No
     with _step(
         "7 · Sum",
         [
-            f"The weighted values of all keys are summed: this is the head's output for {query_name}. In the "
-            "heatmap, keys are sorted by weight."
+            f"The weighted values of all keys are summed, which gives the head's output for {query_name}. "
+            "In the heatmap, keys are sorted by weight."
         ],
         "Norm of the output",
         _number(steps.output_length),

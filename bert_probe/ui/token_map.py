@@ -26,7 +26,7 @@ _MAX_CHARACTERS = 1_000
 """Maximum number of characters shown of a text below the map."""
 
 _SOURCES = {"text": "Your text", "file": "File"}
-_BASES = {"shared": "Shared plane", "centred": "Layers centered", "own": "Plane per layer"}
+_BASES = {"shared": "Shared plane", "centred": "Layers centered", "own": "One plane per layer"}
 _URL_KEYS = {"mode": "map_view", "layer": "map_layer", "by": "map_colour"}
 _START = "map start"
 """Session key of the digest of the current map and its initial view, which is kept while the map is shown."""
@@ -45,8 +45,8 @@ def render() -> None:
         texts = map_file.choose_file() if source == "file" else None
         if source == "file" and texts is None:
             st.info(
-                "Choose a file: one text per line, or a table with a header and, optionally, a column named "
-                "label."
+                "Choose a file with one text per line, or a table with a header. The table can have a "
+                "column named label."
             )
             return
         truncate = workbench.request().truncate
@@ -204,5 +204,5 @@ def _view_of_url(result: TokenMapResult) -> MapView:
         if value in options:
             view = cast(MapView, {**view, name: int(value) if name == "layer" else value})
         else:
-            st.caption(f":orange[There is no {label} {state.escape(value)} here; showing the default.]")
+            st.caption(f":orange[There is no {label} {state.escape(value)}; showing the default instead.]")
     return view

@@ -46,7 +46,7 @@ def _counts(trace: Trace) -> None:
     result = Tokens().of(trace)
     with st.container(horizontal=True, gap="large"):
         st.metric(
-            "Tokens", f"{len(trace.tokens):,}", help="Tokens that the model reads, with special tokens."
+            "Tokens", f"{len(trace.tokens):,}", help="Tokens that the model reads, including special tokens."
         )
         st.metric(
             "Words",
@@ -110,14 +110,20 @@ def _every_token(trace: Trace) -> None:
             "token": st.column_config.TextColumn(
                 "token", help="Entry of the vocabulary. ## marks a token that continues a word."
             ),
-            "id": st.column_config.NumberColumn("id", help="Index in the vocabulary.", format="%d"),
+            "id": st.column_config.NumberColumn(
+                "id", help="Index of the token in the vocabulary.", format="%d"
+            ),
             "segment": st.column_config.NumberColumn(
                 "segment", help="0 for the first text, 1 for the second."
             ),
             "word": st.column_config.NumberColumn("word", help="Index of the word in its text, from 0."),
-            "start": st.column_config.NumberColumn("start", help="First character in the text, from 0."),
-            "end": st.column_config.NumberColumn("end", help="Position after the last character."),
-            "special": st.column_config.CheckboxColumn("special", help="Added by the tokenizer."),
+            "start": st.column_config.NumberColumn(
+                "start", help="Position of the token's first character in the text, from 0."
+            ),
+            "end": st.column_config.NumberColumn("end", help="Position after the token's last character."),
+            "special": st.column_config.CheckboxColumn(
+                "special", help="Whether the tokenizer added the token."
+            ),
         },
     )
 
@@ -187,7 +193,7 @@ def _pad(traced: workbench.TracedRequest, more: Sequence[str]) -> PaddingEffectR
     texts: list[shared_cache.Text] = [(text, None) for text in more[:_MAX_TEXTS]]
     further = shared_cache.traces(traced.checkpoint, texts, traced.request.truncate)
     if len(more) > _MAX_TEXTS:
-        st.caption(f":orange[{len(more):,} lines; the first {_MAX_TEXTS} are used.]")
+        st.caption(f":orange[You entered {len(more):,} lines, but only the first {_MAX_TEXTS} are used.]")
     result: PaddingEffectResult = shared_cache.answers.of(PaddingEffect().of, (*own, *further))
     return result
 
@@ -215,17 +221,18 @@ def _check_padding(result: PaddingEffectResult) -> None:
     """Show whether padding changed any vector, and how much it would without the attention mask."""
     if result.is_unaffected:
         verdict = (
-            f"padding changes nothing: largest difference {result.difference:.1e}, within the rounding error "
-            f"of {result.allowed:.0e}"
+            f"padding changes nothing (largest difference {result.difference:.1e}, within the rounding "
+            f"error of {result.allowed:.0e})"
         )
     else:
         verdict = (
             f"padding changes this model's vectors by up to {result.difference:.1e}, more than the rounding "
-            f"error of {result.allowed:.0e}. For this model the app does not batch texts of different lengths"
+            f"error of {result.allowed:.0e}. For this model, the app does not batch texts of different "
+            "lengths"
         )
     st.markdown(
-        f"**Check:** vectors of all layers in the batch, compared with each text on its own: {verdict}. "
-        f"Without the attention mask, they would differ by up to **{result.without_mask:.2g}**."
+        f"**Check:** compared with running each text on its own, {verdict}. Without the attention mask, the "
+        f"vectors would differ by up to **{result.without_mask:.2g}**."
     )
     blocks.caveat(
         f"{result.padding_share:.0%} of the {result.length * len(result.encodings):,} positions are padding "

@@ -69,8 +69,8 @@ def check(*keys: str) -> None:
 
 
 _MISSING: Final = (
-    "The text of this URL is no longer stored: the app was restarted, or newer texts replaced it. Paste the "
-    "text again, or open its view file."
+    "The text of this URL is no longer stored, because the app was restarted or newer texts replaced it. "
+    "Paste the text again, or open its view file."
 )
 
 

@@ -114,8 +114,8 @@ def _link_note(parameters: Mapping[str, str]) -> str:
     if not url_texts.has_stored(parameters, _LEFT_OUT) and url_texts.length(parameters) <= url_texts.MAX_LINK:
         return "The browser's URL is a link to this view."
     return (
-        f"This view is too long for a link of {url_texts.MAX_LINK:,} characters. Its URL works as long as "
-        "this app runs. The view file works everywhere."
+        f"A permanent link to this view would exceed {url_texts.MAX_LINK:,} characters. The browser's URL "
+        "works only while this app is running. To keep or share the view, use the view file."
     )
 
 
@@ -294,8 +294,8 @@ def warn_other_weights() -> None:
         current = ModelReference(now.model, now.revision).shown
         if checkpoint is not None and model.shown == current and not model.fits(checkpoint):
             st.warning(
-                "The view was created with different weights than those of this model, so the results will "
-                f"differ. SHA-256 of the view: {model.weights_sha256[:12]}…, of this model: "
+                "The weights of this model differ from those with which the view was created, so the "
+                f"results will differ. SHA-256 of the view: {model.weights_sha256[:12]}…, of this model: "
                 f"{checkpoint.description.weights_sha256[:12]}…."
             )
             return

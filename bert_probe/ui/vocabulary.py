@@ -137,7 +137,9 @@ def _table(result: VocabularyResult) -> None:
             "id": st.column_config.NumberColumn("id", format="%d", help="Row of the word embedding matrix."),
             "token": st.column_config.TextColumn("token", help="Entry of the vocabulary."),
             "text": st.column_config.TextColumn("text", help="Readable form of the token."),
-            "length": st.column_config.NumberColumn("length", help="Number of characters of the text."),
+            "length": st.column_config.NumberColumn(
+                "length", help="Number of characters in the readable form."
+            ),
             "norm": st.column_config.NumberColumn(
                 "norm", format="%.4f", help="Norm of the token's input embedding."
             ),
@@ -295,10 +297,10 @@ def _types(vocabulary: VocabularyResult) -> None:
     )
     numbers(vocabulary.showing(show="scripts").frame(), "Scripts as a table")
     blocks.caveat(
-        "The Unicode script of a token's letters. None: special tokens, digits, punctuation and parts of "
-        "characters. Languages with the same script share its tokens."
+        "The Unicode script of a token's letters. “None” contains special tokens, digits, punctuation and "
+        "parts of characters. Languages with the same script share its tokens."
         + (
-            f" The {_MAX_SCRIPTS} most common of {len(scripts)} scripts."
+            f" The chart shows the {_MAX_SCRIPTS} most common of {len(scripts)} scripts."
             if len(scripts) > _MAX_SCRIPTS
             else ""
         )
@@ -420,7 +422,11 @@ def _metrics(result: FertilityResult, letter: str) -> None:
             f"{result.characters:.1f}",
             help="Mean number of characters per token, without spaces.",
         )
-        st.metric("Unknown", f"{result.unknown:,}", help="Tokens for text that is not in the vocabulary.")
+        st.metric(
+            "Unknown",
+            f"{result.unknown:,}",
+            help="Number of unknown tokens, which stand for text that the vocabulary cannot represent.",
+        )
 
 
 def _caveat() -> None:

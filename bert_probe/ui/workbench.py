@@ -292,7 +292,7 @@ def draw_sidebar() -> None:
                     "Sentence B", key="draft_b", height=110, placeholder="Optional: a second sentence"
                 )
                 st.segmented_control(
-                    "Sentence B is",
+                    "Role of sentence B",
                     list(_RELATIONS),
                     required=True,
                     format_func=_RELATIONS.__getitem__,
@@ -307,18 +307,18 @@ def draw_sidebar() -> None:
                     key="draft_model",
                     accept_new_options=True,
                     help=f"{BUILT_IN} is built in and works offline. You can also type the path of a local "
-                    "folder, or a Hub ID; that model is downloaded once.",
+                    "folder, or a Hub ID, whose model is downloaded once.",
                 )
                 st.text_input(
                     "Revision",
                     key="draft_revision",
                     placeholder="Newest",
-                    help="Branch, tag or commit on the hub. Leave it empty for the newest revision.",
+                    help="Branch, tag or commit on the Hub. Leave it empty for the newest revision.",
                 )
                 st.toggle(
                     "Truncate long texts",
                     key="draft_truncate",
-                    help="If off, a text that is longer than the model accepts causes an error.",
+                    help="If this is off, a text that is longer than the model accepts causes an error.",
                 )
             blocks.not_run(_submitted_values())
             st.form_submit_button(
@@ -341,7 +341,9 @@ def draw_model_line() -> None:
         for note in model.notes:
             st.caption(state.escape(note))
         if (now.model, now.revision) in st.session_state.get(_REPLACED, ()):
-            st.caption("The model's files were replaced since this page was opened. The new files are used.")
+            st.caption(
+                "The model's files have been replaced since this page was opened. The new files are used."
+            )
 
 
 def checkpoint() -> Checkpoint:

@@ -110,7 +110,7 @@ def test_head_sweep_ranks_heads(app: App, page: Page) -> None:
     page.get_by_role("button", name="Ablate each head in turn").click()
     first = bert_probe.HeadAblationSweep().of(bert_probe.load().trace(TEXT)).table().iloc[0]
     where = f"layer {first['layer']:.0f}, head {first['head']:.0f}"
-    expect(page.get_by_text(f"Without {where} the tokens change most")).to_be_visible()
+    expect(page.get_by_text(f"Ablating {where} changes the token vectors most")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
 
 

@@ -103,7 +103,7 @@ def test_selected_file_column_is_kept_on_page_change(app: App, page: Page, tmp_p
         csv.writer(stream).writerows(rows)
     visit(page, f"{app.origin}/sentences?sentences_part=nearest")
     show(page, "File")
-    expect(page.get_by_text("Choose a file: one sentence per line")).to_be_visible()
+    expect(page.get_by_text("Choose a file with one sentence per line")).to_be_visible()
     page.get_by_test_id("stMainBlockContainer").locator("input[type=file]").set_input_files(file)
     wait_until_settled(page)
     page.get_by_role("combobox", name=re.compile("^Column of")).click()

@@ -54,10 +54,10 @@ def test_selected_word_is_masked(trained_on: Trained, trained_folder: Folders) -
     predictions = app.dataframe[0].value
     assert predictions["token"].tolist() == expected["token"].tolist()
     assert_repeatable(predictions["probability"].to_numpy(), expected["probability"].to_numpy())
-    assert "which replaces it" in page_text(app), "the fifth token"
+    assert "in place of it" in page_text(app), "the fifth token"
     assert url_params(app)["mask"] == "5"
     default_page = open_page("answer", a=TEXT, b="", model=str(folder))
-    assert "which replaces ground" in page_text(default_page)
+    assert "in place of ground" in page_text(default_page)
     assert "mask" not in default_page.query_params
 
 
@@ -225,7 +225,7 @@ def test_missing_or_different_output_head_is_reported(
     assert not app.exception
     assert "is an encoder without a trained output head, so it has no predictions" in app.info[0].value
     app = open_page("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), task="nothing")
-    assert "There is no task nothing here; showing fill\\-mask" in page_text(app).replace(
+    assert "There is no task nothing; showing fill\\-mask" in page_text(app).replace(
         "showing fill-", "showing fill\\-"
     )
 
@@ -335,7 +335,7 @@ def test_similarity_attribution_of_built_in_model_matches_library(
     assert "**Attention as an explanation:**" in page_text(app)
     next(button for button in app.button if button.label == "Attribute to input words").click().run()
     assert not app.exception
-    assert "The total differs from the cosine" in page_text(app)
+    assert "The sum of both values differs from the cosine" in page_text(app)
 
 
 def test_text_without_removable_words_is_reported(

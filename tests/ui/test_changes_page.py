@@ -79,7 +79,7 @@ def test_example_fine_tunes_a_copy_of_the_model_and_compares_it(folders: tuple[s
     assert shared_cache.is_in_memory(name)
     assert name.startswith(f"Fine-tuned {Path(folders[0]).name} (")
     text = page_text(app).replace("\\", "")
-    assert "fine-tuned on 240 sample sentences on six topics" in text
+    assert "fine-tuned on 240 sample sentences about six topics" in text
     assert "on 60 held-out sentences:" in text
     a, b = shared_cache.open_checkpoint(folders[0], ""), shared_cache.open_checkpoint(name, "")
     assert HeadChange().of(a.trace(TEXT), b.trace(TEXT)).finding in text
@@ -111,7 +111,7 @@ def test_changes_match_library(folders: tuple[str, str]) -> None:
     assert answers.finding in text
     assert sorted(tables[3]["relative"]) == sorted(changed.table()["relative"])
     assert "attention is not an explanation" in text
-    assert "Compare a change with the distance of unrelated tokens" in text
+    assert "Compare a change with the distance between unrelated tokens" in text
 
 
 def test_python_and_shell_snippets_produce_same_table(

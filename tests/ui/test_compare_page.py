@@ -63,10 +63,11 @@ def test_patching_finding_matches_library(component: str) -> None:
     result = ActivationPatching(component).of(*traces_of(FULL, EMPTY))
     layer, place = np.unravel_index(result.recovered.argmax(), result.recovered.shape)
     token = f"“full for empty” after layer {layer}"
-    head = f"Layer {layer + 1}, head {place + 1}"
+    head = f"layer {layer + 1}, head {place + 1}"
     text = page_text(app).replace("\\", "")
     assert (
-        f"{token if component == 'tokens' else head} alone recovers **{result.recovered.max():.0%}**" in text
+        f"Patching {token if component == 'tokens' else head} alone recovers **{result.recovered.max():.0%}**"
+        in text
     )
     assert ("All tokens of a layer together recover 100%." in text) == (component == "tokens")
     assert any(

@@ -386,11 +386,11 @@ def test_sql_query_of_link_runs_only_after_click() -> None:
     app = corpus(corpus_part="sql", sql=first)
     field = "corpus_sql_written"
     assert app.text_area(key=field).value == first
-    assert "has not run" in page_text(app)
+    assert "has not been run" in page_text(app)
     assert not app.dataframe
     app = press(app, "Run")
     assert app.dataframe[0].value["n"].tolist() == [1]
-    assert "has not run" not in page_text(app)
+    assert "has not been run" not in page_text(app)
     app = change_url(app, sql=second)
     assert app.text_area(key=field).value == second, "the link's query is visible before Run"
     assert not app.dataframe

@@ -140,14 +140,14 @@ def test_ablation_of_head_set_matches_library() -> None:
     heads = [(2, 6), *((4, head) for head in range(12))]
     result = bert_probe.HeadAblation(heads, "mean").of(bert_probe.load().trace(TEXT))
     assert metrics(app) == {
-        "Tokens, mean change": f"{result.mean_token_change:.4f}",
+        "Mean change of tokens": f"{result.mean_token_change:.4f}",
         "[CLS], the first token": f"{result.cls_change:.4f}",
         "Pooler": f"{result.pooler_change:.4f}",
     }
     frame = app.dataframe[0].value
     assert frame["change"].tolist() == sorted(result.token_change, reverse=True)
     app.multiselect(key="off").set_value(["1.1"]).run()
-    assert metrics(app)["Tokens, mean change"] != f"{result.mean_token_change:.4f}"
+    assert metrics(app)["Mean change of tokens"] != f"{result.mean_token_change:.4f}"
     assert app.query_params["off"] in ("1.1", ["1.1"])
 
 

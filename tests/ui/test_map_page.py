@@ -57,8 +57,8 @@ def test_url_contains_question_and_view() -> None:
     address = url_params(app)
     assert (address["map_view"], address["map_layer"], address["map_colour"]) == ("each", "2", "layer")
     wrong = page("map", map_layer="40", map_view="upside")
-    assert "There is no layer 40 here" in page_text(wrong)
-    assert "There is no view upside here" in page_text(wrong)
+    assert "There is no layer 40; showing" in page_text(wrong)
+    assert "There is no view upside; showing" in page_text(wrong)
     assert "map_layer" not in url_params(wrong)
 
 

@@ -144,7 +144,7 @@ def test_folder_with_replaced_files_is_reopened(family_folder: Callable[[str], P
     after = shared_cache.cached_checkpoint(str(folder), "")
     assert after is not None
     assert after.description.weights_sha256 != before.description.weights_sha256
-    assert "The model's files were replaced since this page was opened" in page_text(app)
+    assert "The model's files have been replaced since this page was opened" in page_text(app)
     assert "were replaced. The model was opened again" in app.toast[0].value
     assert shared_cache.traces(after, [("A boat", None)], False)[0] is not traces[0]
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text())

@@ -364,7 +364,7 @@ def test_url_equals_address_of_question(page: str, address: dict[str, str], kind
 def test_nonexistent_token_in_url_is_reported() -> None:
     app = open_page("embeddings", a=TEXT, embedding_token="99")
     assert not app.exception
-    assert "There is no token 99 here; showing 1." in page_text(app)
+    assert "There is no token 99; showing 1 instead." in page_text(app)
     assert "embedding_token" not in app.query_params
 
 

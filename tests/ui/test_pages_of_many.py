@@ -152,7 +152,7 @@ def test_umap_is_offered_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda _name: None)
     app = open_page("sentences", sentences_part="map", sentences_map="umap")
     assert app.segmented_control(key="sentences_map").options == ["PCA", "t-SNE"]
-    assert "There is no sentences map umap here; showing pca." in page_text(app)
+    assert "There is no sentences map umap; showing pca instead." in page_text(app)
 
 
 def test_map_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,10 +85,10 @@ def test_treemap_marks_updated_parameters(family: Callable[[str], Checkpoint]) -
         tooltips = dict(zip(tree.ids, tree.customdata, strict=True))
         shapes = dict(zip(tree.ids, tree.marker.pattern.shape, strict=True))
         colours = dict(zip(tree.ids, tree.marker.colors, strict=True))
-        assert tooltips["model"] == f"{result.count():,} of them updated"
+        assert tooltips["model"] == f"{result.count():,} trainable"
         for area in areas(result.inventory):
-            assert tooltips[area.id] == f"{result.count(area.contains):,} of them updated"
+            assert tooltips[area.id] == f"{result.count(area.contains):,} trainable"
         assert shapes["layer 1/attention"] == "/"
         assert shapes["head"] == shapes["pooler"] == ""
-        assert tooltips["embeddings"] == "0 of them updated"
+        assert tooltips["embeddings"] == "0 trainable"
         assert colours["embeddings"] != colours["head"]

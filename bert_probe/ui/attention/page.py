@@ -148,7 +148,8 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
         f"Compute {measure.label.lower()}" if start else "Compute all layers first",
         work,
         "layer passes",
-        f"{len(layers) * len(trace.tokens):,} forward passes of one layer each. You can cancel at any time.",
+        f"Runs {len(layers) * len(trace.tokens):,} forward passes through one layer each. You can cancel at "
+        "any time.",
         start=start,
     )
     return done is True
@@ -357,17 +358,17 @@ def _row_sums(model: ViewModel, result: AttentionResult) -> str:
     """Return a sentence that states whether the attention rows sum to 1."""
     question = result.question
     if not model.measure.sums_to_one(model.trace) and not question.renormalize:
-        return "This measure is not a distribution: rows do not sum to 1."
+        return "This measure is not a distribution, so the rows do not sum to 1."
     if question.specials and not question.renormalize:
-        return "Each row sums to 1; columns need not."
+        return "Each row sums to 1. The columns need not sum to 1."
     if question.specials:
         return "Each row was divided by its sum, so rows sum to 1."
     if question.renormalize:
         return "Special tokens are hidden and each row was renormalized, so rows sum to 1 again."
     sums = result.row_sums
     return (
-        f"Special tokens are hidden: row sums are between {sums.min():.2f} and {sums.max():.2f}. "
-        "The remaining weight is on the special tokens."
+        f"Special tokens are hidden, so the rows sum to between {sums.min():.2f} and {sums.max():.2f}. The "
+        "remaining weight is on the special tokens."
     )
 
 
@@ -514,10 +515,13 @@ def _rollout_note(trace: Trace, direction: str) -> str:
         )
     if trace.caveat:
         return (
-            "Each row shows how much of each token reaches the selected token up to that layer. "
+            "Each row shows how much of each token reaches the selected token up to the layer of the row. "
             f"{trace.caveat}"
         )
-    return "Each row is the composition of the selected token's vector after a layer, and sums to 1."
+    return (
+        "Each row shows what share of the selected token's vector after a layer comes from each token. It "
+        "sums to 1."
+    )
 
 
 def _residual_share() -> float:
@@ -528,7 +532,7 @@ def _residual_share() -> float:
         RESIDUALS,
         key="residual",
         persist_state="session",
-        help="The share of each token's vector that is assumed to pass a layer unchanged, through the "
+        help="The share of each token's vector that is assumed to pass through a layer unchanged, along the "
         "residual connection. Abnar and Zuidema (2020) use one half.",
     )
     return share

@@ -37,7 +37,7 @@ def current(trace: Trace) -> VersionedSelection:
     selection, unknown = views.from_address(state.url_parameters(), trace, lambda: _default_place(trace))
     for parameter in unknown:
         given_value, replacement = state.escape(parameter.given), state.escape(parameter.shown)
-        st.caption(f":orange[There is no {parameter.what} {given_value} here; showing {replacement}.]")
+        st.caption(f":orange[There is no {parameter.what} {given_value}; showing {replacement} instead.]")
     if last is not None and last.of != text and last.value.pins == selection.pins:
         selection = replace(selection, pins=Pins())  # the pins belong to the previous text
     if last is None:

@@ -55,9 +55,9 @@ def only_matches(reason: SelectionError, a: Trace, b: Trace) -> None:
     """
     common_spans(a.encoding, b.encoding)  # raises SelectionError before anything is drawn
     st.info(
-        "A and B split the text into different tokens, so tokens and rows of attention have no counterparts. "
-        "Their heads are compared on the smallest spans that start and end at a token boundary of both "
-        f"models.  \n{state.escape(str(reason), 600)}"
+        "A and B split the text into different tokens, so their tokens and attention rows cannot be "
+        "matched one to one. The heads are compared on the smallest spans that start and end at a token "
+        f"boundary of both models.  \n{state.escape(str(reason), 600)}"
     )
     part(a, b, start=True)
 
@@ -120,9 +120,9 @@ def _tokens(result: HeadMatchesResult, a: Trace, b: Trace) -> None:
             with st.container(width=int(figure.layout.width)):
                 blocks.chart(figure, "The tokens of A above those of B, aligned by characters")
     blocks.caveat(
-        f"{len(a.tokens):,} tokens of A and {len(b.tokens):,} of B; {len(result.spans.rows):,} common spans. "
-        "Special tokens are aligned by their role. Attention is summed over the tokens of a key and averaged "
-        "over those of a query, as for whole words."
+        f"A has {len(a.tokens):,} tokens, B has {len(b.tokens):,}, and they share "
+        f"{len(result.spans.rows):,} spans. Special tokens are aligned by their role. Attention is summed "
+        "over the tokens of a key and averaged over those of a query, as for whole words."
     )
     with st.expander("Spans as a table"):
         blocks.table(table, "Spans of the text with their tokens in A and in B")
@@ -137,7 +137,7 @@ def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
     with right:
         blocks.table(
             result.frame().sort_values("similarity", ascending=False, kind="stable"),
-            "For each head of A the most similar head of B, most similar first",
+            "The most similar head of B for each head of A, highest similarity first",
             max_height=560,
             column_config={
                 "similarity": st.column_config.NumberColumn("similarity", format="%.4f"),
@@ -156,7 +156,9 @@ def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
     row, column = (cell.row, cell.column) if cell is not None else result.strongest
     st.subheader("The two heads side by side", anchor=False)
     if cell is None:
-        st.caption("The most similar pair. Click a cell, or press Enter on it, to see another pair.")
+        st.caption(
+            "These are the two most similar heads. To see another pair, click a cell or press Enter on it."
+        )
     second_model.head_pair_buttons(
         *((layer + 1, head + 1) for layer, head in (result.place(row, 0), result.place(column, 1)))
     )

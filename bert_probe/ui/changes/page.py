@@ -84,8 +84,8 @@ def render() -> None:
             "words",
             "Whole words",
             False,
-            "Merge subword tokens: attention is summed over a key's tokens and averaged over a query's; "
-            "vectors are averaged.",
+            "Merge subword tokens into words. Attention is summed over the tokens of a key and averaged "
+            "over the tokens of a query; vectors are averaged.",
         )
     blocks.truncation_notice(trace)
     try:
@@ -165,12 +165,12 @@ def compare_with_unrelated(result: VectorChangeResult, baseline: SimilarityBasel
     layer = int(np.nan_to_num(result.mean).argmax())
     if not result.largest.any():
         return (
-            "No vector changed. The mean distance of two unrelated tokens of A is "
-            f"**{distances[-1]:.2f}** at the last layer."
+            "No vector changed. For comparison, the mean distance between two unrelated tokens of A at the "
+            f"last layer is **{distances[-1]:.2f}**."
         )
     return (
-        f"The mean change is largest at layer {layer}: **{result.mean[layer]:.3g}**. The mean distance of "
-        f"two unrelated tokens of A is **{distances[layer]:.2f}** there."
+        f"The mean change is largest at layer {layer}: **{result.mean[layer]:.3g}**. For comparison, the "
+        f"mean distance between two unrelated tokens of A at this layer is **{distances[layer]:.2f}**."
     )
 
 
@@ -254,10 +254,10 @@ def _heads(result: HeadChangeResult | UnavailableError) -> None:
             },
         )
     blocks.caveat(
-        "Total variation: the share of its attention that a token puts on other keys in B than in A, "
-        "averaged over all tokens. It is 0 for equal rows and 1 for disjoint rows. A large change does not "
-        "mean that the head matters for the output: attention is not an explanation by itself (Jain and "
-        "Wallace 2019)."
+        "Total variation: the share of a token's attention that is on other keys in B than in A, averaged "
+        "over all tokens. It is 0 for equal rows and 1 for disjoint rows. A large change does not mean "
+        "that the head matters for the output: attention is not an explanation by itself (Jain and Wallace "
+        "2019)."
     )
 
 
@@ -281,10 +281,10 @@ def _vectors(result: VectorChangeResult | UnavailableError, a: Checkpoint) -> No
             "1 − cosine by layer: mean and largest change of the tokens, and unrelated tokens of A",
         )
     blocks.caveat(
-        "0: the same direction in both models; layer 0 is the output of the embeddings. Compare a change "
-        "with the distance of unrelated tokens, which is small in many models. If B was not fine-tuned from "
-        "A, the dimensions of the two models have different meanings and this cosine is meaningless. In that "
-        "case, use the layer similarity below."
+        "0 means the same direction in both models. Layer 0 is the output of the embeddings. Compare a "
+        "change with the distance between unrelated tokens, which is small in many models. If B was not "
+        "fine-tuned from A, the dimensions of the two models have different meanings and this cosine is "
+        "meaningless. In that case, use the layer similarity below."
     )
     with st.expander("As a table"):
         units = blocks.unique_names(result.units)
@@ -306,11 +306,11 @@ def _parameters(result: ParameterChangeResult) -> None:
     if result.compared:
         blocks.chart(
             changed_treemap(result, blocks.is_dark()),
-            "Parameters of A: area by count, color by relative change",
+            "Treemap of the parameters of A: areas show counts, colors show relative changes",
         )
     unmatched = (
-        f"{len(result.others):,} tensors have no counterpart with the same name and shape: they are gray "
-        "here and listed below."
+        f"{len(result.others):,} tensors have no counterpart with the same name and shape. They are gray in "
+        "the chart and listed in the table."
     )
     blocks.caveat(
         "Color: relative change ‖B − A‖ ÷ ‖A‖ of each tensor, and of modules and layers as a whole. The size "
@@ -336,7 +336,7 @@ def _answers(a: Trace, b: Checkpoint) -> None:
     if isinstance(tasks, UnavailableError):
         blocks.caveat(
             "The answers are not compared, because the models have no task in common: A has "
-            f"{_head_names(a.checkpoint)}, B has {_head_names(b)}."
+            f"{_head_names(a.checkpoint)}, and B has {_head_names(b)}."
         )
         return
     corner = second_model.part_title("Do the answers differ?")
@@ -359,7 +359,7 @@ def _answers(a: Trace, b: Checkpoint) -> None:
     with left:
         blocks.chart(answer_bars(result), "The answers of A and of B")
         if len(result.keys) > _MAX_BARS:
-            st.caption(f"The first {_MAX_BARS} of {len(result.keys):,} answers. The table contains all.")
+            st.caption(f"The first {_MAX_BARS} of {len(result.keys):,} answers. The table lists all answers.")
     with right:
         frame = result.frame()
         blocks.table(
@@ -440,6 +440,7 @@ def _layers(a: Checkpoint, b: Checkpoint) -> None:
     blocks.caveat(
         f"Linear CKA over {result.examples:,} tokens (Kornblith et al. 2019): 1 if tokens that are similar "
         "in one layer are similar in the other. It does not depend on the meaning of dimensions, so models "
-        "of any size can be compared. It is dominated by the few directions with the largest variance and "
-        "too high for few tokens: compare its values with each other rather than with 1."
+        "of any size can be compared. CKA is dominated by the few directions with the largest variance, "
+        "and it is too high for small numbers of tokens. Compare its values with each other rather than "
+        "with 1."
     )

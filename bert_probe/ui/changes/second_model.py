@@ -51,10 +51,11 @@ class FineTunedExample:
     def __str__(self) -> str:
         training, best = self.training, self.training.best
         return (
-            f"Model B is a copy of {self.original}, fine-tuned on {len(training.data.rows):,} sample "
-            f"sentences on six topics: the last layers and a new classification head, {best.epoch:g} epochs, "
-            f"seed 0. {training.measure.capitalize()} on {len(training.held_out.rows):,} held-out sentences: "
-            f"{best.measure:.0%}. It is in memory only. Other data would change the model in other ways."
+            f"Model B is a copy of {self.original} whose last layers and new classification head were "
+            f"fine-tuned on {len(training.data.rows):,} sample sentences about six topics ({best.epoch:g} "
+            f"epochs, seed 0). {training.measure.capitalize()} on {len(training.held_out.rows):,} held-out "
+            f"sentences: {best.measure:.0%}. It is in memory only. Training on other data would give "
+            "different changes."
         )
 
 
@@ -143,8 +144,8 @@ def _fine_tune_example(a: Checkpoint) -> None:
         partial(_fine_tune, a),
         "steps",
         f"Trains the last layers and a new classification head on {len(everyday_topics().rows):,} sample "
-        "sentences on six topics, included in the package. This takes seconds for the built-in model and "
-        "minutes for a large model. Model A is not changed.",
+        "sentences about six topics, included in the package. This takes seconds for the built-in model "
+        "and minutes for a large model. Model A is not changed.",
         activity="Fine-tuning the copy",
     )
     if training is None:
@@ -170,7 +171,7 @@ def open_second(second: SecondModel) -> Checkpoint | None:
             second.model,
             second.revision,
             "opening the second model",
-            "This model is the second model in the URL of this page.",
+            "The URL of this page names this model as the second model.",
             ("Cancel", _cancel),
         )
     except ProbeError as error:
@@ -183,7 +184,7 @@ def error_box(error: ProbeError, title: str) -> None:
     with st.container(border=True, key="refusal"):
         st.header(title, anchor=False)
         st.text(str(error))
-        st.caption("Enter another second model above. Your texts and settings are unchanged.")
+        st.caption("Enter another second model above. Your texts and settings are kept.")
 
 
 def part_title(title: str) -> DeltaGenerator:

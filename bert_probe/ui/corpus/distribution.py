@@ -94,7 +94,7 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
     )
     model_view(payload, statistics.means.shape, key="corpus_heads", on_open=_open)
     blocks.caveat(
-        "One histogram over all rows per head, with the same axes for all heads. Bars that exceed the axis "
+        "One histogram per head, over all rows; all heads share the same axes. Bars that exceed the axis "
         "are clipped. All rows have the same weight, regardless of their length."
     )
     with st.expander("As a table"):
@@ -135,7 +135,7 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
         "corpus quantiles",
         HeadStatistics(measure, (head,)).of,
         corpus,
-        label="Compute the quantiles",
+        label="Compute quantiles",
         unit="shards",
         activity="Reading the store",
         start=True,
@@ -163,7 +163,7 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
             "Rows",
             _ORDERS,
             "typical",
-            "Typical rows are closest to the median, extreme rows are farthest from it.",
+            "Typical rows are closest to the median; extreme rows are farthest from it.",
         )
         number = _choose_bin(counts, result.edges)
         corner = st.container(width="content")
@@ -171,7 +171,7 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
         "head examples",
         HeadExamples(head, measure, order, _MAX_ROWS, number).of,
         corpus,
-        label="Find the rows",
+        label="Find rows",
         unit="shards",
         activity="Reading the store",
         start=True,
@@ -206,7 +206,7 @@ def _examples(corpus: Store, examples: HeadExamplesResult, head: tuple[int, int]
         f"{examples.median:.4f}. Select a row to read it or open it on other pages."
     )
     frame = examples.frame()[["row", "value", "text", "file", "line"]]
-    index = rows.choose_row(frame, f"corpus_listed {examples.question!r}", "Rows with their value", ["value"])
+    index = rows.choose_row(frame, f"corpus_listed {examples.question!r}", "Rows and their values", ["value"])
     if index is not None:
         name = MEASURES[examples.question.measure].name
         rows.detail(

@@ -36,8 +36,8 @@ def render() -> None:
     """Draw the Corpus page."""
     blocks.heading(
         "Corpus",
-        "Statistics of attention heads and nearest contexts of words over a corpus, from a few sentences to "
-        "millions. The model encodes the corpus once and saves the results in a store.",
+        "Statistics of attention heads, and the nearest contexts of words, in a corpus of a few to "
+        "millions of sentences. The model encodes the corpus once and saves the results in a store.",
     )
     try:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -77,9 +77,9 @@ def _choose_store() -> str:
 def _new_store() -> None:
     """Draw the options for building a store."""
     st.markdown(
-        "A corpus is a set of sentences that the model encodes once. It shows how each head behaves on all "
-        "sentences, which sentences are typical or extreme for a head, and which contexts of a word are most "
-        "similar."
+        "A corpus is a set of sentences that the model encodes once. The results show how each head "
+        "behaves on all sentences, which sentences are typical or extreme for a head, and which contexts "
+        "of a word are most similar."
     )
     stores.build_part(workbench.checkpoint())
     st.markdown("For **any number of sentences**, use the command line:")
@@ -91,8 +91,8 @@ def _store(store: Store) -> None:
     if not store.finished:
         st.warning(
             f"This store is incomplete: it contains {store.records:,} of {store.manifest['records']:,} "
-            "sentences, and all results are for these sentences only. To complete the store, repeat the "
-            "command bert-probe corpus run."
+            "sentences, and all results are for these sentences only. To complete it, run the same "
+            "bert-probe corpus run command again."
         )
     default = "heads" if store.has(PROFILES) else "about"
     part = state.segmented_control("corpus_part", "Part", _PARTS, default)
@@ -156,7 +156,10 @@ def _about(store: Store) -> None:
     refusals = store.table(REFUSALS).head(_MAX_REFUSALS).to_pandas()
     _table(refusals[["row", "file", "line", "reason", "text"]], "Rejected rows and the reasons")
     if store.refusals > len(refusals):
-        st.caption(f"The first {len(refusals):,} of {store.refusals:,}. The store contains all.")
+        st.caption(
+            f"The first {len(refusals):,} of {store.refusals:,} rejected rows. The store contains all of "
+            "them."
+        )
 
 
 def _table(frame: pd.DataFrame, alt: str) -> None:
@@ -204,7 +207,7 @@ def render_query(corpus: Store) -> None:
         "SELECT statement (DuckDB SQL)",
         key=_DRAFT,
         height=110,
-        help="Tables: " + ", ".join(corpus.layouts) + ". The query can read these tables only.",
+        help="Tables: " + ", ".join(corpus.layouts) + ". The query can read only these tables.",
         persist_state="session",
     )
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -214,7 +217,9 @@ def render_query(corpus: Store) -> None:
     if not sql:
         return
     if sql not in _queries_run():
-        st.caption("This query comes from the URL of this page and has not run. Read it, then press Run.")
+        st.caption(
+            "This query comes from the URL of this page and has not been run. Read it, then press Run."
+        )
         return
     try:
         result = jobs.answer(
@@ -285,18 +290,18 @@ def render_find(corpus: Store) -> None:
     default = "VERB" if "VERB" in tags else tags[0]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         head = rows.choose_head(corpus)
-        query = _choose("find_query", "From a word tagged", tags, default)
-        key = _choose("find_key", "To a word tagged", tags, "NOUN" if "NOUN" in tags else "")
+        query = _choose("find_query", "Tag of the first word", tags, default)
+        key = _choose("find_key", "Tag of the second word", tags, "NOUN" if "NOUN" in tags else "")
         relation = _choose("find_relation", "Relation", relations, "")
         corner = st.container(width="content")
     if not (query or key or relation):
-        st.info("Choose a tag for either word, or a relation.")
+        st.info("Choose a tag for at least one of the words, or a relation.")
         return
     result = jobs.answer(
         "attention search",
         AttentionSearch(head, query or None, key or None, relation or None, _MAX_PAIRS).of,
         corpus,
-        label="Find the rows",
+        label="Find rows",
         unit="seconds",
         start=True,
     )
@@ -325,7 +330,7 @@ def _choose(key: str, label: str, names: list[str], default: str) -> str:
 def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) -> None:
     name = f"layer {head[0] + 1}, head {head[1] + 1}"
     if not result.sentences:
-        st.info(f"No row matches for {name}. Choose other tags, or another head.")
+        st.info(f"No row matches this selection for {name}. Choose other tags or another head.")
         return
     frame = result.frame()[["row", "weight", "query_word", "key_word", "text"]]
     st.caption(

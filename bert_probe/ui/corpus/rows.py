@@ -113,7 +113,8 @@ def detail(
         row_parameters = url_of(corpus, row)
         if row_parameters is None:
             st.caption(
-                "The model of this store was in memory only. Open it again to see this row on other pages."
+                "The model of this store was only in memory. To see this row on other pages, open or train "
+                "the same model again."
             )
             return
         with st.container(horizontal=True, gap="small"):

@@ -36,7 +36,7 @@ from bert_probe.views.strip import StripToken, digest
 from bert_probe.views.text import shorten
 
 _COUNTS: Final = {"20": "20", "50": "50", "200": "200"}
-_GROUPINGS: Final = {"group": "Clusters", "before": "The word before", "after": "The word after"}
+_GROUPINGS: Final = {"group": "Clusters", "before": "The previous word", "after": "The next word"}
 
 TEXT, _WORD, _DRAFT = "near_text", "near_word", "near_draft"
 _REQUESTS: Final = "near requests"
@@ -95,17 +95,17 @@ def part(corpus: Store) -> None:
             "Color by",
             _GROUPINGS,
             "group",
-            "Clusters of the contexts' vectors, or the adjacent word.",
+            "Color the contexts by clusters of their vectors, or by an adjacent word.",
         )
         corner = st.container(width="content")
     question = NearestContexts(word_name(trace, unit), layer, int(count), others=True)
     result = jobs.answer(
-        "nearest contexts", question.of, corpus, trace, label="Find the contexts", unit="vectors", start=True
+        "nearest contexts", question.of, corpus, trace, label="Find contexts", unit="vectors", start=True
     )
     if result is None:
         return
     if not result.contexts:
-        st.info("This store has no other row to compare with.")
+        st.info("This store contains no other row to compare with this text.")
         return
     clusters = shared_cache.answers.of(
         around, corpus, layer, tuple((context.row, context.position) for context in result.contexts)
@@ -253,12 +253,13 @@ def _results(
         key=f"corpus_near_map {result.question!r} {grouping} {hash(result.inputs.texts[0]['text'])}",
         on_select="rerun",
         selection_mode="points",
-        alt="Map of the contexts: two principal components of their vectors",
+        alt="Map of the contexts by the first two principal components of their vectors",
     )
     explained = clusters.explained[0] + clusters.explained[1]
     left.caption(
-        f"{note} The map shows the first two principal components of the {len(lines):,} normalized vectors, "
-        f"with {explained:.0%} of their variance. Points that are close may still differ in other directions."
+        f"{note} The map shows the first two principal components of the {len(lines):,} normalized vectors. "
+        f"They explain {explained:.0%} of the variance. Points that are close may still differ in other "
+        "directions."
     )
     points = chart.selection.points if chart else []
     if points and not selected_rows:
@@ -281,7 +282,7 @@ def _group_names(
             "returns clusters; do not interpret them if the score is below 0.2."
         )
     names = merge_rare([getattr(line, grouping) for line in lines])
-    return names, f"{_GROUPINGS[grouping]}, in lower case; rare words are merged into “{OTHER}”."
+    return names, f"{_GROUPINGS[grouping]}, in lower case. Rare words are merged into “{OTHER}”."
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:
@@ -313,10 +314,10 @@ def _table(
 def _baseline(corpus: Store, layer: int) -> str:
     baseline = shared_cache.answers.of(unrelated_cosines, corpus, layer)
     if baseline is None:
-        return "This store has too few words for a baseline; compare these cosines with each other."
+        return "This store has too few words for a baseline, so compare these cosines only with each other."
     return (
         "Baseline: two random words of different rows of this store have a mean cosine of "
-        f"{baseline.mean:.2f} at this layer, and 5% of the pairs reach {baseline.high:.2f} "
+        f"{baseline.mean:.2f} at this layer, and 5% of the pairs reach {baseline.high:.2f} or more "
         f"({baseline.pairs:,} pairs). A high cosine shows that two vectors are similar, not why."
     )
 

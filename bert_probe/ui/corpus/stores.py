@@ -227,8 +227,8 @@ def _from_file(checkpoint: Checkpoint) -> None:
     )
     if file is None:
         st.caption(
-            "Text with one sentence per line, CSV, TSV, JSON Lines, Parquet, or CoNLL-U, whose tags are "
-            "stored too."
+            "Accepted formats: text with one sentence per line, CSV, TSV, JSON Lines, Parquet and CoNLL-U. "
+            "The tags of a CoNLL-U file are stored too."
         )
         return
     name, content = file
@@ -255,7 +255,7 @@ def _choose_column() -> str | None:
         column: str = st.text_input(
             "Column",
             key="corpus_column",
-            placeholder="text, sentence, or the only column",
+            placeholder="Default: text, sentence, or the only column",
             persist_state="session",
         )
     return column or None
@@ -301,7 +301,7 @@ def _build(
         seen.add(built)
         st.session_state[BUILT] = built
         st.rerun()
-    st.caption(f"The store of {state.escape(name)} was built. Choose it above.")
+    st.caption(f"The store for {state.escape(name)} was built. Choose it above.")
 
 
 def _work(
@@ -338,7 +338,7 @@ def _check_space(checkpoint: Checkpoint, config: IngestConfig, size: int) -> Non
     if required > free:
         raise StoreError(
             f"The store may need {required / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB of the storage "
-            "shared by all users are free. Use a smaller file, or bert-probe corpus run."
+            "that all users share is free. Use a smaller file, or bert-probe corpus run."
         )
 
 

@@ -147,9 +147,9 @@ def render_find(trace: Trace) -> None:
     st.header("Attention rows of the best heads", anchor=False)
     _rows(trace, best[:MAX_HEADS], pairs, units)
     blocks.caveat(
-        "Subword tokens are merged into words. The rank of a head is the rank of the key word in the head's "
-        "row of the query word; rank 1 is the largest weight. A large weight means that the head reads from "
-        "the key word, not that the output depends on it."
+        "Subword tokens are merged into words. For each head, the words are ranked by the weight that the "
+        "query word gives them. The rank is that of the key word; rank 1 is the largest weight. A large "
+        "weight means that the head reads from the key word, not that the output depends on it."
     )
 
 
@@ -291,7 +291,8 @@ def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], un
     )
     if len(keys) < len(units):
         blocks.caveat(
-            f"The {len(keys)} of {len(units)} words with the largest weights, in the order of the text."
+            f"The heatmap shows the {len(keys)} of {len(units)} words with the largest weights, in the "
+            "order of the text."
         )
 
 
@@ -311,7 +312,7 @@ def render_ablation(trace: Trace) -> None:
         )
         replacement = state.segmented_control(
             "replacement",
-            "Replace a head's output by",
+            "Replacement for a head's output",
             {"zero": "Zero", "mean": "Its mean"},
             "zero",
             "Zero removes the head's output. The mean keeps the component that is the same for all tokens.",
@@ -327,7 +328,7 @@ def _set(trace: Trace, replacement: str) -> None:
         return
     result = shared_cache.answers.of(HeadAblation(heads, replacement, show="tokens").of, trace)
     with st.container(horizontal=True, vertical_alignment="center", gap="large"):
-        _metric("Tokens, mean change", result.mean_token_change)
+        _metric("Mean change of tokens", result.mean_token_change)
         _metric("[CLS], the first token", result.cls_change)
         _metric("Pooler", result.pooler_change, "This checkpoint does not have a pooler.")
         st.space("stretch")
@@ -422,7 +423,7 @@ def _set_exports(result: HeadAblationResult) -> None:
 def _each(trace: Trace, replacement: str) -> None:
     """Draw a ranking of the heads by the effect of ablating each one alone."""
     model_with_heads(trace)  # raises an error before the user can start a long job
-    runs = f"{trace.layers * trace.heads:,} batched forward passes on this text."
+    runs = f"Runs {trace.layers * trace.heads:,} batched forward passes on this text."
     result = jobs.answer(
         "head ablation sweep",
         HeadAblationSweep(replacement).of,
@@ -441,7 +442,7 @@ def _ranking(trace: Trace, result: HeadAblationSweepResult) -> None:
     first = (int(table["layer"].iloc[0]), int(table["head"].iloc[0]))
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.markdown(
-            f"Without layer {first[0]}, head {first[1]} the tokens change most: "
+            f"Ablating layer {first[0]}, head {first[1]} changes the token vectors most: "
             f"**{table['mean_token_change'].iloc[0]:.4f}** on average.",
             width="content",
         )

@@ -100,7 +100,7 @@ def many_texts_part(request: Request, checkpoint: Checkpoint) -> None:
             request.truncate,
             label=f"Profile {len(sentences):,} {'sentence' if len(sentences) == 1 else 'sentences'}",
             unit="sentences",
-            note="One forward pass per sentence, batched. You can cancel at any time.",
+            note="Runs one forward pass per sentence, in batches. You can cancel at any time.",
         )
     except ProbeError as error:
         error_box(error)
@@ -132,7 +132,7 @@ def error_box(error: ProbeError) -> None:
         title = "These sentences cannot be read" if is_unreadable else "This result cannot be shown"
         st.header(title, anchor=False)
         st.text(str(error))
-        st.caption("Empty lines are skipped. Your input is unchanged.")
+        st.caption("Empty lines are skipped. Your input is kept.")
 
 
 def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:

@@ -69,7 +69,7 @@ def choose_files() -> ProbeFiles | None:
     """
     left, right = st.columns(2, gap="large")
     with left:
-        data = _upload(_KEYS[0], "Training data, or data to select heads on")
+        data = _upload(_KEYS[0], "Training data (for heads: data to select them)")
     with right:
         held_out = _upload(_KEYS[1], "Held-out data (optional for layers and trees)")
     if isinstance(data, ProbeError):
@@ -103,8 +103,8 @@ def explain_formats() -> None:
     with right:
         st.markdown(
             "**CoNLL-U** (.conllu), as in [Universal Dependencies](https://universaldependencies.org): ten "
-            "columns separated by tabs, of which word, UPOS, head and relation are read. A comment such as "
-            "genre can label the sentence."
+            "columns separated by tabs, of which word, UPOS, head and relation are read. A comment, such "
+            "as genre, can be used as the label of its sentence."
         )
         st.code(CONLLU, language=None)
 

@@ -50,8 +50,8 @@ def render() -> None:
     """Draw the Probes page."""
     blocks.heading(
         "Probes",
-        "Upload tagged sentences, a treebank, or labeled texts. Which layers encode these labels, and which "
-        "attention heads track these relations?",
+        "Upload tagged sentences, a treebank, or labeled texts, and see which layers encode the labels and "
+        "which attention heads track the relations.",
     )
     checkpoint = workbench.checkpoint()
     request = workbench.request()
@@ -86,7 +86,7 @@ def _relations(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> Non
         unit="sentences",
         activity="Evaluating the heads",
         start=files.is_example,
-        note="One forward pass per sentence, batched. You can cancel at any time.",
+        note="Runs one forward pass per sentence, in batches. You can cancel at any time.",
     )
     if result is not None:
         _relations_result(result, data, held_out, checkpoint, truncate)
@@ -116,9 +116,9 @@ def _relations_result(
         sentence = held_out[example.sentence]
         word, word_head = sentence.words[example.dependent], sentence.words[example.head]
         st.markdown(
-            f"**{state.escape(relation)}**, layer {layer + 1}, head {head + 1}: accuracy **{accuracy:.1%}**, "
-            f"from {DIRECTIONS[direction]}. For example “{state.escape(word)}”, whose syntactic head is "
-            f"“{state.escape(word_head)}”, in:"
+            f"**{state.escape(relation)}**, layer {layer + 1}, head {head + 1}: accuracy "
+            f"**{accuracy:.1%}**, from {DIRECTIONS[direction]}. For example, the syntactic head of "
+            f"“{state.escape(word)}” is “{state.escape(word_head)}” in this sentence:"
         )
         st.text(sentence.text)
         query = example.dependent if direction == 0 else example.head
@@ -139,7 +139,7 @@ def _relations_result(
     )
     if result.left_out:
         names = state.escape(", ".join(result.left_out), 1000)
-        blocks.caveat(f"Relations left out because they do not occur in the first file: {names}.")
+        blocks.caveat(f"These relations are omitted, because they do not occur in the first file: {names}.")
     blocks.caveat(
         "A head predicts the word that gets the largest weight (Clark et al. 2019); subword tokens are "
         "merged into words. Head, direction and offset (in words from the dependent) are selected on the "
@@ -190,7 +190,7 @@ def render_layers(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> 
         label="Probe the layers",
         activity="Probing the layers",
         start=files.is_example,
-        note="The model encodes all sentences; then a probe, a control task and an online code are fitted "
+        note="The model encodes all sentences. Then a probe, a control task and an online code are fitted "
         "for each layer. This takes minutes for thousands of sentences. You can cancel at any time.",
     )
     if result is not None:
@@ -207,7 +207,7 @@ def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
     ]
     if not comments:
         return None
-    options = {_TAGS: "Tags of words", **{name: f"{name} of sentences" for name in comments}}
+    options = {_TAGS: "Tags of the words", **{name: f"{name} of the sentence" for name in comments}}
     label = state.segmented_control("probe_label", "Labels", options, _TAGS)
     return None if label == _TAGS else label
 
@@ -238,7 +238,7 @@ def _result(result: ProbeResult, files: ProbeFiles) -> None:
         st.markdown("**Accuracy by layer**")
         blocks.chart(
             accuracy_curves(result),
-            "Accuracy of the probe by layer with its confidence interval, the baseline and the control task",
+            "Accuracy of the probe by layer, with its confidence interval, the baseline and the control task",
         )
     with right:
         st.markdown("**MDL (online code): compression**")
@@ -264,13 +264,13 @@ def _result(result: ProbeResult, files: ProbeFiles) -> None:
 
 def _caveat(result: ProbeResult) -> str:
     controls = (
-        "The baseline is the most frequent label. In the control task each text has a random label (Hewitt "
-        "and Liang 2019), which cannot be predicted for held-out texts, so selectivity is the accuracy above "
-        "chance here. "
+        "The baseline is the most frequent label. In the control task, each text has a random label "
+        "(Hewitt and Liang 2019), which cannot be predicted for held-out texts. Selectivity is therefore "
+        "the accuracy above chance. "
         if result.of_sentences
-        else "The baseline is the most frequent tag of each word form. In the control task each word form "
-        "has a random tag (Hewitt and Liang 2019); selectivity is the accuracy minus that of the control "
-        "task. "
+        else "The baseline is the most frequent tag of each word form. In the control task, each word form "
+        "has a random tag (Hewitt and Liang 2019); selectivity is the accuracy minus that of the "
+        "control task. "
     )
     return (
         "A probe shows what a linear map can read from a layer, not what the model uses. Layer 0 is the "
@@ -376,7 +376,7 @@ def render_trees(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> N
         label="Probe for trees",
         activity="Training the structural probes",
         start=files.is_example,
-        note="The model encodes all sentences, then a linear map is trained for each layer. This takes "
+        note="The model encodes all sentences. Then a linear map is trained for each layer. This takes "
         "minutes for thousands of sentences. You can cancel at any time.",
     )
     if result is None:
@@ -450,7 +450,7 @@ def _tree_of_request(
             "Layer",
             {str(layer): str(layer) for layer in result.layers},
             str(result.best),
-            "The layer of the probe; 0 is the output of the embeddings.",
+            "The layer of the probe. Layer 0 is the output of the embeddings.",
         )
         tree = result.tree(trace, int(layer))
     except ProbeError as error:
@@ -468,7 +468,8 @@ def _tree_of_request(
                 blocks.chart(figure, "Tree: " + ", ".join(edges))
     else:
         blocks.caveat(
-            f"The sentence has {len(tree.words):,} words; a tree is drawn for at most {_MAX_WORDS}."
+            f"The sentence has {len(tree.words):,} words. A tree is drawn only for sentences of at most "
+            f"{_MAX_WORDS} words."
         )
     table = tree.table()
     blocks.table(

@@ -43,7 +43,7 @@ _FORMATS = (
     "per line, for masked-language modeling."
 )
 _MASKING = (
-    "No labels are needed: in each epoch 15 % of the tokens of each text are selected for prediction. Of "
+    "No labels are needed. In each epoch, 15 % of the tokens of each text are selected for prediction. Of "
     "these, 80 % are masked, 10 % replaced by a random token and 10 % unchanged, as in BERT's training."
 )
 
@@ -103,7 +103,7 @@ def choose_data() -> TrainingData | None:
 def _choose_rows(source: str) -> tuple[str, TrainingRows] | None:
     if source == "example":
         st.caption(
-            "300 short sentences on six topics, 50 for each, included in the package. Sentences on the "
+            "300 short sentences on six topics, 50 per topic, included in the package. Sentences on the "
             "same topic share few words, so the topic must be recognized by meaning."
         )
         return "everyday_topics.csv", everyday_topics()
@@ -177,8 +177,8 @@ def _file_error(error: TextError, name: str) -> None:
         errors = sorted(error.faults)
         st.markdown("\n".join(f"- line {line:,}: {state.escape(message)}" for line, message in errors))
         if error.count > len(error.faults):
-            st.caption(f"And {error.count - len(error.faults):,} more.")
-        st.caption("Fix the file and upload it again. Your other choices are unchanged.")
+            st.caption(f"Further errors: {error.count - len(error.faults):,}.")
+        st.caption("Fix the file and upload it again. Your other choices are kept.")
 
 
 def _preview(rows: TrainingRows) -> None:
@@ -257,8 +257,9 @@ def _first_rows(rows: TrainingRows) -> pd.DataFrame:
 _UPDATES = {HEAD: "Head only", TOP: "Top layers", ALL: "All", LORA: "LoRA"}
 _DESCRIPTIONS = {
     HEAD: "The encoder is frozen.",
-    TOP: "The head and the last layers are trained: slower, but better if the task differs from pretraining.",
-    ALL: "All parameters of the model are trained; the slowest option.",
+    TOP: "The head and the last layers are trained. This is slower, but better if the task differs from "
+    "pretraining.",
+    ALL: "All parameters of the model are trained. This is the slowest option.",
     LORA: "Low-rank matrices are added to each layer; the model's own parameters are frozen.",
 }
 _MAX_EPOCHS = 1_000
@@ -345,7 +346,7 @@ def _choose_depth(container: Any, layers: int) -> int:
 
 def _describe(count: ParameterCount) -> str:
     share = count.trainable / count.parameters
-    return f"{count.trainable:,} of {count.parameters:,} parameters ({share:.1%})."
+    return f"Training updates {count.trainable:,} of {count.parameters:,} parameters ({share:.1%})."
 
 
 def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
@@ -362,7 +363,9 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
             rate = _choose_rate(update, defaults.rate)
         with st.container(width=240):
             sizes = {str(size): str(size) for size in (8, *RECOMMENDED_BATCHES, 64)}
-            batch = state.segmented_control("batch", "Batch size", sizes, "16", "Texts per step.")
+            batch = state.segmented_control(
+                "batch", "Batch size", sizes, "16", "Number of texts per training step."
+            )
         with st.container(width=130):
             seed = number("seed", "Seed", 0, 0, 2**32 - 1)
     whole_words = is_plain(data.rows) and state.toggle(

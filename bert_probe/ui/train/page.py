@@ -62,7 +62,7 @@ def _choose(checkpoint: Checkpoint) -> None:
     try:
         plan = data.choose_plan(checkpoint, training_data)
     except ProbeError as error:
-        blocks.error_box(error, "Change the data or the settings. Your other choices are unchanged.")
+        blocks.error_box(error, "Change the data or the settings. Your other choices are kept.")
         return
     if st.button("Start training", type="primary"):
         with callbacks.uninterrupted():
@@ -84,7 +84,13 @@ def render_outcome(outcome: TrainingOutcome) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.header("Result", anchor=False, width="content")
         st.space("stretch")
-        export(training, "training", _data_files(outcome), "The training curve.", label="Export the training")
+        export(
+            training,
+            "training",
+            _data_files(outcome),
+            "Loss and held-out measure at each step.",
+            label="Export training",
+        )
         if evaluation is not None:
             export(evaluation, "evaluation", _evaluation_files(training, evaluation))
         elif outcome.mask_evaluation is not None:
@@ -235,8 +241,9 @@ def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
             },
         )
         blocks.caveat(
-            "Precision: share of the predictions of this class that are correct. Recall: share of the "
-            "examples of this class that are found. F1: their harmonic mean. Count: number of examples."
+            "Precision: share of the predictions of a class that are correct. Recall: share of the "
+            "examples of a class that are predicted correctly. F1: their harmonic mean. Count: number of "
+            "examples."
         )
     if evaluation.kind == MULTI_LABEL:
         return
@@ -278,7 +285,7 @@ def _list(
             text, markdown = _word_in_sentence(outcome, evaluation, int(units[number]))
         _row(outcome, f"{markdown}  \n:gray[{_prediction(row)}]", f"{key} {number}", text, pair)
     if len(units) > _MAX_TEXTS:
-        st.caption(f"The first {_MAX_TEXTS} of {len(units):,}. The export contains all.")
+        st.caption(f"The first {_MAX_TEXTS} of {len(units):,} predictions. The export contains all of them.")
 
 
 def _plain_texts(outcome: TrainingOutcome) -> None:
@@ -288,7 +295,7 @@ def _plain_texts(outcome: TrainingOutcome) -> None:
     for number, text in enumerate(texts[:_MAX_TEXTS]):
         _row(outcome, state.escape(text, 300), f"fill {number}", text)
     if len(texts) > _MAX_TEXTS:
-        st.caption(f"The first {_MAX_TEXTS} of {len(texts):,}.")
+        st.caption(f"The first {_MAX_TEXTS} of {len(texts):,} texts.")
 
 
 def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str | None = None) -> None:
