@@ -273,7 +273,7 @@ def _page(title: str, drawing: str, trace: Trace, dark: bool, colors: Sequence[s
     _cdn, cdn_end, remainder = drawing.partition("</script>")
     markup, script_start, script = remainder.partition('<script type="text/javascript">')
     script, script_end, _after = script.rpartition("</script>")
-    # The comment of BertViz's template repeats all of the data, so its first line is removed.
+    # A comment in BertViz's template repeats all of the data, so the first line of the comment is removed.
     code, comment_start, comment = script.partition("; // HACK: ")
     if not (cdn_end and script_start and script_end and comment_start):
         raise RuntimeError("The output of BertViz does not have the structure of version 1.4.1.")

@@ -359,10 +359,11 @@ def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
     for rows in (data, held_out):
         if rows is not None and rows.kind == NUMBER:
             _check_numbers(rows)
-    if not data.labels and len({np.float32(row.label) for row in data.rows}) < 2:
+    numbers = {np.float32(row.label) for row in data.rows if isinstance(row.label, int | float)}
+    if not data.labels and len(numbers) < 2:
         raise TextError(
-            f"All texts have the number {np.float32(data.rows[0].label):g} in float32, the model's "
-            "precision. Give texts with different numbers."
+            f"All texts have the number {numbers.pop():g} in float32, the model's precision. "
+            "Give texts with different numbers."
         )
     if held_out is None:
         return

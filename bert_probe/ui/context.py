@@ -66,7 +66,7 @@ def render() -> None:
         try:
             url_texts.check(*([] if current_rows() else ["context"]))
         except TextError as error:
-            blocks.error_box(error, "Add the sentences again above, or choose the example.")
+            blocks.error_box(error, "Add your sentences again in the field above, or choose Example.")
             return
         st.info("Select a word in at least two sentences to compare them.")
         return

@@ -93,7 +93,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
 
 
 def _masks(trace: Trace, result: LensResult, by: str) -> None:
-    """Draw the predictions for each mask; if a word of the text was masked, also those for all tokens."""
+    """Draw the predictions for each mask. If the page masked a word, also draw those for all tokens."""
     for number in range(len(result.places)):
         _mask(result, _top_words(trace, result, number), number, by)
     question = result.question

@@ -63,7 +63,7 @@ def render() -> None:
     }
     blocks.table(
         result.table(),
-        "Layers, heads, dimensions, parameters by module and memory of each model",
+        "Layers, heads, dimensions, parameters by module, and memory use of each model",
         column_order=list(dict.fromkeys([*_FIRST_COLUMNS, *memory, *counts])),
         column_config={
             **counts,

@@ -306,8 +306,8 @@ def draw_sidebar() -> None:
                     list(dict.fromkeys([*SUGGESTED, now.model or BUILT_IN])),
                     key="draft_model",
                     accept_new_options=True,
-                    help=f"{BUILT_IN} is built in and works offline. You can also type the path of a local "
-                    "folder, or a Hub ID, whose model is downloaded once.",
+                    help=f"{BUILT_IN} is built in and works offline. You can also enter the path of a local "
+                    "folder, or a Hub ID. A model from the Hub is downloaded once.",
                 )
                 st.text_input(
                     "Revision",

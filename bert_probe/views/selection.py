@@ -90,7 +90,8 @@ class Selection:
         if self.options.step not in (None, *STEPS):
             raise SelectionError(f"The threshold must be one of {STEPS}, or None, not {self.options.step}.")
         if self.measure not in measures():
-            raise SelectionError(f"There is no measure {self.measure}; use {', '.join(measures())}.")
+            available = ", ".join(measures())
+            raise SelectionError(f"There is no measure {self.measure}. Available measures: {available}.")
 
     @property
     def head(self) -> Head:

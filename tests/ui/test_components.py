@@ -199,7 +199,7 @@ def test_strip_with_invalid_positions_raises_error(sent: list[Any]) -> None:
     piece = StripToken("a", 4, 0, False, False, "")
     with pytest.raises(ValueError, match="same position"):
         strip([piece, piece], key="s", label="Tokens")
-    with pytest.raises(ValueError, match="selected is 0"):
+    with pytest.raises(ValueError, match="selected must be the position of one of the 1 tokens, not 0"):
         strip([piece], key="s", label="Tokens", selectable="one", selected=0)
     assert sent == []
 

@@ -110,7 +110,7 @@ def test_architecture_specific_steps_are_explained(family_folder: Callable[[str]
     assert "rotates q and k by an angle that depends on their tokens' positions" in modern
     assert "attends only to a window around the query" in modern
     assert "keys are masked: −∞ is added" in modern
-    assert "heads 3, 4 share these keys and values" in grouped
+    assert "Heads 3, 4 share these keys and values" in grouped
 
 
 def test_score_of_masked_key_is_minus_infinity(family_folder: Callable[[str], Path]) -> None:

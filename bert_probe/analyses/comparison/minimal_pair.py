@@ -269,7 +269,7 @@ class MinimalPairRowResult(Result):
 
     @property
     def difference(self) -> Array:
-        """Attention in B minus attention in A, shape [key + 1], -1 to 1."""
+        """Attention in B minus attention in A, shape [key + 1]; the last value is for all other keys."""
         change: Array = self.b - self.a
         return change
 

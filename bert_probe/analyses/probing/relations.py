@@ -332,7 +332,7 @@ class RelationsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The relations that are left out because they occur only in the file for reporting."""
+        """The relations that are skipped because they occur only in `reported`."""
         return {"not_in_chosen": list(self.left_out)} if self.left_out else {}
 
     def frame(self) -> pd.DataFrame:

@@ -49,7 +49,7 @@ class SentencesTable(Choice):
     """Field type of the table to return. In page URLs, "heatmap" and "table" also stand for "cosines"."""
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Return the table that is named by the output of `write` or by a page's URL."""
+        """Return the table with a name that `write` returned, or a name from a page's URL."""
         return super().read(name, "cosines" if text in ("heatmap", "table") else text, sizes)
 
 

@@ -49,7 +49,7 @@ class VocabularyToken(FieldType):
         return f"id:{value}" if isinstance(value, int) else str(value)
 
     def to_json(self, value: Any) -> Any:
-        """Return the text that `write` returns for a token."""
+        """Return the token as text, in the same form as `write`."""
         return self.write(value)
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002

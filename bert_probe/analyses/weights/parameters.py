@@ -160,7 +160,7 @@ class Parameters(Question):
             return ParametersResult(self, InputRecord.of_model(checkpoint), list_parameters(model))
 
     def options(self) -> list[str]:
-        """Return the command-line options; without options, the command shows the main columns."""
+        """Return the command-line options that select these columns; none for the main columns."""
         return ["--all-columns"] if self.columns == "all" else []
 
 

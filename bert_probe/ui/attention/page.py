@@ -519,8 +519,8 @@ def _rollout_note(trace: Trace, direction: str) -> str:
             f"{trace.caveat}"
         )
     return (
-        "Each row shows what share of the selected token's vector after a layer comes from each token. It "
-        "sums to 1."
+        "Each row is a layer. It shows the share of the selected token's vector that comes from each token. "
+        "The shares sum to 1."
     )
 
 

@@ -29,7 +29,9 @@ def start(key: str) -> int:
 
 
 def latest(key: str, name: str, of: str) -> tuple[int, Mapping[str, Any] | None]:
-    """Return the revision to send, and the user's last choice for the current data, or None.
+    """Return the revision to send to the component, and the user's last choice for the current data.
+
+    The choice is None if the user has made none.
 
     Args:
         key: key of the component.

@@ -18,9 +18,9 @@ _SHARES = ("previous", "next", "same_token", "same_word", "punctuation", "self",
 
 
 def _count_queries(context: HighlightContext, share: str) -> int:
-    """Return the number of tokens that have a target for a share.
+    """Return the number of query tokens for which a share is defined.
 
-    For example, all tokens except the first have a previous token.
+    For example, the share of the previous token is defined for all tokens except the first.
     """
     tokens = context.trace.tokens
     count = len(tokens)
