@@ -87,8 +87,6 @@ def test_typed_text_is_kept_on_pages_that_do_not_read_it(app: App, page: Page) -
     expect(page.get_by_role("button", name="Examples")).to_be_hidden()
     # The form has only the model's fields here, which are folded.
     expect(run).to_be_hidden()
-    page.get_by_text("Model and length").click()
-    expect(run).to_be_visible()
     expect_mark(page, False)
     open_page(page, "Report")
     expect(note).to_be_visible()
