@@ -394,7 +394,7 @@ def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, 
     terms = torch.special.xlog1py(1 + relative, relative) + torch.special.xlog1py(1 - relative, -relative)
     divergence = (terms * total).sum(dim=1).double().clamp_min(0) / (4 * np.log(2))
     shift = torch.minimum(difference.amax(dim=1), -difference.amin(dim=1)).clamp_min(0)
-    return float(total_variation(a, b).mean()), float(divergence.sqrt().mean()), shift.numpy()
+    return float(total_variation(difference).mean()), float(divergence.sqrt().mean()), shift.numpy()
 
 
 def describe(pair: MinimalPairResult, place: int | None = None) -> str:

@@ -298,7 +298,7 @@ class HeadChange(Question):
         variation = np.zeros((trace_a.layers, trace_a.heads))
         for index in np.ndindex(variation.shape):
             layer, head = int(index[0]), int(index[1])
-            queries = total_variation(weights(trace_a, layer, head), weights(trace_b, layer, head))
+            queries = total_variation(weights(trace_b, layer, head) - weights(trace_a, layer, head))
             variation[index] = queries.mean()
         return HeadChangeResult(self, inputs, read_only(variation))
 
@@ -345,12 +345,12 @@ class HeadChangeResult(Result):
         return heads.sort_values("total_variation", ascending=False, kind="stable", ignore_index=True)
 
 
-def total_variation(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def total_variation(difference: torch.Tensor) -> torch.Tensor:
     """Return the total variation ½ Σ |p − q| of each query, float64 of shape [query], 0 to 1.
 
-    The sum is over the keys; p and q have the shape [query, key].
+    The sum is over the keys; ``difference`` is q − p, of shape [query, key].
     """
-    return (q - p).abs().sum(dim=1, dtype=torch.float64) / 2
+    return difference.abs().sum(dim=1, dtype=torch.float64) / 2
 
 
 def _grid(trace: Trace) -> str:
