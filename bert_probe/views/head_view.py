@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bert_probe.analyses.attention.attention import Attention, AttentionResult, Head
-from bert_probe.analyses.attention.heads import Heads
+from bert_probe.analyses.attention.attention import Attention, Head
+from bert_probe.analyses.attention.heads import Heads, Labels
 from bert_probe.analyses.attention.measures import AttentionMeasure
 from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.errors import SelectionError
@@ -34,7 +34,6 @@ from bert_probe.views.selection import (
     selection_to_json,
     units_of,
 )
-from bert_probe.views.selection import selection_to_json as view_described
 from bert_probe.views.text import shorten as shorten
 
 MAX_LABELED_TOKENS: Final = 1024
@@ -44,7 +43,7 @@ pass."""
 TOLERANCE: Final = 2.5e-5
 """Maximum error of a weight that a page computes from rounded vectors: a quarter of 0.0001."""
 
-AnswerFn: TypeAlias = Callable[[Callable[[Trace], AttentionResult], Trace], AttentionResult]
+AnswerFn: TypeAlias = Callable[[Callable[[Trace], Any], Trace], Any]
 """Function that calls a question's ``of`` with a trace, optionally through a cache."""
 
 
@@ -84,9 +83,10 @@ class HeadViewData:
     numbers: Sequence[int] = ()
 
     @classmethod
-    def of(cls, trace: Trace, selection: Selection, caption: str = "") -> HeadViewData:
-        """Return the data of the head view for a selection, without labels of the heads."""
-        return cls(trace, selection.measure, selection.words, selection.residual, caption=caption)
+    def of(cls, trace: Trace, selection: Selection, labels: Labels = ()) -> HeadViewData:
+        """Return the data of the head view for a selection; see `compute_labels` for the labels."""
+        measure, words, residual = selection.measure, selection.words, selection.residual
+        return cls(trace, measure, words, residual, labels, caption_of(trace))
 
     def at(self, selection: Selection) -> VersionedSelection:
         """Return a selection as the initial state of the view, with this data's measure and its options."""
@@ -108,8 +108,14 @@ class HeadViewData:
         return units_of(self.trace, self.words)
 
 
-def _answer(method: Callable[[Trace], AttentionResult], trace: Trace) -> AttentionResult:
+def call_method(method: Callable[[Trace], Any], trace: Trace) -> Any:
+    """Call a question's ``of`` without a cache."""
     return method(trace)
+
+
+def compute_labels(trace: Trace, ask: AnswerFn = call_method) -> Labels:
+    """Return one-word labels for the heads of each layer; () if the text is too long to measure heads."""
+    return ask(Heads().of, trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
 
 
 def payload(
@@ -118,7 +124,7 @@ def payload(
     *,
     key: str,
     announced: Mapping[str, Any] | None = None,
-    ask: AnswerFn = _answer,
+    ask: AnswerFn = call_method,
     exact: bool = True,
     multiplied: bool = False,
     both: bool = False,
@@ -298,7 +304,7 @@ def _floats(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.dtype("<f4"))
 
 
-def page(data: HeadViewData, selection: Selection, ask: AnswerFn = _answer, exact: bool = True) -> Page:
+def page(data: HeadViewData, selection: Selection, ask: AnswerFn = call_method, exact: bool = True) -> Page:
     """Return a self-contained web page of the head view with all layers, tokens and words.
 
     Args:
@@ -390,10 +396,10 @@ def toolbar_data(
         key: Key of the component.
         source: URL prefix from which the browser requests the labels of the heads.
     """
-    return {"key": key, "selection": view_described(versioned), "offer": asdict(offer), "source": source}
+    return {"key": key, "selection": selection_to_json(versioned), "offer": asdict(offer), "source": source}
 
 
-def head_view_data(
+def create_selection(
     trace: Trace,
     layer: int = -1,
     heads: int | Sequence[int] | str = "mean",
@@ -405,24 +411,22 @@ def head_view_data(
     specials: bool = True,
     pins: Sequence[int] = (),
     side: Literal["query", "key"] = "query",
-) -> tuple[HeadViewData, Selection]:
-    """Return the data of a head view and its initial state; see `notebook.head_view` for the arguments.
+) -> Selection:
+    """Return the initial selection of a head view; see `notebook.head_view` for the arguments.
 
     Raises:
         SelectionError: A layer, head, measure or pin does not exist.
         UnavailableError: The measure is not available for this model or its attention.
     """
-    labels = Heads().of(trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
-    data = HeadViewData(trace, measure, words, residual, labels, caption_of(trace))
     series = parse_heads(heads, trace.heads)
     if series != "mean":
-        data.what.require_heads()
+        measure_named(measure).require_heads()
     _check_choice("layout", layout, ("columns", "reading"))
     _check_choice("side", side, ("query", "key"))
-    units = tuple(resolve_index(pin, len(data.units), "pin") for pin in pins)
+    units = tuple(resolve_index(pin, len(units_of(trace, words)), "pin") for pin in pins)
     number = resolve_index(layer, trace.layers, "layer") + 1
     options = Options(layout, specials=specials)
-    return data, Selection(number, series, options, Pins(side, units), measure, words, residual)
+    return Selection(number, series, options, Pins(side, units), measure, words, residual)
 
 
 def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:

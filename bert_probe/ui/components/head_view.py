@@ -10,7 +10,6 @@ from bert_probe.ui.components.mounting import mounted
 from bert_probe.views import head_view as views
 from bert_probe.views.head_view import HeadViewData
 from bert_probe.views.payload import pack
-from bert_probe.views.selection import Selection
 
 
 def head_view(data: bytes, *, key: str, on_change: Callable[[], None]) -> None:
@@ -28,9 +27,4 @@ def announced(selection: Mapping[str, Any], *, key: str) -> bytes:
     return pack({**selection, "key": key}, {})
 
 
-def page(data: HeadViewData, selection: Selection) -> bytes:
-    """Return `views.head_view.page` as HTML, using attention that is cached for all sessions."""
-    return views.page(data, selection, ask=shared_cache.answers.of).html().encode()
-
-
-_component = mounted("head_view", '<section class="head-view"></section>')
+_component = mounted("head_view")

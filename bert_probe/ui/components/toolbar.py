@@ -13,4 +13,4 @@ def toolbar(data: Mapping[str, Any], *, key: str, on_change: Callable[[], None])
     _component(key=key, data=data, on_selection_change=on_change)
 
 
-_component = mounted("toolbar", '<section class="toolbar"></section>')
+_component = mounted("toolbar")
