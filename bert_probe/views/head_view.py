@@ -233,7 +233,8 @@ def announced(
 def _maps(data: HeadViewData, layer: int, ask: AnswerFn) -> Array:
     """Return the attention maps of a layer, one per head, or a single map for a measure without heads."""
     if data.what.of_heads is None:
-        return ask(data.question(layer, "mean").of, data.trace).weights[None]
+        rolled: Array = ask(data.question(layer, "mean").of, data.trace).weights[None]
+        return rolled
     heads = range(data.trace.heads)
     return np.stack([data.question(layer, head).of(data.trace).weights for head in heads])
 
