@@ -123,7 +123,7 @@ def payload(
     layer: int,
     *,
     key: str,
-    announced: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
     ask: AnswerFn = call_method,
     exact: bool = True,
     multiplied: bool = False,
@@ -135,7 +135,7 @@ def payload(
         data: The data of the view.
         layer: Index of the layer, from 0.
         key: Key of the component.
-        announced: Initial state as returned by `announced`. If None, only the layer is sent.
+        state: Initial state as returned by `initial_state`. If None, only the layer is sent.
         ask: Function that computes measures per layer. Rollout depends on all layers below, so use a cache.
         exact: Whether to send queries and keys exactly. Otherwise they are rounded so that no attention
             weight is off by more than `TOLERANCE`, which reduces the compressed size by a third.
@@ -160,7 +160,7 @@ def payload(
         if not measure.sums_to_one(trace):
             maps = _maps(sent, layer, ask)
     head = {
-        **(announced or {}),
+        **(state or {}),
         "key": key,
         "layer": layer + 1,
         "layers": trace.layers,
@@ -201,28 +201,31 @@ OVERFLOW_OPTIONS: Final = ("several", "layout", "direction", "fit", "lines")
 """Options in the overflow menu of the toolbar."""
 
 
-def announced(
+def initial_state(
     trace: Trace,
     versioned: VersionedSelection,
     *,
-    offer: ToolbarOptions | None = None,
+    key: str,
+    options: ToolbarOptions | None = None,
     source: str = "",
     reason: HeadReason | None = None,
 ) -> dict[str, Any]:
-    """Return the initial state of a head view as JSON, without attention.
+    """Return the initial state of a head view, or of a separate toolbar, as JSON without attention.
 
     Args:
         trace: The text and its attention.
         versioned: The initial selection.
-        offer: Options of the toolbar; by default those that work without a server.
-        source: URL prefix from which the browser requests layers.
+        key: Key of the component.
+        options: Options of the toolbar; by default those that work without a server.
+        source: URL prefix from which the browser requests layers and the labels of the heads.
         reason: Why the app selected a head by default.
     """
     has_pieces = len(units_of(trace, words=True)) < len(trace.tokens)
-    options = offer or ToolbarOptions.of(
+    options = options or ToolbarOptions.of(
         trace, versioned.value, OVERFLOW_OPTIONS, several=True, words=has_pieces
     )
     return {
+        "key": key,
         "selection": selection_to_json(versioned),
         "offer": asdict(options),
         "source": source,
@@ -314,20 +317,15 @@ def page(data: HeadViewData, selection: Selection, ask: AnswerFn = call_method, 
         ask: See `payload`.
         exact: See `payload`.
     """
-    first = announced(data.trace, data.at(selection))
+    state = initial_state(data.trace, data.at(selection), key="page")
     layers = range(data.trace.layers)
     return Page(
         "head_view",
-        [
-            payload(data, layer, key="page", announced=first, ask=ask, exact=exact, both=True)
-            for layer in layers
-        ],
+        [payload(data, layer, key="page", state=state, ask=ask, exact=exact, both=True) for layer in layers],
         data.caption,
         f"{CAVEAT} {data.trace.caveat}".strip(),
         start=selection.layer,
-        still=lambda: [
-            payload(data, selection.layer - 1, key="page", announced=first, ask=ask, multiplied=True)
-        ],
+        still=lambda: [payload(data, selection.layer - 1, key="page", state=state, ask=ask, multiplied=True)],
     )
 
 
@@ -384,20 +382,6 @@ class ToolbarOptions:
             residuals=RESIDUALS if residual else (),
             shares=measure.sums_to_one(trace),
         )
-
-
-def toolbar_data(
-    versioned: VersionedSelection, offer: ToolbarOptions, *, key: str, source: str
-) -> dict[str, Any]:
-    """Return the data of a separate toolbar as JSON, for the views other than the head view.
-
-    Args:
-        versioned: The current selection.
-        offer: The options of the toolbar.
-        key: Key of the component.
-        source: URL prefix from which the browser requests the labels of the heads.
-    """
-    return {"key": key, "selection": selection_to_json(versioned), "offer": asdict(offer), "source": source}
 
 
 def create_selection(

@@ -16,7 +16,7 @@ import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import layers, sessions
 from bert_probe.text.words import word_lens
-from bert_probe.ui.components import head_view
+from bert_probe.views import head_view
 from bert_probe.views.head_view import HeadViewData, page
 from bert_probe.views.selection import Selection
 from tests.helpers.exactness import assert_exact, assert_rounded

@@ -33,11 +33,11 @@ from bert_probe.ui.components.model_view import model_view as model_view_compone
 from bert_probe.ui.components.toolbar import toolbar
 from bert_probe.ui.export import export
 from bert_probe.views import head_view as head_views
-from bert_probe.views import head_view as views
 from bert_probe.views import heatmaps, pictures
 from bert_probe.views import model_view as model_views
 from bert_probe.views.head_view import HeadViewData, ToolbarOptions
 from bert_probe.views.page import CAVEAT
+from bert_probe.views.payload import pack
 from bert_probe.views.selection import RESIDUALS, Selection, VersionedSelection, to_address
 
 ALL: Final = tuple(measures().values())
@@ -177,8 +177,12 @@ def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[s
 
 def draw_toolbar(model: ViewModel, options: ToolbarOptions, key: str = "toolbar") -> None:
     """Draw the toolbar above a view that does not contain its own toolbar."""
-    data = views.toolbar_data(
-        model.versioned, options, key=selection_state.KEY, source=layer_link(model).address
+    data = head_views.initial_state(
+        model.trace,
+        model.versioned,
+        key=selection_state.KEY,
+        options=options,
+        source=layer_link(model).address,
     )
     toolbar(data, key=key, on_change=lambda: selection_state.receive_report(key, model.trace))
 
@@ -386,17 +390,19 @@ def head_view(trace: Trace) -> None:
         draw_toolbar(model, options, "waiting")
         if not ensure_computed(model, [layer]):
             return
-    announcement = head_views.announced(
+    initial = head_views.initial_state(
         trace,
         model.versioned,
-        offer=options,
+        key=selection_state.KEY,
+        options=options,
         source=layer_link(model).address,
         reason=selection_state.reason(trace, selection),
     )
+    ask = shared_cache.answers.of
     data = (
-        components.payload(model.data, layer, key=selection_state.KEY, announced=announcement)
+        head_views.payload(model.data, layer, key=selection_state.KEY, state=initial, ask=ask)
         if _needs_layer()
-        else components.announced(announcement, key=selection_state.KEY)
+        else pack(initial, {})
     )
     components.head_view(
         data, key=HEAD_VIEW, on_change=lambda: selection_state.receive_report(HEAD_VIEW, trace)
