@@ -71,12 +71,14 @@ def lines() -> Iterator[Line]:
 def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
     """Measure the whole command, with checksums and files but without opening the model."""
     rival = SentenceTransformer(str(checkpoint.folder), device=checkpoint.description.device)
-    rival.encode(_texts(200, LENGTHS), show_progress_bar=False)
-    build_corpus(checkpoint, IngestConfig(), [_file(folder, "warm", _texts(200, LENGTHS))], folder / "warm")
+    rival.encode(make_texts(200, LENGTHS), show_progress_bar=False)
+    build_corpus(
+        checkpoint, IngestConfig(), [_file(folder, "warm", make_texts(200, LENGTHS))], folder / "warm"
+    )
     ours: list[float] = []
     theirs: list[float] = []
     for number in range(ROUNDS):
-        texts = _texts(PART, LENGTHS, number)
+        texts = make_texts(PART, LENGTHS, number)
         file, store = _file(folder, str(number), texts), folder / f"store-{number}"
         sides: list[tuple[list[float], Callable[[], object]]] = [
             (ours, partial(build_corpus, checkpoint, IngestConfig(), [file], store)),
@@ -98,7 +100,7 @@ def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
 
 
 def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
-    file = _file(folder, "texts", _texts(WORKED, LENGTHS))
+    file = _file(folder, "texts", make_texts(WORKED, LENGTHS))
     took: dict[int, list[float]] = {1: [], 2: []}
     for number, workers in enumerate((1, 2, 2, 1)):
         store = folder / f"store-{number}"
@@ -117,7 +119,7 @@ def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
 
 def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
     """Measure ideal worker processes: each has half of the texts, and they exchange nothing."""
-    warm, texts = _file(folder, "warm", _texts(200, LENGTHS)), _texts(WORKED, LENGTHS)
+    warm, texts = _file(folder, "warm", make_texts(200, LENGTHS)), make_texts(WORKED, LENGTHS)
     complete = _file(folder, "whole", texts)
     halves = [_file(folder, str(half), texts[half::2]) for half in range(2)]
     build_corpus(checkpoint, IngestConfig(), [warm], folder / "warm", workers=2)
@@ -165,7 +167,12 @@ def _of_both(warm: Path, halves: list[Path], target: Path) -> float:
 def _in_memory(folder: Path) -> Line:
     peaks = {}
     for count in (FEW, MANY):
-        command = [sys.executable, "-c", _MEASURED, str(_file(folder, str(count), _texts(count, SHORT)))]
+        command = [
+            sys.executable,
+            "-c",
+            _MEASURED,
+            str(_file(folder, str(count), make_texts(count, SHORT))),
+        ]
         done = subprocess.run(
             [*command, str(folder / f"store-{count}")], capture_output=True, text=True, check=True
         )
@@ -182,7 +189,7 @@ def _in_memory(folder: Path) -> Line:
     )
 
 
-def _texts(count: int, lengths: tuple[int, ...], seed: int = 0) -> list[str]:
+def make_texts(count: int, lengths: tuple[int, ...], seed: int = 0) -> list[str]:
     rng = random.Random(seed)
     return [f"{number} {text_of(rng.choice(lengths) - 1)}" for number in range(count)]
 

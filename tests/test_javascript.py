@@ -120,7 +120,7 @@ def test_tokens_and_words_of_payload_match_python(
             assert actual["full"] == (weights.max() if measure == "value-zeroing" else 1), label
 
 
-PAGES = ("matrix", "head_view", "model_view", "layer_map", "report")
+PAGES = (*built.FIGURES, "report")
 """Entry points that make complete pages: single components, and reports of several."""
 
 
@@ -130,6 +130,14 @@ def test_every_component_has_module_and_style() -> None:
     assert {path.name for path in BUILT.iterdir()} == names | alone
     for name in built.COMPONENTS:
         assert re.search(r"export\{[\w$]+ as default\};\s*$", built.script(name)), "pages import it"
+
+
+@pytest.mark.parametrize(("path", "table"), [("files.js", "FILES"), ("report/page.js", "MOUNTS")])
+def test_files_and_reports_draw_every_figure(path: str, table: str) -> None:
+    source = (JS / path).read_text(encoding="utf-8")
+    entries = re.search(rf"const {table} = \{{(.*?)\}};", source, re.DOTALL)
+    assert entries
+    assert sorted(re.findall(r"(\w+):", entries[1])) == sorted(built.FIGURES)
 
 
 def test_tools_are_pinned_without_registry_urls() -> None:

@@ -16,7 +16,7 @@ from bert_probe.core import files
 from bert_probe.errors import TextError
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
-from bert_probe.ui.components import head_view
+from bert_probe.views import head_view
 from bert_probe.views.head_view import HeadViewData
 from bert_probe.views.selection import Selection
 
@@ -67,7 +67,7 @@ def _written(folder: Path, trace: Trace) -> list[Path]:
     result = Attention().of(trace)
     picture = HeadViewData(trace, caption=trace.encoding.text[:300])
     contents = {
-        "head-view.html": head_view.page(picture, Selection(trace.layers, (0,))),
+        "head-view.html": head_view.page(picture, Selection(trace.layers, (0,))).html().encode(),
         "notebook.html": f"<!doctype html><meta charset=utf-8>{result._repr_html_()}".encode(),
         "attention.csv.txt": files.to_bytes(result.table(), "csv"),
         "attention.json": files.to_bytes(result.table(), "json"),

@@ -16,7 +16,6 @@ from bert_probe.analyses.attention.attention import (
     AttentionResult,
 )
 from bert_probe.analyses.attention.find_heads import FindHeads, FindHeadsResult
-from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.analyses.attention.token_rollout import TokenRollout, TokenRolloutResult
 from bert_probe.cli.options import checkpoint_options, is_picture_requested, question_options, text_options
@@ -25,9 +24,9 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.words import find_word
-from bert_probe.views import head_view, model_view
-from bert_probe.views.head_view import head_view_data
+from bert_probe.views.head_view import create_selection
 from bert_probe.views.page import Page
+from bert_probe.views.selection import Selection
 
 
 @click.command()
@@ -100,17 +99,20 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
         slow_layers = [layer for layer in range(trace.layers) if measure.takes_long(trace, layer)]
         if slow_layers:
             AttentionLong(slow_layers, measure=measure.name).of(trace, progress)
-    words = arguments.get("words", False)
     if picture == "model":
-        return model_view.page(trace, Heads(words).of(trace), words=words, measure=measure.name)
-    heads = Indices(HEAD).read("head", head, trace)
-    data, selection = head_view_data(
-        trace,
-        LAYER.read("layer", layer, trace),
-        "mean" if heads == ("mean",) else range(trace.heads) if heads is None else heads,
-        **arguments,
-    )
-    return head_view.page(data, selection)
+        selection = Selection(1, "mean", measure=measure.name, words=arguments.get("words", False))
+    else:
+        heads = Indices(HEAD).read("head", head, trace)
+        selection = create_selection(
+            trace,
+            LAYER.read("layer", layer, trace),
+            "mean" if heads == ("mean",) else range(trace.heads) if heads is None else heads,
+            **arguments,
+        )
+    # Imported here because it imports many analyses, which only figures need.
+    from bert_probe.views import pictures
+
+    return pictures.attention_page(picture, trace, selection)
 
 
 @click.command()

@@ -7,16 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.vectors.token_map import TokenMapResult
 from bert_probe.core.result import Result
 from bert_probe.errors import TooLongError
 from bert_probe.model.trace import Trace, resolve_index
 from bert_probe.notebook.frame import Frame, create_bridge
 from bert_probe.views import head_view as head_views
-from bert_probe.views import model_view as model_views
 from bert_probe.views import pictures
-from bert_probe.views.head_view import HeadViewData, head_view_data, page, parse_heads
+from bert_probe.views.head_view import HeadViewData, compute_labels, create_selection, page, parse_heads
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import Page
 from bert_probe.views.selection import Pins, Selection, Series, selection_from_json
@@ -75,7 +73,7 @@ def head_view(
         UnavailableError: The measure is not available for this model or its attention.
         TooLongError: The page would be larger than `MAX_BYTES`.
     """
-    data, selection = head_view_data(
+    selection = create_selection(
         trace,
         layer,
         heads,
@@ -87,6 +85,7 @@ def head_view(
         pins=pins,
         side=side,
     )
+    data = HeadViewData.of(trace, selection, compute_labels(trace))
     size = trace.layers * len(head_views.payload(data, selection.layer - 1, key="page", both=True))
     if size > MAX_BYTES:
         raise TooLongError(
@@ -110,7 +109,8 @@ def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, h
         SelectionError: The measure does not exist, or is defined per layer and not per head.
         UnavailableError: The measure is not available for this model or its attention.
     """
-    return Frame(model_views.page(trace, Heads(words).of(trace), words=words, measure=measure), height)
+    selection = Selection(1, "mean", measure=measure, words=words)
+    return Frame(pictures.attention_page("model", trace, selection), height)
 
 
 def show(result: Result) -> Frame:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-from bert_probe.analyses.attention.heads import Heads
 from bert_probe.core.result import Result
 from bert_probe.errors import ReportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -19,9 +18,8 @@ from bert_probe.reports.json_reader import parse_object
 from bert_probe.reports.tables import ReportTable
 from bert_probe.reports.tolerances import Tolerance, leaves, outline
 from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
-from bert_probe.views import head_view, model_view, pictures
-from bert_probe.views.head_view import MAX_LABELED_TOKENS, HeadViewData
-from bert_probe.views.page import Page, caption_of
+from bert_probe.views import pictures
+from bert_probe.views.page import Page
 from bert_probe.views.payload import unpack
 from bert_probe.views.selection import from_address
 
@@ -256,14 +254,10 @@ def _draw_attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
     """Draw attention as lines between tokens for the selected heads, or as thumbnails of all heads."""
     parameters = dict(view.drawn)
     kind = parameters.pop("as", "")
-    if len(traces) != 1 or kind not in ("lines", "model"):
+    if len(traces) != 1 or kind not in pictures.ATTENTION_PICTURES:
         raise UnavailableError(f"A picture of kind {kind[:60]!r} does not exist for {len(traces)} texts.")
     trace = traces[0]
-    state, unknown = from_address(parameters, trace)
+    selection, unknown = from_address(parameters, trace)
     if unknown:
         raise SelectionError(f"The {unknown[0].what} {unknown[0].given[:60]} does not exist here.")
-    if kind == "model":
-        return model_view.page(trace, Heads(state.words).of(trace), words=state.words, measure=state.measure)
-    labels = Heads().of(trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
-    data = HeadViewData(trace, state.measure, state.words, state.residual, labels, caption_of(trace))
-    return head_view.page(data, state)
+    return pictures.attention_page(kind, trace, selection)

@@ -13,7 +13,7 @@ from bert_probe.reports.numbers import ViewTolerances
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.tolerances import FACTOR
 from bert_probe.views import built
-from bert_probe.views.page import CSS_CLASSES, theme_style
+from bert_probe.views.page import theme_style
 
 MAX_ROWS: Final = 200
 MAX_COLUMNS: Final = 60
@@ -128,7 +128,7 @@ def _picture(number: int, picture: Mapping[str, Any]) -> str:
     if not component:
         return ""
     caption = f"<figcaption>{_text(picture['caveat'])}</figcaption>" if picture.get("caveat") else ""
-    name = _text(CSS_CLASSES.get(component, component))
+    name = _text(built.COMPONENTS[component])
     return (
         f'<figure><div class=picture data-view="{number - 1}" data-class="{name}">'
         "<noscript>The figure needs JavaScript; the table has its values.</noscript>"

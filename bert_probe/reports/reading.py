@@ -20,13 +20,12 @@ from bert_probe.reports.numbers import MAX_CELLS, ViewTolerances
 from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MAX_BYTES, MAX_TITLE, PAGE
 from bert_probe.reports.tables import ReportTable
 from bert_probe.reports.view_files import ViewFile
+from bert_probe.views import built
 from bert_probe.views.payload import EmbeddedPayload
 
 _MAX_FILE: Final = 2 * MAX_BYTES
 """Maximum size of a report's file in bytes; a ZIP contains the data twice, in the page and as files."""
 
-COMPONENTS: Final = ("matrix", "head_view", "layer_map", "model_view")
-"""Names of the components that draw pictures in a report; `js/report/page.js` mounts them."""
 
 _LIBRARY: Final = re.compile("[A-Za-z0-9_.-]{1,40}")
 _VERSION: Final = re.compile("[A-Za-z0-9_.+!-]{1,60}")
@@ -200,7 +199,7 @@ def _parse_view(raw: Any) -> StatedView:
         code = {"python": parsed.text("python"), "shell": parsed.text("shell")}
     with parse_object(raw_picture, "A picture of the report") as parsed:
         picture: dict[str, Any] = (
-            {"component": parsed.choice("component", COMPONENTS), "caveat": parsed.text("caveat")}
+            {"component": parsed.choice("component", built.FIGURES), "caveat": parsed.text("caveat")}
             if "component" in raw_picture
             else {}
         )

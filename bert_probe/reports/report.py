@@ -27,6 +27,7 @@ from bert_probe.reports.drafts import MOST_VIEWS, Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
 from bert_probe.reports.tables import canonical, digest, finite
 from bert_probe.reports.view_files import ModelReference, ViewFile, find_question
+from bert_probe.views import pictures
 from bert_probe.views.page import Page
 from bert_probe.views.payload import encode_text
 
@@ -67,8 +68,8 @@ class Item:
             if captions and captions[0]:
                 return str(captions[0])
         analysis = self.numbers.result.question.analysis
-        titles = {"lines": "Attention, token to token", "model": "Attention of all heads"}
-        return titles.get(view_parameters.get("as", ""), f"{analysis[:1].upper()}{analysis[1:]}")
+        name = view_parameters.get("as", "")
+        return pictures.ATTENTION_PICTURES.get(name, f"{analysis[:1].upper()}{analysis[1:]}")
 
     @cached_property
     def parts(self) -> dict[str, Any]:

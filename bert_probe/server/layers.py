@@ -73,12 +73,9 @@ def _source(data: HeadViewData) -> tuple[object, ...]:
 
 def labels(trace: Trace) -> Labels:
     """Return one-word labels for the heads of each layer; () if the text is too long to measure heads."""
-    from bert_probe.analyses.attention.heads import Heads
-    from bert_probe.views.head_view import MAX_LABELED_TOKENS
+    from bert_probe.views.head_view import compute_labels
 
-    return (
-        shared_cache.answers.of(Heads().of, trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
-    )
+    return compute_labels(trace, shared_cache.answers.of)
 
 
 def _serve(request: Request) -> Response:

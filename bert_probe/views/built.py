@@ -5,8 +5,18 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-COMPONENTS: Final = ("matrix", "head_view", "model_view", "layer_map", "strip", "toolbar")
-"""Names of the browser components. Each has a script and a style sheet of the same name."""
+COMPONENTS: Final = {
+    "matrix": "matrix",
+    "head_view": "head-view",
+    "model_view": "matrix model-view",
+    "layer_map": "layer-map",
+    "strip": "strip",
+    "toolbar": "toolbar",
+}
+"""Browser component → CSS classes of its element. Each has a script and a style sheet of the same name."""
+
+FIGURES: Final = ("matrix", "head_view", "model_view", "layer_map")
+"""The components that can stand alone: as a page, in a report, and as an SVG or PNG file."""
 
 _FOLDER: Final = Path(__file__).with_name("built")
 

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bert_probe.analyses.attention.attention import Attention, AttentionResult, Head
-from bert_probe.analyses.attention.heads import Heads
+from bert_probe.analyses.attention.attention import Attention, Head
+from bert_probe.analyses.attention.heads import Heads, Labels
 from bert_probe.analyses.attention.measures import AttentionMeasure
 from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.errors import SelectionError
@@ -34,7 +34,6 @@ from bert_probe.views.selection import (
     selection_to_json,
     units_of,
 )
-from bert_probe.views.selection import selection_to_json as view_described
 from bert_probe.views.text import shorten as shorten
 
 MAX_LABELED_TOKENS: Final = 1024
@@ -44,7 +43,7 @@ pass."""
 TOLERANCE: Final = 2.5e-5
 """Maximum error of a weight that a page computes from rounded vectors: a quarter of 0.0001."""
 
-AnswerFn: TypeAlias = Callable[[Callable[[Trace], AttentionResult], Trace], AttentionResult]
+AnswerFn: TypeAlias = Callable[[Callable[[Trace], Any], Trace], Any]
 """Function that calls a question's ``of`` with a trace, optionally through a cache."""
 
 
@@ -84,9 +83,10 @@ class HeadViewData:
     numbers: Sequence[int] = ()
 
     @classmethod
-    def of(cls, trace: Trace, selection: Selection, caption: str = "") -> HeadViewData:
-        """Return the data of the head view for a selection, without labels of the heads."""
-        return cls(trace, selection.measure, selection.words, selection.residual, caption=caption)
+    def of(cls, trace: Trace, selection: Selection, labels: Labels = ()) -> HeadViewData:
+        """Return the data of the head view for a selection; see `compute_labels` for the labels."""
+        measure, words, residual = selection.measure, selection.words, selection.residual
+        return cls(trace, measure, words, residual, labels, caption_of(trace))
 
     def at(self, selection: Selection) -> VersionedSelection:
         """Return a selection as the initial state of the view, with this data's measure and its options."""
@@ -108,8 +108,14 @@ class HeadViewData:
         return units_of(self.trace, self.words)
 
 
-def _answer(method: Callable[[Trace], AttentionResult], trace: Trace) -> AttentionResult:
+def call_method(method: Callable[[Trace], Any], trace: Trace) -> Any:
+    """Call a question's ``of`` without a cache."""
     return method(trace)
+
+
+def compute_labels(trace: Trace, ask: AnswerFn = call_method) -> Labels:
+    """Return one-word labels for the heads of each layer; () if the text is too long to measure heads."""
+    return ask(Heads().of, trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
 
 
 def payload(
@@ -117,8 +123,8 @@ def payload(
     layer: int,
     *,
     key: str,
-    announced: Mapping[str, Any] | None = None,
-    ask: AnswerFn = _answer,
+    state: Mapping[str, Any] | None = None,
+    ask: AnswerFn = call_method,
     exact: bool = True,
     multiplied: bool = False,
     both: bool = False,
@@ -129,7 +135,7 @@ def payload(
         data: The data of the view.
         layer: Index of the layer, from 0.
         key: Key of the component.
-        announced: Initial state as returned by `announced`. If None, only the layer is sent.
+        state: Initial state as returned by `initial_state`. If None, only the layer is sent.
         ask: Function that computes measures per layer. Rollout depends on all layers below, so use a cache.
         exact: Whether to send queries and keys exactly. Otherwise they are rounded so that no attention
             weight is off by more than `TOLERANCE`, which reduces the compressed size by a third.
@@ -154,7 +160,7 @@ def payload(
         if not measure.sums_to_one(trace):
             maps = _maps(sent, layer, ask)
     head = {
-        **(announced or {}),
+        **(state or {}),
         "key": key,
         "layer": layer + 1,
         "layers": trace.layers,
@@ -195,28 +201,31 @@ OVERFLOW_OPTIONS: Final = ("several", "layout", "direction", "fit", "lines")
 """Options in the overflow menu of the toolbar."""
 
 
-def announced(
+def initial_state(
     trace: Trace,
     versioned: VersionedSelection,
     *,
-    offer: ToolbarOptions | None = None,
+    key: str,
+    options: ToolbarOptions | None = None,
     source: str = "",
     reason: HeadReason | None = None,
 ) -> dict[str, Any]:
-    """Return the initial state of a head view as JSON, without attention.
+    """Return the initial state of a head view, or of a separate toolbar, as JSON without attention.
 
     Args:
         trace: The text and its attention.
         versioned: The initial selection.
-        offer: Options of the toolbar; by default those that work without a server.
-        source: URL prefix from which the browser requests layers.
+        key: Key of the component.
+        options: Options of the toolbar; by default those that work without a server.
+        source: URL prefix from which the browser requests layers and the labels of the heads.
         reason: Why the app selected a head by default.
     """
     has_pieces = len(units_of(trace, words=True)) < len(trace.tokens)
-    options = offer or ToolbarOptions.of(
+    options = options or ToolbarOptions.of(
         trace, versioned.value, OVERFLOW_OPTIONS, several=True, words=has_pieces
     )
     return {
+        "key": key,
         "selection": selection_to_json(versioned),
         "offer": asdict(options),
         "source": source,
@@ -227,7 +236,8 @@ def announced(
 def _maps(data: HeadViewData, layer: int, ask: AnswerFn) -> Array:
     """Return the attention maps of a layer, one per head, or a single map for a measure without heads."""
     if data.what.of_heads is None:
-        return ask(data.question(layer, "mean").of, data.trace).weights[None]
+        rolled: Array = ask(data.question(layer, "mean").of, data.trace).weights[None]
+        return rolled
     heads = range(data.trace.heads)
     return np.stack([data.question(layer, head).of(data.trace).weights for head in heads])
 
@@ -298,7 +308,7 @@ def _floats(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.dtype("<f4"))
 
 
-def page(data: HeadViewData, selection: Selection, ask: AnswerFn = _answer, exact: bool = True) -> Page:
+def page(data: HeadViewData, selection: Selection, ask: AnswerFn = call_method, exact: bool = True) -> Page:
     """Return a self-contained web page of the head view with all layers, tokens and words.
 
     Args:
@@ -307,20 +317,15 @@ def page(data: HeadViewData, selection: Selection, ask: AnswerFn = _answer, exac
         ask: See `payload`.
         exact: See `payload`.
     """
-    first = announced(data.trace, data.at(selection))
+    state = initial_state(data.trace, data.at(selection), key="page")
     layers = range(data.trace.layers)
     return Page(
         "head_view",
-        [
-            payload(data, layer, key="page", announced=first, ask=ask, exact=exact, both=True)
-            for layer in layers
-        ],
+        [payload(data, layer, key="page", state=state, ask=ask, exact=exact, both=True) for layer in layers],
         data.caption,
         f"{CAVEAT} {data.trace.caveat}".strip(),
         start=selection.layer,
-        still=lambda: [
-            payload(data, selection.layer - 1, key="page", announced=first, ask=ask, multiplied=True)
-        ],
+        still=lambda: [payload(data, selection.layer - 1, key="page", state=state, ask=ask, multiplied=True)],
     )
 
 
@@ -379,21 +384,7 @@ class ToolbarOptions:
         )
 
 
-def toolbar_data(
-    versioned: VersionedSelection, offer: ToolbarOptions, *, key: str, source: str
-) -> dict[str, Any]:
-    """Return the data of a separate toolbar as JSON, for the views other than the head view.
-
-    Args:
-        versioned: The current selection.
-        offer: The options of the toolbar.
-        key: Key of the component.
-        source: URL prefix from which the browser requests the labels of the heads.
-    """
-    return {"key": key, "selection": view_described(versioned), "offer": asdict(offer), "source": source}
-
-
-def head_view_data(
+def create_selection(
     trace: Trace,
     layer: int = -1,
     heads: int | Sequence[int] | str = "mean",
@@ -405,24 +396,22 @@ def head_view_data(
     specials: bool = True,
     pins: Sequence[int] = (),
     side: Literal["query", "key"] = "query",
-) -> tuple[HeadViewData, Selection]:
-    """Return the data of a head view and its initial state; see `notebook.head_view` for the arguments.
+) -> Selection:
+    """Return the initial selection of a head view; see `notebook.head_view` for the arguments.
 
     Raises:
         SelectionError: A layer, head, measure or pin does not exist.
         UnavailableError: The measure is not available for this model or its attention.
     """
-    labels = Heads().of(trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
-    data = HeadViewData(trace, measure, words, residual, labels, caption_of(trace))
     series = parse_heads(heads, trace.heads)
     if series != "mean":
-        data.what.require_heads()
+        measure_named(measure).require_heads()
     _check_choice("layout", layout, ("columns", "reading"))
     _check_choice("side", side, ("query", "key"))
-    units = tuple(resolve_index(pin, len(data.units), "pin") for pin in pins)
+    units = tuple(resolve_index(pin, len(units_of(trace, words)), "pin") for pin in pins)
     number = resolve_index(layer, trace.layers, "layer") + 1
     options = Options(layout, specials=specials)
-    return data, Selection(number, series, options, Pins(side, units), measure, words, residual)
+    return Selection(number, series, options, Pins(side, units), measure, words, residual)
 
 
 def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:

@@ -61,7 +61,7 @@ class Page:
         fields = {
             "title": html.escape(self.title),
             "place": "framed" if framed else "alone",
-            "class": CSS_CLASSES.get(self.component, self.component),
+            "class": built.COMPONENTS[self.component],
             "caveat": html.escape(self.caveat),
             "style": theme_style(self.theme) + built.style(self.component),
             "script": built.script(f"{self.component}_page"),
@@ -130,9 +130,6 @@ EXTENSIONS: Final = (".html", ".htm", ".svg", ".png")
 """File extensions with which a view can be saved."""
 
 _TEMPLATE = Path(__file__).with_name("page.html")
-
-CSS_CLASSES: Final = {"head_view": "head-view", "model_view": "matrix model-view", "layer_map": "layer-map"}
-"""CSS classes of the component elements whose class differs from the component name."""
 
 
 _FONT = "system-ui, sans-serif"

@@ -1,13 +1,14 @@
-"""Heatmaps and web pages for results of all types."""
+"""The figure of each type of result, as heatmaps and as web pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from bert_probe.analyses.attention.attention import AttentionResult
 from bert_probe.analyses.attention.find_heads import FindHeadsResult
-from bert_probe.analyses.attention.heads import HeadsResult
+from bert_probe.analyses.attention.heads import Heads, HeadsResult
 from bert_probe.analyses.attention.steps import AttentionStepsResult
 from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
 from bert_probe.analyses.attribution.activation_patching import ActivationPatchingResult
@@ -31,68 +32,83 @@ from bert_probe.analyses.vectors.word_in_context import WordInContextResult
 from bert_probe.analyses.weights.positions import MATRICES, PositionsResult
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
+from bert_probe.model.trace import Trace
 from bert_probe.text.labeled_texts import CLASSES
-from bert_probe.views import answers, heatmaps, layer_map, matrix, steps
+from bert_probe.views import answers, head_view, heatmaps, layer_map, matrix, model_view, steps
+from bert_probe.views.head_view import AnswerFn, HeadViewData, call_method, compute_labels
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
+from bert_probe.views.selection import Selection
 from bert_probe.views.text import shorten
 
-_HEATMAPS: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
-    HeadAblationResult: lambda result: list(heatmaps.ablation_heatmaps(result).values()),
-    LayerSimilarityResult: lambda result: [heatmaps.layer_similarity_heatmap(result)],
-    SimilarityAttributionResult: lambda result: [answers.similarity_attribution_heatmap(result)],
-    AttentionResult: lambda result: [heatmaps.attention_heatmap(result)],
-    AttentionStepsResult: lambda result: list(
-        steps.step_heatmaps(result, steps.key_position(result)).values()
-    ),
-    HeadChangeResult: lambda result: [heatmaps.head_change_heatmap(result)],
-    VectorChangeResult: lambda result: [heatmaps.vector_change_heatmap(result)],
-    AttributionFaithfulnessResult: lambda result: [answers.faithfulness_heatmap(result)],
-    EvaluateResult: lambda result: [answers.confusion_heatmap(result)],
-    HeadAblationSweepResult: lambda result: [heatmaps.ablation_sweep_heatmap(result)],
-    AttributionResult: lambda result: [answers.attribution_heatmap([result])],
-    FindHeadsResult: lambda result: [heatmaps.find_heads_heatmap(result)],
-    HeadAttributionResult: answers.head_attribution_heatmaps,
-    HeadsResult: heatmaps.head_measure_heatmaps,
-    HeadMatchesResult: lambda result: [heatmaps.head_matches_heatmap(result)],
-    PositionsResult: heatmaps.position_heatmaps,
-    MinimalPairResult: lambda result: [
-        heatmaps.minimal_pair_heads_heatmap(result),
-        heatmaps.minimal_pair_vectors_heatmap(result),
-    ],
-    ActivationPatchingResult: lambda result: [answers.patching_heatmap(result)],
-    RelationsResult: lambda result: [heatmaps.relations_heatmap(result, direction) for direction in (0, 1)],
-    MinimalPairRowResult: lambda result: list(heatmaps.minimal_pair_row_heatmaps(result)),
-    SentencesResult: lambda result: [heatmaps.sentences_heatmap(result)],
-    HiddenStatesResult: lambda result: [heatmaps.hidden_states_heatmap(result)],
-    TokenRolloutResult: lambda result: [heatmaps.token_rollout_heatmap(result)],
-    SimilarityResult: lambda result: [heatmaps.similarity_heatmap(result)],
-    SentenceSimilarityResult: lambda result: [answers.sentence_similarity_heatmap(result)],
-    WordInContextResult: lambda result: [heatmaps.word_in_context_heatmap(result, result.shown_layer)],
-}
-"""Type of result → function that returns the heatmaps of a result, from top to bottom."""
 
-_ATTENTION_RESULTS = (
-    AttentionResult,
-    TokenRolloutResult,
-    MinimalPairResult,
-    MinimalPairRowResult,
-    FindHeadsResult,
-    HeadsResult,
-    HeadChangeResult,
-    HeadMatchesResult,
-)
+@dataclass(frozen=True)
+class Picture:
+    """How the results of one type are drawn."""
+
+    heatmaps: Callable[[Any], list[Heatmap]] | None = None  # returns the heatmaps from top to bottom
+    page: Callable[[Any, str], Page] | None = None  # for another figure: takes the result and the title
+    has_picture: Callable[[Any], bool] = lambda _: True  # whether this result can be drawn
+    caveat: str = ""  # note below the figure
+
+
+PICTURES: Final[dict[type[Result], Picture]] = {
+    HeadAblationResult: Picture(lambda result: list(heatmaps.ablation_heatmaps(result).values())),
+    LayerSimilarityResult: Picture(lambda result: [heatmaps.layer_similarity_heatmap(result)]),
+    SimilarityAttributionResult: Picture(lambda result: [answers.similarity_attribution_heatmap(result)]),
+    AttentionResult: Picture(lambda result: [heatmaps.attention_heatmap(result)], caveat=CAVEAT),
+    AttentionStepsResult: Picture(
+        lambda result: list(steps.step_heatmaps(result, steps.key_position(result)).values())
+    ),
+    HeadChangeResult: Picture(lambda result: [heatmaps.head_change_heatmap(result)], caveat=CAVEAT),
+    VectorChangeResult: Picture(lambda result: [heatmaps.vector_change_heatmap(result)]),
+    AttributionFaithfulnessResult: Picture(lambda result: [answers.faithfulness_heatmap(result)]),
+    EvaluateResult: Picture(
+        lambda result: [answers.confusion_heatmap(result)],
+        has_picture=lambda result: result.kind in (CLASSES, TAGS),
+    ),
+    HeadAblationSweepResult: Picture(lambda result: [heatmaps.ablation_sweep_heatmap(result)]),
+    AttributionResult: Picture(lambda result: [answers.attribution_heatmap([result])]),
+    FindHeadsResult: Picture(lambda result: [heatmaps.find_heads_heatmap(result)], caveat=CAVEAT),
+    HeadAttributionResult: Picture(answers.head_attribution_heatmaps),
+    HeadsResult: Picture(heatmaps.head_measure_heatmaps, caveat=CAVEAT),
+    HeadMatchesResult: Picture(lambda result: [heatmaps.head_matches_heatmap(result)], caveat=CAVEAT),
+    PositionsResult: Picture(
+        heatmaps.position_heatmaps, has_picture=lambda result: result.question.show in MATRICES
+    ),
+    MinimalPairResult: Picture(
+        lambda result: [
+            heatmaps.minimal_pair_heads_heatmap(result),
+            heatmaps.minimal_pair_vectors_heatmap(result),
+        ],
+        caveat=CAVEAT,
+    ),
+    ActivationPatchingResult: Picture(lambda result: [answers.patching_heatmap(result)]),
+    RelationsResult: Picture(
+        lambda result: [heatmaps.relations_heatmap(result, direction) for direction in (0, 1)]
+    ),
+    MinimalPairRowResult: Picture(
+        lambda result: list(heatmaps.minimal_pair_row_heatmaps(result)), caveat=CAVEAT
+    ),
+    SentencesResult: Picture(lambda result: [heatmaps.sentences_heatmap(result)]),
+    HiddenStatesResult: Picture(lambda result: [heatmaps.hidden_states_heatmap(result)]),
+    TokenRolloutResult: Picture(lambda result: [heatmaps.token_rollout_heatmap(result)], caveat=CAVEAT),
+    SimilarityResult: Picture(lambda result: [heatmaps.similarity_heatmap(result)]),
+    SentenceSimilarityResult: Picture(
+        lambda result: [answers.sentence_similarity_heatmap(result)],
+        has_picture=lambda result: result.adds_up,
+    ),
+    WordInContextResult: Picture(
+        lambda result: [heatmaps.word_in_context_heatmap(result, result.shown_layer)]
+    ),
+    TokenMapResult: Picture(page=layer_map.page),
+}
+"""Type of result → how such results are drawn, on every surface. Results of other types have no figure."""
 
 
 def is_drawn(result: Result) -> bool:
     """Return whether a result can be visualized."""
-    if isinstance(result, EvaluateResult):
-        return result.kind in (CLASSES, TAGS)
-    if isinstance(result, PositionsResult):
-        return result.question.show in MATRICES
-    if isinstance(result, TokenMapResult):
-        return True
-    return type(result) in _HEATMAPS and (not isinstance(result, SentenceSimilarityResult) or result.adds_up)
+    return type(result) in PICTURES and PICTURES[type(result)].has_picture(result)
 
 
 def heatmaps_of(result: Result) -> list[Heatmap]:
@@ -101,12 +117,37 @@ def heatmaps_of(result: Result) -> list[Heatmap]:
     Raises:
         UnavailableError: The result has no heatmap.
     """
-    if not is_drawn(result) or type(result) not in _HEATMAPS:
+    heatmaps_fn = PICTURES[type(result)].heatmaps if is_drawn(result) else None
+    if heatmaps_fn is None:
         raise UnavailableError(
             f"{type(result.question).__name__} has no visualization. Use result.table(), or write the table "
             "to a file with result.save()."
         )
-    return _HEATMAPS[type(result)](result)
+    return heatmaps_fn(result)
+
+
+ATTENTION_PICTURES: Final = {"lines": "Attention, token to token", "model": "Attention of all heads"}
+"""Attention views of a text, with all layers → title. "lines" is the head view, "model" the model view."""
+
+
+def attention_page(kind: str, trace: Trace, selection: Selection, ask: AnswerFn = call_method) -> Page:
+    """Return a self-contained web page of an attention view, one of `ATTENTION_PICTURES`.
+
+    Args:
+        kind: "lines" or "model".
+        trace: The text and its attention.
+        selection: The initial selection; the model view uses its measure and words.
+        ask: Function that computes measures of heads, optionally through a cache.
+
+    Raises:
+        SelectionError: The measure is defined per layer, but the model view or the selection needs heads.
+        UnavailableError: The measure is not available for this model or its attention.
+    """
+    if kind == "model":
+        profiles = ask(Heads(selection.words).of, trace)
+        return model_view.page(trace, profiles, words=selection.words, measure=selection.measure)
+    data = HeadViewData.of(trace, selection, compute_labels(trace, ask))
+    return head_view.page(data, selection, ask)
 
 
 def page(result: Result, computed_heatmaps: Sequence[Heatmap] | None = None) -> Page:
@@ -126,10 +167,8 @@ def page(result: Result, computed_heatmaps: Sequence[Heatmap] | None = None) -> 
         " + ".join(f"“{shorten(str(text))}”" for text in texts),
     ]
     title = " · ".join(filter(None, title_parts))
-    if isinstance(result, TokenMapResult):
-        return layer_map.page(result, title)
-    return matrix.page(
-        heatmaps_of(result) if computed_heatmaps is None else computed_heatmaps,
-        title,
-        CAVEAT if isinstance(result, _ATTENTION_RESULTS) else "",
-    )
+    picture = PICTURES.get(type(result), Picture())
+    if picture.page is not None:
+        return picture.page(result, title)
+    drawn_heatmaps = heatmaps_of(result) if computed_heatmaps is None else computed_heatmaps
+    return matrix.page(drawn_heatmaps, title, picture.caveat)

@@ -21,7 +21,8 @@ from bert_probe.ui.components import head_view
 from bert_probe.ui.components.matrix import matrix
 from bert_probe.ui.components.model_view import model_view
 from bert_probe.ui.components.strip import strip
-from bert_probe.views.head_view import ToolbarOptions, announced
+from bert_probe.views import head_view as head_views
+from bert_probe.views.head_view import ToolbarOptions, initial_state
 from bert_probe.views.model_view import HeadThumbnail, payload
 from bert_probe.views.scale import Scale
 from bert_probe.views.strip import StripToken
@@ -121,14 +122,15 @@ def heads(trace: Trace) -> ViewModel:
     """Draw the head view like `ui/attention/page`, and return a description of its view."""
     place = st.toggle("Other place")
     view = ViewModel.current(trace)
-    label = announced(
+    state = initial_state(
         trace,
         view.versioned,
-        offer=ToolbarOptions.of(trace, view.selection, (), several=True),
+        key=selection_state.KEY,
+        options=ToolbarOptions.of(trace, view.selection, (), several=True),
         source=page.layer_link(view).address,
         reason=None,
     )
-    data = head_view.payload(view.data, view.selection.layer - 1, key=selection_state.KEY, announced=label)
+    data = head_views.payload(view.data, view.selection.layer - 1, key=selection_state.KEY, state=state)
     with slowly("heads", place):
         head_view.head_view(
             data, key=HEAD_VIEW, on_change=lambda: selection_state.receive_report(HEAD_VIEW, trace)

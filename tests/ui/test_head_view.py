@@ -16,8 +16,8 @@ import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import layers, sessions
 from bert_probe.text.words import word_lens
-from bert_probe.ui.components import head_view
-from bert_probe.views.head_view import HeadViewData
+from bert_probe.views import head_view
+from bert_probe.views.head_view import HeadViewData, page
 from bert_probe.views.selection import Selection
 from tests.helpers.exactness import assert_exact, assert_rounded
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative
@@ -127,7 +127,7 @@ def test_words_list_their_tokens(minilm: Checkpoint) -> None:
 def test_saved_page_contains_all_layers_and_loads_nothing(double_minilm: Checkpoint) -> None:
     trace = packed(double_minilm.trace(HOSTILE))
     picture = HeadViewData(trace, caption=HOSTILE)
-    text = head_view.page(picture, Selection(3, (1,))).decode()
+    text = page(picture, Selection(3, (1,))).html()
     payload = json.loads(re.search(r'id="payload">(.*?)</script>', text)[1])  # type: ignore[index]
     assert payload["start"] == 3
     assert len(payload["payloads"]) == trace.layers

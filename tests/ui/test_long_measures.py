@@ -16,7 +16,7 @@ from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.server import layers
 from bert_probe.ui import jobs
-from bert_probe.ui.components import head_view
+from bert_probe.views import head_view
 from bert_probe.views.head_view import HeadViewData
 from tests.helpers.exactness import assert_repeatable
 from tests.helpers.pages import change_url, displayed_view, error_text, open_page, page_text

@@ -162,10 +162,20 @@ def _components(vectors: Array) -> tuple[Array, Array]:
     centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, singular, axes = np.linalg.svd(centered, full_matrices=False)
     points = np.zeros((len(vectors), 2))
+    signs = loading_signs(axes[:2].T)
     for axis in range(min(2, len(singular))):
-        sign = np.sign(axes[axis, np.abs(axes[axis]).argmax()])
-        points[:, axis] = sign * singular[axis] * left[:, axis]
+        points[:, axis] = signs[axis] * singular[axis] * left[:, axis]
     return points, singular**2
+
+
+def loading_signs(axes: Array) -> Array:
+    """Return the factor, 1 or −1, that makes the largest loading of each axis positive; 0 for a zero axis.
+
+    Args:
+        axes: the directions of the axes, [hidden, axis].
+    """
+    signs: Array = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+    return signs
 
 
 def _directions(vectors: Array, minimum: int) -> Array:

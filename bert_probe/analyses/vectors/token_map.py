@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.linalg import eigh
 
 from bert_probe.analyses.vectors.encoded import Line, encode_texts
+from bert_probe.analyses.vectors.layouts import loading_signs
 from bert_probe.core.field_types import Choice, Flag
 from bert_probe.core.inputs import OneOrTwoTraces, SentenceList
 from bert_probe.core.provenance import InputRecord
@@ -419,7 +420,7 @@ def _axes(scatter: Array) -> Array:
         return np.zeros((hidden, 2))  # `planes` will raise an error
     values, vectors = eigh(scatter, subset_by_index=[hidden - 2, hidden - 1])
     axes: Array = vectors[:, ::-1]
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])
+    axes = axes * loading_signs(axes)
     # Treat a variance that rounding errors can explain as zero.
     axes[:, values[::-1] <= hidden * np.finfo(np.float64).eps * np.trace(scatter)] = 0
     return axes

@@ -24,7 +24,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.server import bertviz_frames
-from bert_probe.server.layers import LayerLink, labels
+from bert_probe.server.layers import LayerLink
 from bert_probe.ui import blocks, jobs, state, workbench
 from bert_probe.ui.attention import selection_state
 from bert_probe.ui.components import head_view as components
@@ -33,11 +33,11 @@ from bert_probe.ui.components.model_view import model_view as model_view_compone
 from bert_probe.ui.components.toolbar import toolbar
 from bert_probe.ui.export import export
 from bert_probe.views import head_view as head_views
-from bert_probe.views import head_view as views
-from bert_probe.views import heatmaps
+from bert_probe.views import heatmaps, pictures
 from bert_probe.views import model_view as model_views
 from bert_probe.views.head_view import HeadViewData, ToolbarOptions
-from bert_probe.views.page import CAVEAT, caption_of
+from bert_probe.views.page import CAVEAT
+from bert_probe.views.payload import pack
 from bert_probe.views.selection import RESIDUALS, Selection, VersionedSelection, to_address
 
 ALL: Final = tuple(measures().values())
@@ -77,7 +77,7 @@ class ViewModel:
     @property
     def data(self) -> HeadViewData:
         """The tokens and attention that the view displays."""
-        return HeadViewData.of(self.trace, self.selection, caption_of(self.trace))
+        return HeadViewData.of(self.trace, self.selection)
 
     @property
     def measure(self) -> AttentionMeasure:
@@ -163,9 +163,10 @@ def layer_link(model: ViewModel) -> LayerLink:
     return link
 
 
-def labeled_data(model: ViewModel) -> HeadViewData:
-    """Return the data of the head view including head labels, which a static page cannot fetch."""
-    return replace(model.data, labels=labels(model.trace))
+def attention_page(model: ViewModel, kind: Literal["lines", "model"]) -> bytes:
+    """Return the current view as an HTML page, using answers that are cached for all sessions."""
+    page = pictures.attention_page(kind, model.trace, model.selection, shared_cache.answers.of)
+    return page.html().encode()
 
 
 def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[str, str]:
@@ -176,8 +177,12 @@ def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[s
 
 def draw_toolbar(model: ViewModel, options: ToolbarOptions, key: str = "toolbar") -> None:
     """Draw the toolbar above a view that does not contain its own toolbar."""
-    data = views.toolbar_data(
-        model.versioned, options, key=selection_state.KEY, source=layer_link(model).address
+    data = head_views.initial_state(
+        model.trace,
+        model.versioned,
+        key=selection_state.KEY,
+        options=options,
+        source=layer_link(model).address,
     )
     toolbar(data, key=key, on_change=lambda: selection_state.receive_report(key, model.trace))
 
@@ -385,17 +390,19 @@ def head_view(trace: Trace) -> None:
         draw_toolbar(model, options, "waiting")
         if not ensure_computed(model, [layer]):
             return
-    announcement = head_views.announced(
+    initial = head_views.initial_state(
         trace,
         model.versioned,
-        offer=options,
+        key=selection_state.KEY,
+        options=options,
         source=layer_link(model).address,
         reason=selection_state.reason(trace, selection),
     )
+    ask = shared_cache.answers.of
     data = (
-        components.payload(model.data, layer, key=selection_state.KEY, announced=announcement)
+        head_views.payload(model.data, layer, key=selection_state.KEY, state=initial, ask=ask)
         if _needs_layer()
-        else components.announced(announcement, key=selection_state.KEY)
+        else pack(initial, {})
     )
     components.head_view(
         data, key=HEAD_VIEW, on_change=lambda: selection_state.receive_report(HEAD_VIEW, trace)
@@ -429,7 +436,7 @@ def _head_view_exports(model: ViewModel) -> None:
             (
                 "Interactive page, HTML",
                 "head-view.html",
-                lambda _: components.page(labeled_data(model), selection),
+                lambda _: attention_page(model, "lines"),
             )
         ],
         "All weights of the selected heads at full precision, including those that the view hides.",
@@ -458,13 +465,6 @@ def model_view(trace: Trace) -> None:
     if model_view_component(data, (trace.layers, trace.heads), key=MODEL_VIEW, on_open=_open_head):
         st.rerun()  # reruns the page, not only this fragment, because the view has changed
 
-    def as_page(_csv_safe: bool) -> bytes:
-        return (
-            model_views.page(trace, profiles, words=selection.words, measure=selection.measure)
-            .html()
-            .encode()
-        )
-
     with footer(
         model,
         "Each thumbnail is one head: rows are queries, columns are keys. In long texts, each pixel covers "
@@ -475,7 +475,7 @@ def model_view(trace: Trace) -> None:
         export(
             profiles,
             "heads",
-            [("Interactive page, HTML", "model-view.html", as_page)],
+            [("Interactive page, HTML", "model-view.html", lambda _: attention_page(model, "model"))],
             display=url_options(selection, "model"),
         )
 

@@ -23,4 +23,4 @@ def _ignore() -> None:
     """Do nothing. Streamlit returns a state value only if a callback is registered for it."""
 
 
-_component = mounted("layer_map", '<section class="layer-map"></section>')
+_component = mounted("layer_map")

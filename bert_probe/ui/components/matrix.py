@@ -39,4 +39,4 @@ def _ignore() -> None:
     """Do nothing. Streamlit returns a state value only if a callback is registered for it."""
 
 
-_component = mounted("matrix", '<section class="matrix"></section>')
+_component = mounted("matrix")

@@ -26,4 +26,4 @@ def model_view(
     return read_opened_head(_component(key=key, data=data, on_opened_change=on_click), shape)
 
 
-_component = mounted("model_view", '<section class="matrix model-view"></section>')
+_component = mounted("model_view")

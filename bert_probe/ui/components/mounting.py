@@ -10,14 +10,14 @@ from bert_probe.server import component_scripts
 from bert_probe.views import built
 
 
-def mounted(name: str, html: str) -> Any:
+def mounted(name: str) -> Any:
     """Return a Streamlit component that draws one of `built.COMPONENTS`.
 
     The browser fetches the module once; Streamlit would send it again with every mounted element.
     """
     return component(
         f"bert_probe.{name}",
-        html=html,
+        html=f'<section class="{built.COMPONENTS[name]}"></section>',
         # Streamlit treats a single line as a file path, so the CSS and the JavaScript have two or more lines.
         css=built.style(name),
         js=(

@@ -37,4 +37,4 @@ def _ignore() -> None:
     """Do nothing. Streamlit returns a state value only if a callback is registered for it."""
 
 
-_component = mounted("strip", '<div class="strip"></div>')
+_component = mounted("strip")

@@ -9,8 +9,8 @@ from bert_probe.ui.components.mounting import mounted
 
 
 def toolbar(data: Mapping[str, Any], *, key: str, on_change: Callable[[], None]) -> None:
-    """Draw a toolbar from `views.head_view.toolbar_data`; call ``on_change`` when the selection changes."""
+    """Draw a toolbar from `views.head_view.initial_state`; call ``on_change`` when the selection changes."""
     _component(key=key, data=data, on_selection_change=on_change)
 
 
-_component = mounted("toolbar", '<section class="toolbar"></section>')
+_component = mounted("toolbar")
