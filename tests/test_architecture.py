@@ -54,7 +54,6 @@ FINDING = {
     "analyses.attribution.methods",
     "analyses.highlights.types",
     "analyses.attention.measures",
-    "cli.derived",
     "cli.lazy_commands",
 }
 """Modules that import others by a computed name: registries of names or of files."""

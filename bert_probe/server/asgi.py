@@ -33,11 +33,9 @@ from bert_probe.server import (
     callbacks,
     component_scripts,
     connections,
-    downloads,
     hosts,
-    layers,
     paths,
-    report_preview,
+    session_links,
     uploads,
 )
 from bert_probe.server.responses import can_deny, text_response
@@ -251,9 +249,7 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
         *(Route(f"/{page}", index) for page in PAGES if page != FRONT_PAGE),
         *bertviz_frames.routes(),
         *component_scripts.ROUTES,
-        *layers.ROUTES,
-        *downloads.ROUTES,
-        *report_preview.ROUTES,
+        *session_links.ROUTES,
         Route("/{path:nowhere}", missing),
     ]
 

@@ -12,7 +12,7 @@ import pytest
 
 import bert_probe
 from bert_probe.cli import corpus
-from bert_probe.cli.derived import build, derived_commands
+from bert_probe.cli.lazy_commands import build, derived_commands
 from bert_probe.cli.main import COMMANDS, commands
 from bert_probe.core import files
 from bert_probe.core.inputs import (

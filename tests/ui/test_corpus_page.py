@@ -24,7 +24,7 @@ from bert_probe.errors import AddressError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import Cache
-from bert_probe.server import sessions, store_paths
+from bert_probe.server import paths, sessions
 from bert_probe.ui.corpus import stores
 from bert_probe.ui.corpus.search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
 from tests.helpers.pages import HOSTILE, change_url, error_text, page_text, table_of_snippets, url_params
@@ -66,7 +66,7 @@ def built_stores(
 @pytest.fixture(autouse=True)
 def shelf(built_stores: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Start the app with that folder, from within it."""
-    monkeypatch.setenv(store_paths.VARIABLE, str(built_stores))
+    monkeypatch.setenv(paths.STORES_VARIABLE, str(built_stores))
     monkeypatch.chdir(built_stores)
     return built_stores
 
@@ -93,7 +93,7 @@ def press(app: AppTest, label: str) -> AppTest:
 def test_empty_page_explains_stores_and_offers_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(store_paths.VARIABLE)
+    monkeypatch.delenv(paths.STORES_VARIABLE)
     monkeypatch.chdir(tmp_path)
     app = page("corpus", store="../../etc")
     assert not app.exception
@@ -102,8 +102,8 @@ def test_empty_page_explains_stores_and_offers_sample(
     assert "store" not in url_params(app)
     assert "corpus run" in app.get("code")[0].value
     assert "Build a sample store" in [button.label for button in app.button]
-    (tmp_path / store_paths.DEFAULT_FOLDER).mkdir()
-    assert store_paths.stores() == {}
+    (tmp_path / paths.DEFAULT_STORES_FOLDER).mkdir()
+    assert paths.stores() == {}
 
 
 @pytest.mark.parametrize("name", ["../../etc", "/etc", "made-../tagged", f"../{TAGGED}", ".", ""])
@@ -118,10 +118,10 @@ def test_store_folder_is_offered_and_equal_names_are_distinguished(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(shelf / TAGGED, tmp_path / "more" / TAGGED)
-    monkeypatch.setenv(store_paths.VARIABLE, f"{shelf / TAGGED}:{tmp_path / 'more'}:{tmp_path / 'nowhere'}")
-    assert store_paths.stores() == {TAGGED: shelf / TAGGED, f"more · {TAGGED}": tmp_path / "more" / TAGGED}
+    monkeypatch.setenv(paths.STORES_VARIABLE, f"{shelf / TAGGED}:{tmp_path / 'more'}:{tmp_path / 'nowhere'}")
+    assert paths.stores() == {TAGGED: shelf / TAGGED, f"more · {TAGGED}": tmp_path / "more" / TAGGED}
     with pytest.raises(AddressError, match="There is no folder"):
-        store_paths.set_folders([tmp_path / "nowhere"])
+        paths.set_store_folders([tmp_path / "nowhere"])
 
 
 def test_missing_broken_or_unfinished_store_is_reported(
@@ -129,8 +129,8 @@ def test_missing_broken_or_unfinished_store_is_reported(
 ) -> None:
     app = corpus(f"{stores.PREFIX}0123")
     assert "was deleted" in page_text(app)
-    assert app.selectbox(key="store").value in store_paths.stores(), "another store can be selected"
-    monkeypatch.setenv(store_paths.VARIABLE, str(tmp_path))
+    assert app.selectbox(key="store").value in paths.stores(), "another store can be selected"
+    monkeypatch.setenv(paths.STORES_VARIABLE, str(tmp_path))
     for name in ("part", "cut", "torn"):
         shutil.copytree(shelf / LINES, tmp_path / name)
     (tmp_path / "part" / "shards" / "00002.json").unlink()

@@ -24,7 +24,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.server import bertviz_frames
-from bert_probe.server.layers import LayerLink, labels
+from bert_probe.server.session_links import LayerLink
 from bert_probe.ui import blocks, jobs, state, workbench
 from bert_probe.ui.attention import selection_state
 from bert_probe.ui.components import head_view as components
@@ -165,7 +165,7 @@ def layer_link(model: ViewModel) -> LayerLink:
 
 def labeled_data(model: ViewModel) -> HeadViewData:
     """Return the data of the head view including head labels, which a static page cannot fetch."""
-    return replace(model.data, labels=labels(model.trace))
+    return replace(model.data, labels=head_labels(model.trace))
 
 
 def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[str, str]:

@@ -30,7 +30,7 @@ from bert_probe.errors import StoreError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.runtime.cache import Cache
-from bert_probe.server import sessions, store_paths
+from bert_probe.server import paths, sessions
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import jobs, sentence_input, state
 from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
@@ -78,7 +78,7 @@ def available(requested: str = "") -> dict[str, str]:
         requested: store name in the URL. Anyone who knows the name of a store built in the app may open it.
     """
     _built_folder(requested)
-    names = {name: name for name in store_paths.stores()}
+    names = {name: name for name in paths.stores()}
     session = sessions.current()
     with _lock:
         own = {name: store.title for name, store in _built.items() if session in store.sessions}
@@ -91,7 +91,7 @@ def open_store(name: str) -> Store:
     Raises:
         StoreError: the store does not exist or cannot be read.
     """
-    folder = _built_folder(name) if name.startswith(PREFIX) else store_paths.stores().get(name)
+    folder = _built_folder(name) if name.startswith(PREFIX) else paths.stores().get(name)
     if folder is None:
         raise StoreError(missing_message(name))
     return _open_stores.once((folder, _stamp(folder)), lambda: open_corpus(folder))
