@@ -52,8 +52,8 @@ from .analyses.vectors.token_map import TokenMap as TokenMap
 from .analyses.vectors.word_in_context import WordInContext as WordInContext
 from .analyses.vocabulary.fertility import Fertility as Fertility
 from .analyses.vocabulary.fertility import FertilityChange as FertilityChange
-from .analyses.vocabulary.neighbors import Neighbors as Neighbors
 from .analyses.vocabulary.tokens import Tokens as Tokens
+from .analyses.vocabulary.vocabulary import Neighbors as Neighbors
 from .analyses.vocabulary.vocabulary import Vocabulary as Vocabulary
 from .analyses.weights.parameters import ModelSizes as ModelSizes
 from .analyses.weights.parameters import Parameters as Parameters
@@ -62,15 +62,15 @@ from .core.result import Result as Result
 from .core.result import save as save
 from .corpus.attention_search import AttentionSearch as AttentionSearch
 from .corpus.build import build_corpus as build_corpus
+from .corpus.build import verify_corpus as verify_corpus
+from .corpus.contexts import NearestContexts as NearestContexts
 from .corpus.heads import HeadExamples as HeadExamples
 from .corpus.heads import HeadHistograms as HeadHistograms
 from .corpus.heads import HeadStatistics as HeadStatistics
 from .corpus.inputs import IngestConfig as IngestConfig
-from .corpus.search.contexts import NearestContexts as NearestContexts
 from .corpus.sql import SqlQuery as SqlQuery
 from .corpus.store import Store as Store
 from .corpus.store import open_corpus as open_corpus
-from .corpus.verify import verify_corpus as verify_corpus
 from .errors import CheckpointError as CheckpointError
 from .errors import ProbeError as ProbeError
 from .errors import SelectionError as SelectionError
@@ -83,7 +83,7 @@ from .model.external_attention import from_attention as from_attention
 from .model.from_model import wrap as wrap
 from .model.loading import load as load
 from .model.trace import Trace as Trace
-from .notebook.frame import Frame as Frame
+from .notebook.views import Frame as Frame
 from .notebook.views import HeadView as HeadView
 from .notebook.views import head_view as head_view
 from .notebook.views import model_view as model_view

@@ -228,20 +228,20 @@ RENDERERS = [
     path for path in PACKAGE if short_name(path).startswith("ui.") and "def render()" in source(path)
 ]
 MIXED = {
-    "ui.attention.page",
-    "ui.changes.page",
+    "ui.attention",
+    "ui.changes",
     "ui.compare",
     "ui.context",
     "ui.corpus.page",
-    "ui.heads.page",
+    "ui.heads",
     "ui.overview",
     "ui.parameters",
     "ui.positions",
-    "ui.probes.page",
+    "ui.probes",
     "ui.report",
     "ui.sizes",
     "ui.tokens",
-    "ui.train.page",
+    "ui.train",
     "ui.vocabulary",
 }
 """Modules that render a page and also contain its figures, its summary or its session state."""

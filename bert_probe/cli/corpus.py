@@ -27,15 +27,13 @@ from bert_probe.cli.options import (
 from bert_probe.core import files
 from bert_probe.core.result import Result
 from bert_probe.corpus.attention_search import AttentionSearch
-from bert_probe.corpus.build import ShardLog, build_corpus, reserved_store
+from bert_probe.corpus.build import ShardLog, build_corpus, reserved_store, verify_corpus
+from bert_probe.corpus.contexts import NearestContexts, NearestContextsResult
 from bert_probe.corpus.heads import RANKINGS, HeadExamples, HeadHistograms, HeadStatistics
 from bert_probe.corpus.inputs import IngestConfig
-from bert_probe.corpus.ray_workers import RayRunner
-from bert_probe.corpus.search.contexts import NearestContexts, NearestContextsResult
 from bert_probe.corpus.sql import DEFAULT_SECONDS, SqlQuery
 from bert_probe.corpus.store import Store, open_corpus
-from bert_probe.corpus.verify import verify_corpus
-from bert_probe.corpus.workers import SHARD_ROWS, ShardRunner, ThreadRunner
+from bert_probe.corpus.workers import SHARD_ROWS, RayRunner, ShardRunner, ThreadRunner
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.progress import exit_on_sigterm, terminal_bar

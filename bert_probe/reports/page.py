@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bert_probe.reports import notes
+from bert_probe.reports import tables
 from bert_probe.reports.numbers import ViewTolerances
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.tolerances import FACTOR
@@ -118,7 +118,7 @@ def _note(note: Mapping[str, str], table: ReportTable) -> str:
         if segment.row is None or segment.column is None
         else f'<data title="row {segment.row + 1}, {_text(table.columns[segment.column].name)}">'
         f"{_text(segment.text)}</data>"
-        for segment in notes.split_note(note["written"], table)
+        for segment in tables.split_note(note["written"], table)
     ]
     return f"<p class=note>{''.join(parts)}</p>"
 

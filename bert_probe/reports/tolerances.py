@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from bert_probe.model.trace import Array
-from bert_probe.reports import notes
+from bert_probe.reports import tables
 from bert_probe.reports.json_reader import parse_object
 from bert_probe.reports.tables import ReportTable, format_cell, match_rows
 
@@ -240,7 +240,7 @@ class Difference:
 
 
 def note_difference(
-    actual: str, expected: str, segments: Sequence[notes.NoteSegment]
+    actual: str, expected: str, segments: Sequence[tables.NoteSegment]
 ) -> tuple[str, str, str]:
     """Locate the first difference in the text of a note.
 

@@ -22,7 +22,7 @@ import bert_probe
 from bert_probe.errors import ProbeError, ReportError
 from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
-from bert_probe.reports import notes, page
+from bert_probe.reports import page, tables
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.reading import ReportFile, StatedView
 from bert_probe.reports.report import PAGE, statement
@@ -156,7 +156,7 @@ def _page_difference(change: PageChange, views: Sequence[StatedView]) -> Differe
         column = table.columns[change.column].name
         return Difference(change.view, "table as shown", row, column, *texts, finding=DISPLAY_DIFFERS)
     if stated is not None and change.part == "note":
-        segments = notes.split_note(stated.note["written"], stated.table)
+        segments = tables.split_note(stated.note["written"], stated.table)
         located = note_difference(change.stated, change.rendered, segments)
         return Difference(change.view, "note", "", *located, finding=DISPLAY_DIFFERS)
     if change.view:

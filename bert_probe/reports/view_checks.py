@@ -14,7 +14,7 @@ from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array
-from bert_probe.reports import notes
+from bert_probe.reports import tables
 from bert_probe.reports.drafts import DraftEntry
 from bert_probe.reports.numbers import PicturePayload, ViewNumbers, ViewTolerances, portable_leaves
 from bert_probe.reports.reading import StatedView, are_versions
@@ -193,14 +193,14 @@ class ViewCheck:
     def _note(self) -> Iterator[Difference]:
         """Compare the displayed note with the written note and the cells to which it refers."""
         source, stated = self.stated.note["written"], self.stated.note["shown"]
-        unchecked = notes.unchecked_numbers(source)
+        unchecked = tables.unchecked_numbers(source)
         if unchecked:
             self.remarks.append(
                 f"View {self.number}: these numbers in the note are the author's own and cannot be verified: "
                 f"{', '.join(unchecked)}."
             )
         try:
-            segments = notes.split_note(source, self.stated.table)
+            segments = tables.split_note(source, self.stated.table)
         except ReportError as error:
             yield self.difference("note", "", "", source, str(error), finding=CHANGED)
             return

@@ -21,8 +21,8 @@ from bert_probe.ui import attribution, blocks, figures, lens, state, workbench
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
-from bert_probe.views.answers import sentence_similarity_heatmap
-from bert_probe.views.scale import Scale
+from bert_probe.views.heatmaps import sentence_similarity_heatmap
+from bert_probe.views.palette import Scale
 from bert_probe.views.text import shorten
 
 MAX_BARS = 20

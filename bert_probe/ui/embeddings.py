@@ -12,7 +12,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.vectors import numbers, strips
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 
 _PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "[CLS] and pooler"}
 

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from bert_probe.analyses.vectors.sentences import SentenceMapResult
 from bert_probe.model.trace import Array
 from bert_probe.text.words import truncate_text
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 

@@ -32,7 +32,7 @@ from bert_probe.analyses.weights.positions import MATRICES, PositionsResult
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.text.labeled_texts import CLASSES
-from bert_probe.views import answers, heatmaps, layer_map, matrix, steps
+from bert_probe.views import heatmaps, layer_map, matrix, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shorten
@@ -40,19 +40,21 @@ from bert_probe.views.text import shorten
 _HEATMAPS: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     HeadAblationResult: lambda result: list(heatmaps.ablation_heatmaps(result).values()),
     LayerSimilarityResult: lambda result: [heatmaps.layer_similarity_heatmap(result)],
-    SimilarityAttributionResult: lambda result: [answers.similarity_attribution_heatmap(result)],
+    SimilarityAttributionResult: lambda result: [heatmaps.similarity_attribution_heatmap(result)],
     AttentionResult: lambda result: [heatmaps.attention_heatmap(result)],
     AttentionStepsResult: lambda result: list(
         steps.step_heatmaps(result, steps.key_position(result)).values()
     ),
     HeadChangeResult: lambda result: [heatmaps.head_change_heatmap(result)],
     VectorChangeResult: lambda result: [heatmaps.vector_change_heatmap(result)],
-    AttributionFaithfulnessResult: lambda result: [answers.faithfulness_heatmap(result)],
-    EvaluateResult: lambda result: [answers.confusion_heatmap(result)],
+    AttributionFaithfulnessResult: lambda result: [
+        heatmaps.attribution_heatmap([*result.explanations.values()])
+    ],
+    EvaluateResult: lambda result: [heatmaps.confusion_heatmap(result)],
     HeadAblationSweepResult: lambda result: [heatmaps.ablation_sweep_heatmap(result)],
-    AttributionResult: lambda result: [answers.attribution_heatmap([result])],
+    AttributionResult: lambda result: [heatmaps.attribution_heatmap([result])],
     FindHeadsResult: lambda result: [heatmaps.find_heads_heatmap(result)],
-    HeadAttributionResult: answers.head_attribution_heatmaps,
+    HeadAttributionResult: heatmaps.head_attribution_heatmaps,
     HeadsResult: heatmaps.head_measure_heatmaps,
     HeadMatchesResult: lambda result: [heatmaps.head_matches_heatmap(result)],
     PositionsResult: heatmaps.position_heatmaps,
@@ -60,14 +62,14 @@ _HEATMAPS: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
         heatmaps.minimal_pair_heads_heatmap(result),
         heatmaps.minimal_pair_vectors_heatmap(result),
     ],
-    ActivationPatchingResult: lambda result: [answers.patching_heatmap(result)],
+    ActivationPatchingResult: lambda result: [heatmaps.patching_heatmap(result)],
     RelationsResult: lambda result: [heatmaps.relations_heatmap(result, direction) for direction in (0, 1)],
     MinimalPairRowResult: lambda result: list(heatmaps.minimal_pair_row_heatmaps(result)),
     SentencesResult: lambda result: [heatmaps.sentences_heatmap(result)],
     HiddenStatesResult: lambda result: [heatmaps.hidden_states_heatmap(result)],
     TokenRolloutResult: lambda result: [heatmaps.token_rollout_heatmap(result)],
     SimilarityResult: lambda result: [heatmaps.similarity_heatmap(result)],
-    SentenceSimilarityResult: lambda result: [answers.sentence_similarity_heatmap(result)],
+    SentenceSimilarityResult: lambda result: [heatmaps.sentence_similarity_heatmap(result)],
     WordInContextResult: lambda result: [heatmaps.word_in_context_heatmap(result, result.shown_layer)],
 }
 """Type of result → function that returns the heatmaps of a result, from top to bottom."""

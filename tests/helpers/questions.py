@@ -45,9 +45,8 @@ from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaselin
 from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap
 from bert_probe.analyses.vectors.word_in_context import WordInContext
 from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityChange
-from bert_probe.analyses.vocabulary.neighbors import Neighbors
 from bert_probe.analyses.vocabulary.tokens import Tokens
-from bert_probe.analyses.vocabulary.vocabulary import Vocabulary
+from bert_probe.analyses.vocabulary.vocabulary import Neighbors, Vocabulary
 from bert_probe.analyses.weights.parameters import Parameters
 from bert_probe.analyses.weights.positions import Positions
 from bert_probe.core.question import Question

@@ -15,10 +15,9 @@ from streamlit.testing.v1 import AppTest
 
 from bert_probe.corpus.attention_search import AttentionSearch
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.context_clusters import around, unrelated_cosines
+from bert_probe.corpus.contexts import NearestContexts, around, unrelated_cosines
 from bert_probe.corpus.heads import HeadExamples, HeadHistograms
 from bert_probe.corpus.inputs import IngestConfig
-from bert_probe.corpus.search.contexts import NearestContexts
 from bert_probe.corpus.store import Store, open_corpus
 from bert_probe.errors import AddressError, StoreError
 from bert_probe.model.checkpoint import Checkpoint

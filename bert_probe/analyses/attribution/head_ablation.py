@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.vectors.cosine import cosine, cosine_of_rows
+from bert_probe.analyses.vectors.similarity import cosine, cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag
 from bert_probe.core.field_types_of_lists import HeadSet

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.vectors.cosine import cosine
 from bert_probe.analyses.vectors.similarity import (
     VECTOR_LAYER,
     VECTOR_LAYER_HELP,
     SimilarityBaseline,
     SimilarityBaselineResult,
+    cosine,
 )
 from bert_probe.core import frames
 from bert_probe.core.field_types import FieldType, Optional

@@ -26,7 +26,7 @@ from bert_probe.ui.components.model_view import model_view
 from bert_probe.ui.corpus import rows
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, SECOND
-from bert_probe.ui.heads.shared import choose_measure
+from bert_probe.ui.head_measures import choose_measure
 from bert_probe.views import histograms
 from bert_probe.views.measures import MEASURES
 from bert_probe.views.model_view import HeadThumbnail

@@ -11,9 +11,8 @@ import streamlit as st
 from bert_probe.core import snippets
 from bert_probe.core.field_types_of_lists import OneHead
 from bert_probe.core.provenance import InputRecord
-from bert_probe.corpus.columns import SentenceRow
 from bert_probe.corpus.heads import resolved
-from bert_probe.corpus.store import Store
+from bert_probe.corpus.store import SentenceRow, Store
 from bert_probe.errors import SelectionError
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths, text_store

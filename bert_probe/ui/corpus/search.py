@@ -15,11 +15,15 @@ import streamlit as st
 
 from bert_probe.core import files
 from bert_probe.core.inputs import model_name
-from bert_probe.corpus.columns import sentences
-from bert_probe.corpus.context_clusters import ContextClusters, around, unrelated_cosines
+from bert_probe.corpus.contexts import (
+    ContextClusters,
+    NearestContexts,
+    NearestContextsResult,
+    around,
+    unrelated_cosines,
+)
 from bert_probe.corpus.inputs import VECTORS
-from bert_probe.corpus.search.contexts import NearestContexts, NearestContextsResult
-from bert_probe.corpus.store import Store
+from bert_probe.corpus.store import Store, sentences
 from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint

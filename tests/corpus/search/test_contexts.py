@@ -18,8 +18,8 @@ import torch
 
 import bert_probe
 from bert_probe import IngestConfig, NearestContexts, build_corpus, open_corpus
-from bert_probe.corpus.search import contexts
-from bert_probe.corpus.search.contexts import NearestContextsResult, WordLookup
+from bert_probe.corpus import contexts
+from bert_probe.corpus.contexts import NearestContextsResult, WordLookup
 from bert_probe.errors import CheckpointError, SelectionError, TextError, UnavailableError
 from bert_probe.text.words import find_word, word_lens
 from tests.helpers import families

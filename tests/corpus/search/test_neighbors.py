@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_probe.corpus.search import vector_index
-from bert_probe.corpus.search.vector_index import (
+from bert_probe.corpus import vector_index
+from bert_probe.corpus.vector_index import (
     RECALL_COUNT,
     ExactSearch,
     Hits,

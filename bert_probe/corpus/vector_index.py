@@ -25,7 +25,7 @@ import pyarrow as pa
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from bert_probe.analyses.vectors.cosine import unit_rows
+from bert_probe.analyses.vectors.similarity import unit_rows
 from bert_probe.core import extras
 from bert_probe.corpus.manifest import read_bytes
 from bert_probe.corpus.store import atomic_path, write_json

@@ -19,6 +19,7 @@ from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER, SEPARATOR, Labele
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.sentence_files import lines, parse_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
+from bert_probe.training.models import ALL, HEAD, LORA, TOP, ParameterCount, count_by_scope
 from bert_probe.training.schedule import (
     RECOMMENDED_BATCHES,
     RECOMMENDED_EPOCHS,
@@ -26,7 +27,6 @@ from bert_probe.training.schedule import (
     default_settings,
 )
 from bert_probe.training.train import Train, TrainingPlan
-from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, ParameterCount, count_by_scope
 from bert_probe.ui import blocks, sentence_input, state
 
 HELD_OUT_OPTIONS = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "File"}

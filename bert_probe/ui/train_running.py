@@ -24,7 +24,7 @@ from bert_probe.training.training_loop import EvaluationPoint
 from bert_probe.training.training_result import TrainingResult
 from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
-from bert_probe.ui.train.data import TrainingData, is_plain
+from bert_probe.ui.train_data import TrainingData, is_plain
 
 _RUN, _OUTCOME, _FAILURE = "train_run", "train_outcome", "train_error"
 

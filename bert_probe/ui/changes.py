@@ -37,16 +37,24 @@ from bert_probe.model.checkpoint import (
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.words import truncate_text
-from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
+from bert_probe.ui import (
+    blocks,
+    figures,
+    head_matches,
+    head_measures,
+    jobs,
+    second_model,
+    sentence_input,
+    state,
+    workbench,
+)
 from bert_probe.ui.blocks import TASK_LABELS
-from bert_probe.ui.changes import matches, second_model
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
-from bert_probe.ui.heads import shared
 from bert_probe.ui.parameters import changed_treemap
 from bert_probe.views.heatmaps import head_change_heatmap, layer_similarity_heatmap, vector_change_heatmap
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 from bert_probe.views.text import shorten
 
 T = TypeVar("T")
@@ -79,7 +87,7 @@ def render() -> None:
         trace = _trace(a)
         text = (trace.encoding.text, trace.encoding.pair)
         other = workbench.trace_texts(b, [text], workbench.request().truncate)[0]
-        difference = matches.token_difference(trace, other)
+        difference = head_matches.token_difference(trace, other)
         words = difference is None and state.toggle(
             "words",
             "Whole words",
@@ -90,7 +98,7 @@ def render() -> None:
     blocks.truncation_notice(trace)
     try:
         if difference is not None:
-            matches.only_matches(difference, trace, other)
+            head_matches.only_matches(difference, trace, other)
         else:
             _comparison(trace, other, words)
     except SelectionError as error:
@@ -120,7 +128,7 @@ def _comparison(a: Trace, b: Trace, words: bool) -> None:
     _answers(a, b.checkpoint)
     _parameters(parameters)
     _layers(a.checkpoint, b.checkpoint)
-    matches.part(a, b, start=False)
+    head_matches.part(a, b, start=False)
 
 
 def _or_error(ask: Callable[[], T]) -> T | UnavailableError:
@@ -409,13 +417,13 @@ def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
 def _layers(a: Checkpoint, b: Checkpoint) -> None:
     """Draw the similarity of each layer of A with each layer of B over many sentences."""
     corner = second_model.part_title("How similar are the layers?")
-    source = state.segmented_control("sentences", "Sentences", shared.SOURCES, "sample")
+    source = state.segmented_control("sentences", "Sentences", head_measures.SOURCES, "sample")
     truncate = workbench.request().truncate
     try:
-        sentences = shared.choose_sentences(source)
+        sentences = head_measures.choose_sentences(source)
         if not sentences:
             return
-        sentence_input.check_count(sentences, shared.MAX_SENTENCES)
+        sentence_input.check_count(sentences, head_measures.MAX_SENTENCES)
         result = jobs.answer(
             "layer similarity",
             LayerSimilarity().of,
@@ -428,7 +436,7 @@ def _layers(a: Checkpoint, b: Checkpoint) -> None:
             note="Both models read every sentence. You can cancel at any time.",
         )
     except ProbeError as error:
-        shared.error_box(error)
+        head_measures.error_box(error)
         return
     if result is None:
         return

@@ -25,14 +25,13 @@ from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER
 from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.training_result import TrainingResult
-from bert_probe.ui import blocks, consent, figures, state, workbench
+from bert_probe.ui import blocks, consent, figures, state, train_data, train_running, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import ExtraDownload, export, table_bytes
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
-from bert_probe.ui.train import data, running
-from bert_probe.ui.train.data import TrainingRows, is_plain
-from bert_probe.ui.train.running import TrainingOutcome, training_curve
-from bert_probe.views.answers import confusion_heatmap
+from bert_probe.ui.train_data import TrainingRows, is_plain
+from bert_probe.ui.train_running import TrainingOutcome, training_curve
+from bert_probe.views.heatmaps import confusion_heatmap
 
 
 def render() -> None:
@@ -43,30 +42,30 @@ def render() -> None:
         "original checkpoint is not changed.",
     )
     checkpoint = workbench.checkpoint()
-    if running.is_running():
-        running.draw_progress()
+    if train_running.is_running():
+        train_running.draw_progress()
         return
     _choose(checkpoint)
-    last = running.last_outcome()
+    last = train_running.last_outcome()
     if last is not None:
         render_outcome(last)
 
 
 def _choose(checkpoint: Checkpoint) -> None:
     """Draw the widgets for data and settings, and the button that starts the training."""
-    if running.failure():
-        st.warning(state.escape(running.failure(), 1_000))
-    training_data = data.choose_data()
+    if train_running.failure():
+        st.warning(state.escape(train_running.failure(), 1_000))
+    training_data = train_data.choose_data()
     if training_data is None:
         return
     try:
-        plan = data.choose_plan(checkpoint, training_data)
+        plan = train_data.choose_plan(checkpoint, training_data)
     except ProbeError as error:
         blocks.error_box(error, "Change the data or the settings. Your other choices are kept.")
         return
     if st.button("Start training", type="primary"):
         with callbacks.uninterrupted():
-            running.start(training_data, plan)
+            train_running.start(training_data, plan)
         st.rerun()
 
 

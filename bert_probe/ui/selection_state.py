@@ -14,8 +14,8 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.highlights.first_look import FirstLook
-from bert_probe.analyses.highlights.first_look import first_look as find_first_look
+from bert_probe.analyses.attention.heads import FirstLook
+from bert_probe.analyses.attention.heads import first_look as find_first_look
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import state

@@ -1,4 +1,4 @@
-"""The file uploaders of the Probes page, which accept tagged sentences or labeled texts."""
+"""Inputs of labeled texts: the file of the Map page, and the files of the Probes page."""
 
 from __future__ import annotations
 
@@ -11,13 +11,78 @@ import streamlit as st
 from bert_probe.errors import ProbeError
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
 from bert_probe.text.sample_data import TREEBANK_FILES, sample_treebank
-from bert_probe.text.sentence_files import is_table
+from bert_probe.text.sentence_files import column_names, is_table, parse_sentences
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from bert_probe.ui import blocks, sentence_input, state
 
-MAX_SENTENCES = 20_000
+MAX_MAP_TEXTS = 5_000
+"""Maximum number of texts in a file for the Map page."""
+
+
+@dataclass(frozen=True)
+class _MapFile:
+    """An uploaded file, with its labeled rows if it has labels, or an error if it cannot be read."""
+
+    name: str
+    content: bytes
+    columns: tuple[str, ...]
+    rows: LabeledTexts | ProbeError | None
+
+
+def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
+    """Draw an uploader and return the texts of the file, or None if no file is uploaded.
+
+    Raises:
+        TextError, EmptyTextError, SelectionError: the file cannot be read, or has too many texts.
+    """
+    size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
+    help_text = (
+        "One text per line, or a table with a header. A column named label divides the texts into groups. "
+        f"UTF-8, at most {size}. The file stays in memory on this machine."
+    )
+    types = ["txt", "csv", "tsv", "jsonl"]
+    file = sentence_input.upload_file("map", "Text file", types, help_text, _read_map_file)
+    if file is None:
+        return None
+    if isinstance(file.rows, ProbeError):
+        raise file.rows
+    if file.rows is not None:
+        sentence_input.check_count(file.rows.rows, MAX_MAP_TEXTS)
+        labels = f"{len(file.rows.labels):,} labels" if file.rows.labels else "numeric labels"
+        blocks.caveat(f"{len(file.rows.rows):,} texts from {state.escape(file.name)}, with {labels}.")
+        return file.rows
+    texts = parse_sentences(file.content, file.name, _choose_text_column(file))
+    sentence_input.check_count(texts, MAX_MAP_TEXTS)
+    blocks.caveat(f"{len(texts):,} texts from {state.escape(file.name)}. Empty lines are skipped.")
+    return texts
+
+
+def use_map_file(name: str, content: bytes) -> None:
+    """Use a file on the Map page as if the user had uploaded it."""
+    sentence_input.store_file("map", _read_map_file(name, content))
+
+
+def _read_map_file(name: str, content: bytes) -> _MapFile:
+    try:
+        sentence_input.check_size(name, content)
+        columns = column_names(content, name)
+        names = {column.casefold() for column in columns}
+        rows = parse_labeled_texts(content, name) if names & {"label", "labels"} else None
+    except ProbeError as error:
+        return _MapFile(name, b"", (), error)
+    return _MapFile(name, content, columns, rows)
+
+
+def _choose_text_column(file: _MapFile) -> str | None:
+    """Return the name of the column that contains the texts, or None if the file is not a table."""
+    if len(file.columns) < 2:
+        return file.columns[0] if file.columns else None
+    return sentence_input.choose_column("map_column", file.columns, file.name)
+
+
+MAX_PROBE_SENTENCES = 20_000
 """Maximum number of sentences in a file for the Probes page."""
-TYPES = ["conllu", "conll", "txt", "csv", "tsv", "jsonl", "gz"]
+_PROBE_FILE_TYPES = ["conllu", "conll", "txt", "csv", "tsv", "jsonl", "gz"]
 
 EXAMPLE_NOTE = (
     "A treebank of 24 short English sentences, included in the package: 16 for training, 8 held out. It "
@@ -61,7 +126,7 @@ class ProbeFiles:
         return (self.data, self.held_out) == sample_treebank()
 
 
-def choose_files() -> ProbeFiles | None:
+def choose_probe_files() -> ProbeFiles | None:
     """Draw two uploaders and return their data, or None if the first file is missing.
 
     Raises:
@@ -82,7 +147,7 @@ def choose_files() -> ProbeFiles | None:
     if files.is_example:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(EXAMPLE_NOTE, width="content")
-            st.button("Remove the example", type="tertiary", on_click=use_files, args=((),))
+            st.button("Remove the example", type="tertiary", on_click=use_probe_files, args=((),))
     return files
 
 
@@ -114,7 +179,7 @@ def _upload(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
     help_text = (
         f"CoNLL (also .gz) or a table in UTF-8, at most {size}. The file stays in memory on this machine."
     )
-    file = sentence_input.upload_file(key, label, TYPES, help_text, _read)
+    file = sentence_input.upload_file(key, label, _PROBE_FILE_TYPES, help_text, _read_probe_file)
     if file is None:
         return None
     name, content = file
@@ -129,10 +194,10 @@ def _upload(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
     return content
 
 
-def use_files(files: Sequence[tuple[str, bytes]]) -> None:
+def use_probe_files(files: Sequence[tuple[str, bytes]]) -> None:
     """Use files on the Probes page as if the user had uploaded them. Each file is a name and content."""
     for key, file in zip_longest(_KEYS, files):
-        sentence_input.store_file(key, None if file is None else _read(*file))
+        sentence_input.store_file(key, None if file is None else _read_probe_file(*file))
 
 
 def _use_example() -> None:
@@ -140,12 +205,12 @@ def _use_example() -> None:
         sentence_input.store_file(key, (name, sentences))
 
 
-def _read(name: str, content: bytes) -> tuple[str, Tagged | LabeledTexts | ProbeError]:
+def _read_probe_file(name: str, content: bytes) -> tuple[str, Tagged | LabeledTexts | ProbeError]:
     """Return the name of a file, and its data or the error that occurred. Called once per file."""
     try:
         sentence_input.check_size(name, content)
         data = parse_labeled_texts(content, name) if is_table(name) else parse_tagged_sentences(content, name)
-        sentence_input.check_count(data.rows if isinstance(data, LabeledTexts) else data, MAX_SENTENCES)
+        sentence_input.check_count(data.rows if isinstance(data, LabeledTexts) else data, MAX_PROBE_SENTENCES)
     except ProbeError as error:
         return name, error
     return name, data

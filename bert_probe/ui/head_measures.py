@@ -1,4 +1,4 @@
-"""Elements that sections of the Heads page share, and the page's "Many sentences" section."""
+"""Head measures on pages: their choice, heatmap and table, and the section about many sentences."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import callbacks, paths
 from bert_probe.text.sentence_files import lines
-from bert_probe.ui import blocks, jobs, sentence_input, state
-from bert_probe.ui.attention import selection_state
+from bert_probe.ui import blocks, jobs, selection_state, sentence_input, state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.workbench import Request
 from bert_probe.views.heatmaps import head_grid
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.measures import LABELLING, MEASURES, HeadMeasure
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 
 ATTENTION = paths.page_script("attention")
 CLICK_HINT = "Click a cell, or press Enter on it, to select a head."

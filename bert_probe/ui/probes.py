@@ -30,13 +30,11 @@ from bert_probe.server import callbacks, paths
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence, align_words
 from bert_probe.text.words import truncate_text, word_lens
-from bert_probe.ui import blocks, figures, jobs, state, workbench
-from bert_probe.ui.attention import selection_state
+from bert_probe.ui import blocks, figures, jobs, labeled_inputs, selection_state, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
-from bert_probe.ui.probes import inputs
-from bert_probe.ui.probes.inputs import ProbeFiles
+from bert_probe.ui.labeled_inputs import ProbeFiles
 from bert_probe.views.heatmaps import relations_heatmap
 from bert_probe.views.text import shorten
 
@@ -57,9 +55,9 @@ def render() -> None:
     request = workbench.request()
     part = state.segmented_control("probes_part", "Part", _PARTS, "layers")
     try:
-        files = inputs.choose_files()
+        files = labeled_inputs.choose_probe_files()
         if files is None:
-            inputs.explain_formats()
+            labeled_inputs.explain_formats()
         else:
             draw = {"layers": render_layers, "structural_probe": render_trees, "relations": _relations}[part]
             draw(files, checkpoint, request.truncate)

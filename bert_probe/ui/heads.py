@@ -25,15 +25,14 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.words import Unit, word_lens
-from bert_probe.ui import blocks, figures, jobs, state, workbench
+from bert_probe.ui import blocks, figures, head_measures, jobs, state, workbench
 from bert_probe.ui.components.matrix import heatmap, matrix
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.export import export, table_zip
-from bert_probe.ui.heads import shared
 from bert_probe.views import heatmaps
 from bert_probe.views.heatmaps import find_heads_heatmap, head_grid
 from bert_probe.views.measures import LABELLING, MEASURES
-from bert_probe.views.scale import SHARES, Scale
+from bert_probe.views.palette import SHARES, Scale
 from bert_probe.views.strip import StripToken
 from bert_probe.views.text import shorten
 
@@ -56,7 +55,7 @@ def render() -> None:
     with bar:
         part = state.segmented_control("heads_part", "Part", _PARTS, "profiles")
     if part == "many":
-        shared.many_texts_part(workbench.request(), workbench.checkpoint())
+        head_measures.many_texts_part(workbench.request(), workbench.checkpoint())
         return
     traced = workbench.trace_request()
     with bar:
@@ -68,8 +67,8 @@ def render() -> None:
 def profiles(trace: Trace) -> None:
     """Draw the values of a measure for all heads as a heatmap and as a table."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        measure, description = shared.choose_measure()
-        words = state.toggle("words", "Whole words", False, shared.WORDS_HELP)
+        measure, description = head_measures.choose_measure()
+        words = state.toggle("words", "Whole words", False, head_measures.WORDS_HELP)
         result = shared_cache.answers.of(Heads(words).of, trace)
         st.space("stretch")
         export(result, "heads")
@@ -81,15 +80,15 @@ def profiles(trace: Trace) -> None:
         heatmap = head_grid(
             values, description.name, description.title, Scale.from_zero(values), "head_profiles"
         )
-        head = shared.head_heatmap(heatmap, "head_profiles")
+        head = head_measures.head_heatmap(heatmap, "head_profiles")
         if head is None:
-            blocks.caveat(shared.CLICK_HINT)
+            blocks.caveat(head_measures.CLICK_HINT)
         else:
-            shared.open_in_attention(*head, result.labels[head[0] - 1][head[1] - 1])
+            head_measures.open_in_attention(*head, result.labels[head[0] - 1][head[1] - 1])
     with numbers:
         first = ["layer", "head", measure, "label"]
         further = [name for name in MEASURES if name != measure]
-        shared.head_table(
+        head_measures.head_table(
             result.table()[[*first, *further]].sort_values(measure, ascending=False),
             {name: column.name for name, column in MEASURES.items()},
             f"Heads by {description.name}",
@@ -137,13 +136,15 @@ def render_find(trace: Trace) -> None:
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
-        head = shared.head_heatmap(find_heads_heatmap(result), "find_heads")
+        head = head_measures.head_heatmap(find_heads_heatmap(result), "find_heads")
         layer, head_number = head or (best[0].layer + 1, best[0].head + 1)
         profiles = shared_cache.answers.of(Heads(words=True).of, trace)
-        shared.open_in_attention(layer, head_number, profiles.labels[layer - 1][head_number - 1])
+        head_measures.open_in_attention(layer, head_number, profiles.labels[layer - 1][head_number - 1])
     with numbers:
         name = "weight" if len(pairs) == 1 else "mean weight"
-        shared.head_table(result.table(), {"weight": name}, "Heads ranked by attention between the words")
+        head_measures.head_table(
+            result.table(), {"weight": name}, "Heads ranked by attention between the words"
+        )
     st.header("Attention rows of the best heads", anchor=False)
     _rows(trace, best[:MAX_HEADS], pairs, units)
     blocks.caveat(
@@ -394,7 +395,7 @@ def _token_changes(result: HeadAblationResult) -> None:
         )
     with numbers:
         table = result.table().assign(token=names).sort_values("change", ascending=False)
-        shared.head_table(table, {"change": "1 − cosine"}, "Tokens sorted by change", height=360)
+        head_measures.head_table(table, {"change": "1 − cosine"}, "Tokens sorted by change", height=360)
 
 
 def _similarity(result: HeadAblationResult) -> None:
@@ -451,12 +452,12 @@ def _ranking(trace: Trace, result: HeadAblationSweepResult) -> None:
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
-        head = shared.head_heatmap(heatmaps.ablation_sweep_heatmap(result), "each_head_off")
+        head = head_measures.head_heatmap(heatmaps.ablation_sweep_heatmap(result), "each_head_off")
         layer, head_number = head or first
         labels = shared_cache.answers.of(Heads().of, trace).labels
-        shared.open_in_attention(layer, head_number, labels[layer - 1][head_number - 1])
+        head_measures.open_in_attention(layer, head_number, labels[layer - 1][head_number - 1])
     with numbers:
-        shared.head_table(
+        head_measures.head_table(
             table,
             {"mean_token_change": "tokens, mean", "cls_change": "[CLS]"},
             "Change for each ablated head",

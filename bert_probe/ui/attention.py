@@ -24,9 +24,8 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.server import bertviz_frames
-from bert_probe.server.session_links import LayerLink
-from bert_probe.ui import blocks, jobs, state, workbench
-from bert_probe.ui.attention import selection_state
+from bert_probe.server.session_links import LayerLink, head_labels
+from bert_probe.ui import blocks, jobs, selection_state, state, workbench
 from bert_probe.ui.components import head_view as components
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.model_view import model_view as model_view_component

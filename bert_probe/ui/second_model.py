@@ -16,8 +16,7 @@ from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.text.sample_data import everyday_topics
-from bert_probe.ui import blocks, consent, jobs, state, workbench
-from bert_probe.ui.attention import selection_state
+from bert_probe.ui import blocks, consent, jobs, selection_state, state, workbench
 
 if TYPE_CHECKING:
     from bert_probe.training.training_result import TrainingResult
