@@ -7,7 +7,7 @@ from .analyses.attention.head_confidence import HeadConfidence as HeadConfidence
 from .analyses.attention.head_means import HeadMeans as HeadMeans
 from .analyses.attention.heads import Heads as Heads
 from .analyses.attention.steps import AttentionSteps as AttentionSteps
-from .analyses.attention.token_rollout import TokenRollout as TokenRollout
+from .analyses.attention.attention import TokenRollout as TokenRollout
 from .analyses.attribution.activation_patching import ActivationPatching as ActivationPatching
 from .analyses.attribution.attribution import Attribution as Attribution
 from .analyses.attribution.attribution import SimilarityAttribution as SimilarityAttribution
@@ -26,8 +26,8 @@ from .analyses.comparison.model_change import HeadChange as HeadChange
 from .analyses.comparison.model_change import VectorChange as VectorChange
 from .analyses.comparison.parameter_change import ParameterChange as ParameterChange
 from .analyses.highlights.highlights import Highlights as Highlights
-from .analyses.outputs.classify_text import ClassifyText as ClassifyText
-from .analyses.outputs.classify_text import NextSentence as NextSentence
+from .analyses.outputs.prediction import ClassifyText as ClassifyText
+from .analyses.outputs.prediction import NextSentence as NextSentence
 from .analyses.outputs.evaluate import Evaluate as Evaluate
 from .analyses.outputs.evaluate_masks import EvaluateMasks as EvaluateMasks
 from .analyses.outputs.fill_mask import FillMask as FillMask
@@ -40,8 +40,8 @@ from .analyses.probing.probe import Probe as Probe
 from .analyses.probing.relations import Relations as Relations
 from .analyses.probing.structural_probe import StructuralProbe as StructuralProbe
 from .analyses.vectors.embedding import Embedding as Embedding
+from .analyses.vectors.embedding import HiddenStates as HiddenStates
 from .analyses.vectors.embedding import Pooler as Pooler
-from .analyses.vectors.hidden_states import HiddenStates as HiddenStates
 from .analyses.vectors.padding import PaddingEffect as PaddingEffect
 from .analyses.vectors.sentences import SentenceMap as SentenceMap
 from .analyses.vectors.sentences import Sentences as Sentences

@@ -232,7 +232,7 @@ MIXED = {
     "ui.changes",
     "ui.compare",
     "ui.context",
-    "ui.corpus.page",
+    "ui.corpus",
     "ui.heads",
     "ui.overview",
     "ui.parameters",

@@ -25,9 +25,8 @@ from benchmarks.trace_cost import text_of
 from bert_probe.corpus.build import build_corpus, verify_corpus
 from bert_probe.corpus.heads import write_summary
 from bert_probe.corpus.inputs import IngestConfig
-from bert_probe.corpus.manifest import MANIFEST
+from bert_probe.corpus.schema import MANIFEST, layouts
 from bert_probe.corpus.store import open_corpus, write_json, write_shard
-from bert_probe.corpus.tables import layouts
 from tests.helpers.broken_stores import (
     WRONG,
     Change,

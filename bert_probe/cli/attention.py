@@ -14,11 +14,12 @@ from bert_probe.analyses.attention.attention import (
     AttentionLong,
     AttentionLongResult,
     AttentionResult,
+    TokenRollout,
+    TokenRolloutResult,
 )
 from bert_probe.analyses.attention.find_heads import FindHeads, FindHeadsResult
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.measures import get_measure
-from bert_probe.analyses.attention.token_rollout import TokenRollout, TokenRolloutResult
 from bert_probe.analyses.weights.parameters import ModelSizes, Parameters
 from bert_probe.cli.options import (
     checkpoint_options,

@@ -27,7 +27,7 @@ from bert_probe.corpus.inputs import (
     describe_files,
     find_inputs,
 )
-from bert_probe.corpus.manifest import FORMAT, MANIFEST, VERSION
+from bert_probe.corpus.schema import FORMAT, MANIFEST, STATISTICS, VERSION
 from bert_probe.corpus.store import (
     Shard,
     Store,
@@ -38,7 +38,6 @@ from bert_probe.corpus.store import (
     write_errors,
     write_json,
 )
-from bert_probe.corpus.tables import STATISTICS
 from bert_probe.corpus.workers import (
     SHARD_ROWS,
     PendingChunks,

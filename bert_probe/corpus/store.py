@@ -28,9 +28,19 @@ from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import url_parameters
 from bert_probe.corpus.inputs import NEIGHBORS, PROFILES, VECTORS, IngestConfig
-from bert_probe.corpus.manifest import SHARDS, read_manifest, read_shard
+from bert_probe.corpus.schema import (
+    REFUSALS,
+    ROWS,
+    SHARDS,
+    STATISTICS,
+    TOKENS,
+    Tables,
+    TableSchema,
+    layouts,
+    read_manifest,
+    read_shard,
+)
 from bert_probe.corpus.table_files import TableFile, store_errors
-from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Tables, TableSchema, layouts
 from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress

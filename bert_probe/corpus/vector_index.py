@@ -27,7 +27,7 @@ from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.vectors.similarity import unit_rows
 from bert_probe.core import extras
-from bert_probe.corpus.manifest import read_bytes
+from bert_probe.corpus.schema import read_bytes
 from bert_probe.corpus.store import atomic_path, write_json
 from bert_probe.errors import OutOfMemoryError, ShapeError, StoreError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress

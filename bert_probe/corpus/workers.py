@@ -37,9 +37,8 @@ from bert_probe.corpus.inputs import (
     check_unchanged,
     records,
 )
-from bert_probe.corpus.manifest import MANIFEST
+from bert_probe.corpus.schema import MANIFEST, TableSchema, layouts
 from bert_probe.corpus.store import Shard, write_shard
-from bert_probe.corpus.tables import TableSchema, layouts
 from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress

@@ -23,18 +23,18 @@ from bert_probe.errors import ProbeError, ReportError
 from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
 from bert_probe.reports import page, tables
-from bert_probe.reports.numbers import NamedModels
-from bert_probe.reports.reading import ReportFile, StatedView
-from bert_probe.reports.report import PAGE, statement
-from bert_probe.reports.tolerances import (
+from bert_probe.reports.numbers import (
     DISPLAY_DIFFERS,
     MAX_DIFFERENCES,
     NOT_RENDERED,
     OTHER_VERSION,
     Difference,
+    NamedModels,
     exact_text,
     note_difference,
 )
+from bert_probe.reports.reading import ReportFile, StatedView
+from bert_probe.reports.report import PAGE, statement
 from bert_probe.reports.view_checks import ViewCheck
 from bert_probe.reports.zip_checks import file_differences, manifest_differences
 

@@ -16,11 +16,7 @@ from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array
 from bert_probe.reports import tables
 from bert_probe.reports.drafts import DraftEntry
-from bert_probe.reports.numbers import PicturePayload, ViewNumbers, ViewTolerances, portable_leaves
-from bert_probe.reports.reading import StatedView, are_versions
-from bert_probe.reports.report import Item
-from bert_probe.reports.tables import Column, ReportTable, changed, digest, finite, match_rows
-from bert_probe.reports.tolerances import (
+from bert_probe.reports.numbers import (
     CHANGED,
     DIFFERS,
     DISPLAY_DIFFERS,
@@ -28,7 +24,10 @@ from bert_probe.reports.tolerances import (
     NOT_RENDERED,
     OTHER_MODEL,
     Difference,
+    PicturePayload,
     Tolerance,
+    ViewNumbers,
+    ViewTolerances,
     clip,
     combine,
     exact_text,
@@ -36,7 +35,11 @@ from bert_probe.reports.tolerances import (
     leaves,
     note_difference,
     outline,
+    portable_leaves,
 )
+from bert_probe.reports.reading import StatedView, are_versions
+from bert_probe.reports.report import Item
+from bert_probe.reports.tables import Column, ReportTable, changed, digest, finite, match_rows
 from bert_probe.views.payload import decode_text
 
 _PAYLOAD_EXTRA: Final = 65_536

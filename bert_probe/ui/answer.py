@@ -7,11 +7,16 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.outputs.classify_text import ClassifyText, ClassifyTextResult, NextSentence
 from bert_probe.analyses.outputs.fill_mask import FillMask, FillMaskResult, default_position, mask_position
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.label_tokens import AGGREGATIONS, LabelTokens
-from bert_probe.analyses.outputs.prediction import CERTAINTY, PredictionResult
+from bert_probe.analyses.outputs.prediction import (
+    CERTAINTY,
+    ClassifyText,
+    ClassifyTextResult,
+    NextSentence,
+    PredictionResult,
+)
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
 from bert_probe.core.field_types import WordList
 from bert_probe.model.checkpoint import Checkpoint

@@ -12,19 +12,24 @@ from weakref import ref
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.attention.attention import Attention, AttentionLong, AttentionResult, Head
+from bert_probe.analyses.attention.attention import (
+    Attention,
+    AttentionLong,
+    AttentionResult,
+    Head,
+    TokenRollout,
+)
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.measures import AttentionMeasure, measures
 from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.analyses.attention.measures.rollout import MEASURE as ROLLOUT
-from bert_probe.analyses.attention.token_rollout import TokenRollout
 from bert_probe.core import files
 from bert_probe.errors import ProbeError, TooLongError
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.server import bertviz_frames
-from bert_probe.server.session_links import LayerLink, head_labels
+from bert_probe.server.sessions import LayerLink, head_labels
 from bert_probe.ui import blocks, jobs, selection_state, state, workbench
 from bert_probe.ui.components import head_view as components
 from bert_probe.ui.components.matrix import heatmap

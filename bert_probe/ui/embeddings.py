@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.analyses.vectors.embedding import Embedding, Pooler
-from bert_probe.analyses.vectors.hidden_states import HiddenStates
+from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace

@@ -17,7 +17,7 @@ from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.report import Report
 from bert_probe.reports.view_files import ModelReference, describe_inputs, describe_question
 from bert_probe.runtime import shared_cache
-from bert_probe.server.session_links import Preview
+from bert_probe.server.sessions import Preview
 from bert_probe.ui import blocks, consent, drafts, jobs, state
 from bert_probe.ui.sentence_input import report_draft
 

@@ -20,7 +20,7 @@ from bert_probe.model.memory import format_bytes
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
-from bert_probe.server.session_links import Download
+from bert_probe.server.sessions import Download
 from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER
 from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence

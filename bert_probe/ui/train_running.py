@@ -18,7 +18,7 @@ from bert_probe.errors import EmptyTextError, ProbeError
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime.jobs import Job
 from bert_probe.server import sessions
-from bert_probe.server.session_links import Download
+from bert_probe.server.sessions import Download
 from bert_probe.training.train import TrainingPlan
 from bert_probe.training.training_loop import EvaluationPoint
 from bert_probe.training.training_result import TrainingResult

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_probe.analyses.attention.attention import AttentionResult
+from bert_probe.analyses.attention.attention import AttentionResult, TokenRolloutResult
 from bert_probe.analyses.attention.find_heads import FindHeadsResult
 from bert_probe.analyses.attention.heads import HeadsResult
 from bert_probe.analyses.attention.measures import get_measure as measure_named
-from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
 from bert_probe.analyses.attribution.activation_patching import ActivationPatchingResult
 from bert_probe.analyses.attribution.attribution import AttributionResult, SimilarityAttributionResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
@@ -23,7 +22,7 @@ from bert_probe.analyses.comparison.model_change import HeadChangeResult, Vector
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
-from bert_probe.analyses.vectors.hidden_states import HiddenStatesResult
+from bert_probe.analyses.vectors.embedding import HiddenStatesResult
 from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.analyses.vectors.similarity import SimilarityResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult

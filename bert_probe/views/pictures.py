@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from bert_probe.analyses.attention.attention import AttentionResult
+from bert_probe.analyses.attention.attention import AttentionResult, TokenRolloutResult
 from bert_probe.analyses.attention.find_heads import FindHeadsResult
 from bert_probe.analyses.attention.heads import HeadsResult
 from bert_probe.analyses.attention.steps import AttentionStepsResult
-from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
 from bert_probe.analyses.attribution.activation_patching import ActivationPatchingResult
 from bert_probe.analyses.attribution.attribution import AttributionResult, SimilarityAttributionResult
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulnessResult
@@ -23,7 +22,7 @@ from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.probing.relations import RelationsResult
-from bert_probe.analyses.vectors.hidden_states import HiddenStatesResult
+from bert_probe.analyses.vectors.embedding import HiddenStatesResult
 from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.analyses.vectors.similarity import SimilarityResult
 from bert_probe.analyses.vectors.token_map import TokenMapResult

@@ -17,7 +17,7 @@ import pytest
 import bert_probe
 from bert_probe.corpus import heads, table_files
 from bert_probe.corpus.build import FileDifference
-from bert_probe.corpus.tables import TableSchema
+from bert_probe.corpus.schema import TableSchema
 from bert_probe.errors import StoreError
 from tests.helpers.broken_stores import (
     TABLES,

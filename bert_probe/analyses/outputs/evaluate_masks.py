@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.outputs import scores
+from bert_probe.analyses.outputs import head_predictions
 from bert_probe.analyses.outputs.fill_mask import mask_token
 from bert_probe.analyses.outputs.lens_training import encode_lines, mask_tokens
 from bert_probe.core.field_types import Choice, Number
@@ -203,7 +203,7 @@ class EvaluateMasksResult(Result):
         token.
         """
         correct = int((self.ranks == 1).sum())
-        low, high = scores.wilson_interval(correct, len(self.ranks))
+        low, high = head_predictions.wilson_interval(correct, len(self.ranks))
         most_frequent = Counter(self.tokens).most_common(1)[0][1]
         return {
             "first_guess": correct / len(self.ranks),

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_probe.analyses.highlights.thumbnails import Curves
 from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, quote
-from bert_probe.analyses.vectors.hidden_states import HiddenStates
+from bert_probe.analyses.vectors.embedding import HiddenStates
 from bert_probe.analyses.vectors.similarity import cosine_of_rows
 
 

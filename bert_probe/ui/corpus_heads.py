@@ -21,9 +21,8 @@ from bert_probe.corpus.heads import (
 from bert_probe.corpus.store import Store
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import blocks, figures, jobs, state
+from bert_probe.ui import blocks, corpus_rows, figures, jobs, state
 from bert_probe.ui.components.model_view import model_view
-from bert_probe.ui.corpus import rows
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, SECOND
 from bert_probe.ui.head_measures import choose_measure
@@ -51,7 +50,7 @@ def part(corpus: Store) -> None:
         st.space("stretch")
         export(result, f"corpus-{measure}", label="Export heads")
     st.markdown(f":gray[{state.escape(description.meaning)}]")
-    head = rows.head_of_url(corpus) or _default_head(result)
+    head = corpus_rows.head_of_url(corpus) or _default_head(result)
     _all_heads(corpus, result, head)
     st.header(f"Layer {head[0] + 1}, head {head[1] + 1}", anchor=False)
     _one_head(corpus, result, head)
@@ -65,7 +64,7 @@ def _default_head(result: HeadHistogramsResult) -> tuple[int, int]:
 
 
 def _open(head: HeadThumbnail) -> None:
-    rows.select_head(head.layer, head.head)
+    corpus_rows.select_head(head.layer, head.head)
     _select_bin(None)
 
 
@@ -206,13 +205,15 @@ def _examples(corpus: Store, examples: HeadExamplesResult, head: tuple[int, int]
         f"{examples.median:.4f}. Select a row to read it or open it on other pages."
     )
     frame = examples.frame()[["row", "value", "text", "file", "line"]]
-    index = rows.choose_row(frame, f"corpus_listed {examples.question!r}", "Rows and their values", ["value"])
+    index = corpus_rows.choose_row(
+        frame, f"corpus_listed {examples.question!r}", "Rows and their values", ["value"]
+    )
     if index is not None:
         name = MEASURES[examples.question.measure].name
-        rows.detail(
+        corpus_rows.detail(
             corpus,
             examples.sentences[index],
-            {"attention": rows.attention_parameters(corpus, head)},
+            {"attention": corpus_rows.attention_parameters(corpus, head)},
             f"{name} **{examples.values[index]:.4f}**",
         )
 

@@ -9,13 +9,22 @@ import streamlit as st
 
 from bert_probe.corpus.attention_search import AttentionSearch, AttentionSearchResult
 from bert_probe.corpus.inputs import NEIGHBORS, PROFILES
+from bert_probe.corpus.schema import REFUSALS, ROWS
 from bert_probe.corpus.sql import SqlQuery, SqlQueryResult
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.tables import REFUSALS, ROWS
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import blocks, jobs, state, url_texts, workbench
-from bert_probe.ui.corpus import distribution, rows, search, stores
+from bert_probe.ui import (
+    blocks,
+    corpus_heads,
+    corpus_rows,
+    corpus_search,
+    corpus_stores,
+    jobs,
+    state,
+    url_texts,
+    workbench,
+)
 from bert_probe.ui.export import export
 
 NEW: Final = "new"
@@ -43,7 +52,7 @@ def render() -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             with st.container(width=320):
                 name = _choose_store()
-            store = None if name == NEW else stores.open_store(name)
+            store = None if name == NEW else corpus_stores.open_store(name)
             if store is not None:
                 _summary(store)
         if store is None:
@@ -56,14 +65,14 @@ def render() -> None:
 
 def _choose_store() -> str:
     """Draw a selector for the store; return its name, or `NEW`."""
-    built = st.session_state.pop(stores.BUILT, None)
+    built = st.session_state.pop(corpus_stores.BUILT, None)
     if built is not None:
         state.remember("store", built)
         st.session_state["store"] = built
     requested = st.session_state.get("store") or state.url_parameters().get("store", "")
-    available = stores.available(requested)
+    available = corpus_stores.available(requested)
     if requested not in ("", NEW, *available):
-        st.caption(f":orange[{state.escape(stores.missing_message(requested))}]")
+        st.caption(f":orange[{state.escape(corpus_stores.missing_message(requested))}]")
         state.remember("store", None)
         st.session_state.pop("store", None)
     if not available:
@@ -81,7 +90,7 @@ def _new_store() -> None:
         "behaves on all sentences, which sentences are typical or extreme for a head, and which contexts "
         "of a word are most similar."
     )
-    stores.build_part(workbench.checkpoint())
+    corpus_stores.build_part(workbench.checkpoint())
     st.markdown("For **any number of sentences**, use the command line:")
     st.code(_COMMAND, language=None)
 
@@ -97,8 +106,8 @@ def _store(store: Store) -> None:
     default = "heads" if store.has(PROFILES) else "about"
     part = state.segmented_control("corpus_part", "Part", _PARTS, default)
     draw = {
-        "heads": distribution.part,
-        "near": search.part,
+        "heads": corpus_heads.part,
+        "near": corpus_search.part,
         "find": render_find,
         "sql": render_query,
         "about": _about,
@@ -123,7 +132,7 @@ def _summary(store: Store) -> None:
 
 def _about(store: Store) -> None:
     """Draw the contents, the input files and the rejected rows of a store."""
-    if stores.is_temporary(store):
+    if corpus_stores.is_temporary(store):
         st.info(
             "This store was built on this page and is deleted when no page shows it. To build a permanent "
             "store, run bert-probe corpus run on the same file."
@@ -263,10 +272,10 @@ def _run_example() -> None:
 def _show_result(result: SqlQueryResult) -> None:
     frame = result.frame()
     blocks.table(frame.head(_MAX_ROWS), "Result of the query", max_height=560)
-    rows = f"{len(frame):,} rows."
+    count = f"{len(frame):,} rows."
     if len(frame) > _MAX_ROWS:
-        rows = f"The first {_MAX_ROWS:,} of {len(frame):,} rows."
-    st.caption(f"{rows} The export contains all rows.")
+        count = f"The first {_MAX_ROWS:,} of {len(frame):,} rows."
+    st.caption(f"{count} The export contains all rows.")
 
 
 _MAX_PAIRS: Final = 100
@@ -289,7 +298,7 @@ def render_find(corpus: Store) -> None:
         return
     default = "VERB" if "VERB" in tags else tags[0]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        head = rows.choose_head(corpus)
+        head = corpus_rows.choose_head(corpus)
         query = _choose("find_query", "Tag of the first word", tags, default)
         key = _choose("find_key", "Tag of the second word", tags, "NOUN" if "NOUN" in tags else "")
         relation = _choose("find_relation", "Relation", relations, "")
@@ -338,14 +347,14 @@ def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) 
         + (f"; at most {_MAX_PAIRS} are listed" if len(frame) == _MAX_PAIRS else "")
         + f". From the first word, {name} attends most to the second."
     )
-    index = rows.choose_row(frame, f"corpus_found {result.question!r}", "Word pairs", ["weight"])
+    index = corpus_rows.choose_row(frame, f"corpus_found {result.question!r}", "Word pairs", ["weight"])
     if index is not None:
-        parameters = rows.attention_parameters(corpus, head)
+        parameters = corpus_rows.attention_parameters(corpus, head)
         # Stored words may differ from the words of the head view, so pin tokens only.
         if not corpus.question.words:
             parameters |= {"pins": f"query.{result.queries[index] - 1}"}
         query, key = (state.escape(words[index]) for words in (result.query_words, result.key_words))
-        rows.detail(
+        corpus_rows.detail(
             corpus,
             result.sentences[index],
             {"attention": parameters},

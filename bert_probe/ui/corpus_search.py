@@ -23,16 +23,15 @@ from bert_probe.corpus.contexts import (
     unrelated_cosines,
 )
 from bert_probe.corpus.inputs import VECTORS
+from bert_probe.corpus.schema import ROWS
 from bert_probe.corpus.store import Store, sentences
-from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
-from bert_probe.ui import blocks, figures, jobs, state, url_texts, workbench
+from bert_probe.ui import blocks, corpus_rows, figures, jobs, state, url_texts, workbench
 from bert_probe.ui.components.strip import strip
-from bert_probe.ui.corpus import rows
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import as_text
 from bert_probe.views.palette import HEADS
@@ -334,7 +333,7 @@ def _detail(corpus: Store, result: NearestContextsResult, index: int) -> None:
         "context": f"{text['text']}\n{context.at.text}",
         "context_words": f"{result.question.word}\n{context.at.word}",
     }
-    rows.detail(
+    corpus_rows.detail(
         corpus,
         row,
         {"context": pair},
