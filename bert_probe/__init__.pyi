@@ -2,12 +2,12 @@
 
 from .analyses.attention.attention import Attention as Attention
 from .analyses.attention.attention import AttentionLong as AttentionLong
+from .analyses.attention.attention import TokenRollout as TokenRollout
 from .analyses.attention.find_heads import FindHeads as FindHeads
 from .analyses.attention.head_confidence import HeadConfidence as HeadConfidence
 from .analyses.attention.head_means import HeadMeans as HeadMeans
 from .analyses.attention.heads import Heads as Heads
 from .analyses.attention.steps import AttentionSteps as AttentionSteps
-from .analyses.attention.attention import TokenRollout as TokenRollout
 from .analyses.attribution.activation_patching import ActivationPatching as ActivationPatching
 from .analyses.attribution.attribution import Attribution as Attribution
 from .analyses.attribution.attribution import SimilarityAttribution as SimilarityAttribution
@@ -26,14 +26,14 @@ from .analyses.comparison.model_change import HeadChange as HeadChange
 from .analyses.comparison.model_change import VectorChange as VectorChange
 from .analyses.comparison.parameter_change import ParameterChange as ParameterChange
 from .analyses.highlights.highlights import Highlights as Highlights
-from .analyses.outputs.prediction import ClassifyText as ClassifyText
-from .analyses.outputs.prediction import NextSentence as NextSentence
 from .analyses.outputs.evaluate import Evaluate as Evaluate
 from .analyses.outputs.evaluate_masks import EvaluateMasks as EvaluateMasks
 from .analyses.outputs.fill_mask import FillMask as FillMask
 from .analyses.outputs.find_answer import FindAnswer as FindAnswer
 from .analyses.outputs.label_tokens import LabelTokens as LabelTokens
 from .analyses.outputs.lens import Lens as Lens
+from .analyses.outputs.prediction import ClassifyText as ClassifyText
+from .analyses.outputs.prediction import NextSentence as NextSentence
 from .analyses.outputs.sentence_similarity import SentenceSimilarity as SentenceSimilarity
 from .analyses.outputs.tuned_lens import TuneLens as TuneLens
 from .analyses.probing.probe import Probe as Probe

@@ -284,7 +284,9 @@ def run(
             watch=terminal_bar,
             on_shard=on_shard,
         )
-    click.echo(visible(_summary(store)), err=True)
+    refused = f", {store.refusals:,} rejected (see {store.folder / 'refusals'})" if store.refusals else ""
+    summary = f"{store.folder} contains {store.rows:,} sentences, {store.tokens:,} tokens{refused}."
+    click.echo(visible(summary), err=True)
 
 
 @contextmanager
@@ -306,11 +308,6 @@ def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) 
     if address is not None or num_gpus is not None:
         raise SelectionError("--address and --num-gpus apply to Ray only. Add --on ray, or leave them out.")
     return ThreadRunner(workers)
-
-
-def _summary(store: Store) -> str:
-    refused = f", {store.refusals:,} rejected (see {store.folder / 'refusals'})" if store.refusals else ""
-    return f"{store.folder} contains {store.rows:,} sentences, {store.tokens:,} tokens{refused}."
 
 
 @contextmanager

@@ -40,7 +40,10 @@ def written(stated: Mapping[str, Any]) -> str:
         "lead": _lead(stated),
         "contents": _contents(views),
         "views": "\n".join(_view(number, view) for number, view in enumerate(views, start=1)),
-        "styles": "".join(_styles(component) for component in components),
+        "styles": "".join(
+            f'<template id="style-{component}"><style>{built.style(component)}</style></template>'
+            for component in components
+        ),
         "script": built.script("report_page"),
         # A "</script>" in a text would end the script element.
         "stated": json.dumps(stated, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -54,10 +57,6 @@ def written(stated: Mapping[str, Any]) -> str:
         fragments += [fields[name], following]
     page = "".join(fragments).encode("utf-8", "backslashreplace")  # a text may contain lone surrogates
     return f"{page.decode()}<!-- SHA-256 of all above: {digest(page)} -->\n"
-
-
-def _styles(component: str) -> str:
-    return f'<template id="style-{component}"><style>{built.style(component)}</style></template>'
 
 
 def _text(text: object) -> str:

@@ -107,17 +107,16 @@ def exit_on_sigterm() -> Iterator[None]:
         yield
         return
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    previous_handlers = {number: signal.signal(number, _exit) for number in numbers if _ends_process(number)}
+    previous_handlers = {
+        number: signal.signal(number, _exit)
+        for number in numbers
+        if signal.getsignal(number) is signal.SIG_DFL  # another handler may not end the process
+    }
     try:
         yield
     finally:
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
-
-
-def _ends_process(number: int) -> bool:
-    """Return whether a signal ends the process, that is, has its default handler."""
-    return signal.getsignal(number) is signal.SIG_DFL
 
 
 def _exit(number: int, _frame: Any) -> NoReturn:

@@ -167,12 +167,13 @@ def _choose_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
     key = _choose_word(units, pair, "key", "To this word (key)", pair.key)
     pairs[active] = replace(pair, query=query, key=key)
     if len(pairs) > 1:
+        names = [state.escape(f"{units[pair.query]} → {units[pair.key]}") for pair in pairs]
         above.pills(
             "Word pairs (heads are ranked by the mean weight)",
             numbers,
             required=True,
             wrap=True,
-            format_func=lambda number: _pair_name(units, pairs[numbers.index(number)]),
+            format_func=lambda number: names[numbers.index(number)],
             key=_ACTIVE,
         )
     with st.container(horizontal=True, gap="small"):
@@ -259,10 +260,6 @@ def _summary(best: HeadScore, pairs: int) -> str:
     if pairs == 1:
         return f"{head}, rank {best.rank:.0f} in the query word's row."
     return f"{head}, the mean over {pairs} pairs; the mean rank is {best.rank:.1f}."
-
-
-def _pair_name(units: Sequence[Unit], pair: WordPair) -> str:
-    return state.escape(f"{units[pair.query]} → {units[pair.key]}")
 
 
 def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:

@@ -322,12 +322,18 @@ def choose_update(parameter_counts: Sequence[ParameterCount]) -> str:
         container = st.container()
     depth = _choose_depth(container, depths) if depths and st.session_state["update"] == TOP else 1
     names = {option: f"{TOP}:{depth}" if option == TOP else option for option in options}
+    counts = [by_name[names[option]] for option in options]
+    captions = [
+        f"Training updates {count.trainable:,} of {count.parameters:,} parameters "
+        f"({count.trainable / count.parameters:.1%}). {_DESCRIPTIONS[option]}"
+        for option, count in zip(options, counts, strict=True)
+    ]
     with left:
         option = st.radio(
             "Trainable parameters",
             options,
             format_func=_UPDATES.__getitem__,
-            captions=[f"{_describe(by_name[names[option]])} {_DESCRIPTIONS[option]}" for option in options],
+            captions=captions,
             key="update",
             label_visibility="collapsed",
             persist_state="session",
@@ -342,11 +348,6 @@ def _choose_depth(container: Any, layers: int) -> int:
             return 1
         depth: int = st.slider("Last layers", 1, layers, key=_DEPTH, persist_state="session")
         return depth
-
-
-def _describe(count: ParameterCount) -> str:
-    share = count.trainable / count.parameters
-    return f"Training updates {count.trainable:,} of {count.parameters:,} parameters ({share:.1%})."
 
 
 def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:

@@ -100,7 +100,8 @@ def lut_bytes(scale: ScaleKind, dark: bool) -> bytes:
 
 @cache
 def _ramp_colors(ramp: _ColorRamp, steps: int) -> tuple[str, ...]:
-    start, start_a, start_b = _oklab(ramp.paper)
+    red, green, blue = bytes.fromhex(ramp.paper[1:])
+    start, start_a, start_b = _oklab_of((red, green, blue))
     colors = [ramp.paper]
     for step in range(1, steps):
         value = step / (steps - 1)
@@ -162,11 +163,6 @@ def _linear_rgb(lightness: float, a: float, b: float) -> tuple[float, float, flo
         -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
         -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
     )
-
-
-def _oklab(color: str) -> tuple[float, float, float]:
-    red, green, blue = bytes.fromhex(color[1:])
-    return _oklab_of((red, green, blue))
 
 
 def _oklab_of(channels: tuple[int, int, int]) -> tuple[float, float, float]:

@@ -82,7 +82,11 @@ class EvaluateMasks(Question):
         mask_token(checkpoint)
         lines = with_line_numbers(sentences, "line")
         originals = encode_lines(checkpoint, lines, truncate)
-        texts = _mask_texts(checkpoint, originals, self.seed)
+        tokenizer, random = checkpoint.tokenizer, np.random.default_rng(self.seed)
+        texts = [
+            mask_tokens(text, tokenizer.all_special_ids, tokenizer.mask_token_id, random)
+            for text in originals
+        ]
         masks = [
             np.flatnonzero(text.inputs["input_ids"] != original.inputs["input_ids"])
             for text, original in zip(texts, originals, strict=True)
@@ -127,11 +131,6 @@ class EvaluateMasks(Question):
 
 # Rank of the masked token, its log probability in nats, and the id of the top prediction.
 _MaskPrediction = tuple[int, float, int]
-
-
-def _mask_texts(checkpoint: Checkpoint, texts: Sequence[ModelInputs], seed: int) -> list[ModelInputs]:
-    tokenizer, random = checkpoint.tokenizer, np.random.default_rng(seed)
-    return [mask_tokens(text, tokenizer.all_special_ids, tokenizer.mask_token_id, random) for text in texts]
 
 
 def _predict(
