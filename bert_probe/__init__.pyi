@@ -30,9 +30,9 @@ from .analyses.outputs.evaluate import Evaluate as Evaluate
 from .analyses.outputs.evaluate_masks import EvaluateMasks as EvaluateMasks
 from .analyses.outputs.fill_mask import FillMask as FillMask
 from .analyses.outputs.find_answer import FindAnswer as FindAnswer
-from .analyses.outputs.label_tokens import LabelTokens as LabelTokens
 from .analyses.outputs.lens import Lens as Lens
 from .analyses.outputs.prediction import ClassifyText as ClassifyText
+from .analyses.outputs.prediction import LabelTokens as LabelTokens
 from .analyses.outputs.prediction import NextSentence as NextSentence
 from .analyses.outputs.sentence_similarity import SentenceSimilarity as SentenceSimilarity
 from .analyses.outputs.tuned_lens import TuneLens as TuneLens

@@ -9,11 +9,12 @@ import streamlit as st
 
 from bert_probe.analyses.outputs.fill_mask import FillMask, FillMaskResult, default_position, mask_position
 from bert_probe.analyses.outputs.find_answer import FindAnswer
-from bert_probe.analyses.outputs.label_tokens import AGGREGATIONS, LabelTokens
 from bert_probe.analyses.outputs.prediction import (
+    AGGREGATIONS,
     CERTAINTY,
     ClassifyText,
     ClassifyTextResult,
+    LabelTokens,
     NextSentence,
     PredictionResult,
 )

@@ -28,9 +28,8 @@ from bert_probe.analyses.outputs.evaluate import Evaluate
 from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks
 from bert_probe.analyses.outputs.fill_mask import FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
-from bert_probe.analyses.outputs.label_tokens import LabelTokens
 from bert_probe.analyses.outputs.lens import Lens
-from bert_probe.analyses.outputs.prediction import ClassifyText, NextSentence
+from bert_probe.analyses.outputs.prediction import ClassifyText, LabelTokens, NextSentence
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.outputs.tuned_lens import TuneLens
 from bert_probe.analyses.probing.probe import Probe
