@@ -16,8 +16,7 @@ from benchmarks.sentence_cost import LENGTHS
 from benchmarks.trace_cost import text_of
 from bert_probe.corpus.build import build_corpus
 from bert_probe.corpus.inputs import IngestConfig
-from bert_probe.corpus.ray_workers import RayRunner
-from bert_probe.corpus.workers import ShardRunner, ThreadRunner
+from bert_probe.corpus.workers import RayRunner, ShardRunner, ThreadRunner
 
 COUNT = 4000
 SHARD = 500

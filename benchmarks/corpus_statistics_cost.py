@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+from bert_probe.corpus.summary import head_statistics
 
 import bert_probe
 from benchmarks.corpus_cost import LENGTHS, make_texts
@@ -19,7 +20,6 @@ from bert_probe.corpus.build import build_corpus
 from bert_probe.corpus.heads import QUANTILES, HeadStatistics, HeadStatisticsResult
 from bert_probe.corpus.inputs import PROFILES, IngestConfig
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.summary import head_statistics
 
 SENTENCES = 5_000
 

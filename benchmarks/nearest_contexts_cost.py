@@ -19,8 +19,8 @@ import pyarrow.dataset as ds
 
 import bert_probe
 from benchmarks.pairs import Line
-from bert_probe.corpus.manifest import MANIFEST
-from bert_probe.corpus.search.contexts import EXACT_UP_TO, NearestContextsResult
+from bert_probe.corpus.contexts import EXACT_UP_TO, NearestContextsResult
+from bert_probe.corpus.schema import MANIFEST
 from bert_probe.corpus.store import Store, write_json, write_shard
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.words import word_lens, word_name

@@ -18,8 +18,7 @@ from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.external_attention import from_attention, layers_of
 from bert_probe.model.trace import Array, Trace, resolve_index
 from bert_probe.notebook import views
-from bert_probe.notebook.frame import Frame
-from bert_probe.notebook.views import HeadView
+from bert_probe.notebook.views import Frame, HeadView
 
 if TYPE_CHECKING:
     from IPython.display import HTML

@@ -1,5 +1,5 @@
 """The page Attention: which tokens attend to which, in any layer and head."""
 
-from bert_probe.ui.attention import page
+from bert_probe.ui import attention
 
-page.render()
+attention.render()

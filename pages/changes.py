@@ -1,5 +1,5 @@
 """The page Changes: two models on the same text."""
 
-from bert_probe.ui.changes import page
+from bert_probe.ui import changes
 
-page.render()
+changes.render()

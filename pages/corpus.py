@@ -1,5 +1,5 @@
 """The page Corpus: heads and words over many sentences."""
 
-from bert_probe.ui.corpus import page
+from bert_probe.ui import corpus
 
-page.render()
+corpus.render()

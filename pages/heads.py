@@ -1,5 +1,5 @@
 """The page Heads: profiles of all heads, search for a head, ablation."""
 
-from bert_probe.ui.heads import page
+from bert_probe.ui import heads
 
-page.render()
+heads.render()

@@ -1,5 +1,5 @@
 """The page Probes: linear probes of each layer, structural probes, and heads as predictors of relations."""
 
-from bert_probe.ui.probes import page
+from bert_probe.ui import probes
 
-page.render()
+probes.render()

@@ -1,5 +1,5 @@
 """The page Train: fine-tuning the model."""
 
-from bert_probe.ui.train import page
+from bert_probe.ui import train
 
-page.render()
+train.render()

@@ -54,7 +54,6 @@ FINDING = {
     "analyses.attribution.methods",
     "analyses.highlights.types",
     "analyses.attention.measures",
-    "cli.derived",
     "cli.lazy_commands",
 }
 """Modules that import others by a computed name: registries of names or of files."""
@@ -229,20 +228,20 @@ RENDERERS = [
     path for path in PACKAGE if short_name(path).startswith("ui.") and "def render()" in source(path)
 ]
 MIXED = {
-    "ui.attention.page",
-    "ui.changes.page",
+    "ui.attention",
+    "ui.changes",
     "ui.compare",
     "ui.context",
-    "ui.corpus.page",
-    "ui.heads.page",
+    "ui.corpus",
+    "ui.heads",
     "ui.overview",
     "ui.parameters",
     "ui.positions",
-    "ui.probes.page",
+    "ui.probes",
     "ui.report",
     "ui.sizes",
     "ui.tokens",
-    "ui.train.page",
+    "ui.train",
     "ui.vocabulary",
 }
 """Modules that render a page and also contain its figures, its summary or its session state."""

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import bert_probe
-from bert_probe.cli import corpus
-from bert_probe.cli.main import COMMANDS
+from bert_probe.cli.main import COMMANDS, CORPUS_COMMANDS
 from tests.helpers.gate import prove_unless
 
 ROOT = Path(__file__).parents[1]
@@ -86,7 +85,6 @@ def test_command_list_imports_no_command(arguments: list[str]) -> None:
     assert not packages(imported) & (HEAVY | BROWSER_SIDE)
     assert {name for name in imported if name.startswith("bert_probe.")} == {
         "bert_probe.cli",
-        "bert_probe.cli.derived",
         "bert_probe.cli.lazy_commands",
         "bert_probe.cli.main",
         "bert_probe.core",
@@ -100,7 +98,7 @@ def test_command_list_imports_no_command(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "module", "line"),
-    [(name, *entry) for name, entry in (*COMMANDS.items(), *corpus.COMMANDS.items())],
+    [(name, *entry) for name, entry in (*COMMANDS.items(), *CORPUS_COMMANDS.items())],
 )
 def test_command_list_has_short_help_of_commands(name: str, module: str, line: str) -> None:
     command = getattr(import_module(f"bert_probe.cli.{module}"), name.replace("-", "_"))
@@ -116,11 +114,11 @@ def test_all_commands_are_listed() -> None:
         if path.stem not in ("__init__", "lazy_commands", "main"):
             members = vars(import_module(f"bert_probe.cli.{path.stem}")).values()
             defined |= {member.name for member in members if isinstance(member, click.Command)}
-    assert defined == {*COMMANDS, *corpus.COMMANDS}
+    assert defined == {*COMMANDS, *CORPUS_COMMANDS}
 
 
 def test_only_app_command_imports_user_interface() -> None:
-    every = {module for module, _ in (*COMMANDS.values(), *corpus.COMMANDS.values())}
+    every = {module for module, _ in (*COMMANDS.values(), *CORPUS_COMMANDS.values())}
     modules = sorted(every - {"app"})
     imported = packages(
         modules_after(f"import {', '.join(f'bert_probe.cli.{module}' for module in modules)}")

@@ -22,13 +22,11 @@ import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
 from benchmarks.trace_cost import text_of
-from bert_probe.corpus.build import build_corpus
+from bert_probe.corpus.build import build_corpus, verify_corpus
+from bert_probe.corpus.heads import write_summary
 from bert_probe.corpus.inputs import IngestConfig
-from bert_probe.corpus.manifest import MANIFEST
+from bert_probe.corpus.schema import MANIFEST, layouts
 from bert_probe.corpus.store import open_corpus, write_json, write_shard
-from bert_probe.corpus.summary import write_summary
-from bert_probe.corpus.tables import layouts
-from bert_probe.corpus.verify import verify_corpus
 from tests.helpers.broken_stores import (
     WRONG,
     Change,

@@ -23,8 +23,8 @@ from benchmarks.proof.theme import Run
 from bert_probe.analyses.attention.heads import MEASURES, measure_heads
 from bert_probe.corpus.build import build_corpus
 from bert_probe.corpus.inputs import IngestConfig
-from bert_probe.corpus.ray_workers import RayRunner, ready
 from bert_probe.corpus.store import open_corpus
+from bert_probe.corpus.workers import RayRunner, ready
 from bert_probe.text.words import word_lens
 from tests.helpers.exactness import ULP, largest
 from tests.helpers.families import SENTENCES, build

@@ -41,7 +41,12 @@ class RegisteredQuestion:
     @property
     def file_fields(self) -> frozenset[str]:
         """Fields that name a file on the server; a request must not set them."""
-        return frozenset(field.name for field in fields(self.question) if _is_file_name(field_type(field)))
+        types = {field.name: field_type(field) for field in fields(self.question)}
+        return frozenset(
+            name
+            for name, kind in types.items()
+            if isinstance(kind.kind if isinstance(kind, Optional) else kind, FileName)
+        )
 
     @property
     def summary(self) -> str:
@@ -56,7 +61,3 @@ def registered_questions() -> Mapping[str, RegisteredQuestion]:
         import_module(module.name)
     questions = [RegisteredQuestion(url_name(analysis), question) for analysis, question in QUESTIONS.items()]
     return {question.name: question for question in sorted(questions, key=lambda question: question.name)}
-
-
-def _is_file_name(kind: object) -> bool:
-    return isinstance(kind.kind if isinstance(kind, Optional) else kind, FileName)

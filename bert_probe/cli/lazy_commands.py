@@ -1,15 +1,25 @@
-"""Commands whose modules are imported only when called, because most import torch, which takes seconds."""
+"""Commands that are imported or derived from questions when they are called."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import functools
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
-from typing import Any
+from inspect import getdoc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from bert_probe.cli.derived import DerivedCommand, build, derived_commands
 from bert_probe.runtime.imports import long_lived_imports
+
+if TYPE_CHECKING:
+    from bert_probe.core.inputs import FileInput, Inputs, Text
+    from bert_probe.core.question import Question
+    from bert_probe.core.result import Result
 
 
 class LazyCommand(click.Command):
@@ -70,3 +80,206 @@ class CommandGroup(click.Group):
             if name.startswith(self.prefix)
         }
         return {name: derived for name, derived in commands.items() if " " not in name}
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_DEFINITION = re.compile(r'^@question\(.*?\)\nclass \w+\(.*?:\n    """.*?"""', re.MULTILINE | re.DOTALL)
+"""Matches the decorator, name and docstring of a question. Parsing complete modules would take 0.1 s."""
+
+Command = Callable[..., Any]
+
+
+class DerivedCommand(NamedTuple):
+    """A question from which a command is derived.
+
+    Attributes:
+        module: name of the module that defines the question, without the prefix "bert_probe.".
+        class_name: name of the question's class.
+        summary: first paragraph of the class docstring.
+    """
+
+    module: str
+    class_name: str
+    summary: str
+
+
+@cache
+def derived_commands() -> Mapping[str, DerivedCommand]:
+    """Return all public questions, keyed by command name.
+
+    The source of the classes is parsed instead of imported, because most analyses import torch.
+    """
+    stub = ast.parse((_PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
+    commands: dict[str, DerivedCommand] = {}
+    for module in sorted(
+        {node.module for node in stub.body if isinstance(node, ast.ImportFrom) and node.module}
+    ):
+        source = (_PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+        for definition in _DEFINITION.findall(source):
+            (node,) = ast.parse(f"{definition}\n    pass").body
+            name = _command_name(node)
+            if name is not None and isinstance(node, ast.ClassDef):
+                summary = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+                summary = summary.replace("`", "")
+                commands.setdefault(name, DerivedCommand(module, node.name, summary))
+    return commands
+
+
+def _command_name(node: ast.stmt) -> str | None:
+    """Return the command name in the `@question` decorator of a class, or None for other statements."""
+    for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+        if (
+            isinstance(decorator, ast.Call)
+            and isinstance(decorator.func, ast.Name)
+            and decorator.func.id == "question"
+        ):
+            names = [keyword.value for keyword in decorator.keywords if keyword.arg == "command"]
+            name = [*names, *decorator.args][0]
+            return str(name.value) if isinstance(name, ast.Constant) else None
+    return None
+
+
+def build(name: str, derived: DerivedCommand) -> click.Command:
+    """Import a question and return its command."""
+    question: type[Question] = getattr(import_module(f"bert_probe.{derived.module}"), derived.class_name)
+    return command_of(question, name.rpartition(" ")[2])
+
+
+def command_of(question: type[Question], name: str) -> click.Command:
+    """Return the command of a question.
+
+    Args:
+        question: a class whose `inputs` are texts, sentences, files or models.
+        name: the last word of the command.
+    """
+    from bert_probe.cli.options import checkpoint_options, question_options, two_checkpoint_options
+
+    def run(arguments: dict[str, Any], **values: Any) -> Result:
+        return _answer(question(**arguments), values)
+
+    model_decorator = two_checkpoint_options if question.inputs.models > 1 else checkpoint_options
+    decorators = [model_decorator, question_options(question)]
+    decorators += _parameters(question.inputs)
+    command: Command = functools.reduce(
+        lambda wrapped, decorate: decorate(wrapped), reversed(decorators), run
+    )
+    return click.command(name, help=_help(question))(command)
+
+
+def _help(question: type[Question]) -> str:
+    """Return the docstring of a question up to its first section, without backticks."""
+    text = getdoc(question) or ""
+    for section in ("\n\nAttributes:", "\n\nRaises:", "\n\n>>>"):
+        text = text.partition(section)[0]
+    return text.replace("`", "")
+
+
+def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
+    """Return the arguments and options through which a command reads its inputs."""
+    from bert_probe.cli.options import as_named_option, pair_option
+    from bert_probe.core.inputs import ManyTraces
+
+    path = click.Path(path_type=Path)
+    min_texts, max_texts = inputs.texts
+    parameters: list[Callable[[Command], Command]] = []
+    if isinstance(inputs, ManyTraces):
+        return [
+            click.option(
+                inputs.option,
+                "texts",
+                multiple=True,
+                required=True,
+                metavar="TEXT",
+                help="A text; pass the option two or more times.",
+            )
+        ]
+    if max_texts == 1:
+        parameters += [click.argument("text_a", metavar="TEXT"), pair_option]
+    elif max_texts == 2:
+        parameters.append(click.argument("text_a"))
+        parameters.append(click.argument("text_b", required=min_texts == 2))
+        if min_texts == 1:
+            parameters.append(pair_option)
+        for side, option in zip("ab", getattr(inputs, "pair_options", ()), strict=False):
+            help_line = f"Second text, encoded together with TEXT_{side.upper()} as a sentence pair."
+            parameters.append(click.option(option, f"pair_{side}", metavar="TEXT", help=help_line))
+    if inputs.has_sentences:
+        labeled = getattr(inputs, "labeled_option", "")
+        parameters.append(click.argument("file", type=path, required=not labeled))
+        parameters.append(
+            click.option(
+                "--column",
+                metavar="NAME",
+                help="Column of a .csv or .tsv file that has the sentences.  [default: sentence or text]",
+            )
+        )
+    for name, file in inputs.files.items():
+        if file.option:
+            parameters.append(click.option(file.option, name, type=path, metavar="FILE", help=file.help))
+        else:
+            parameters.append(click.argument(name, type=path))
+    if inputs.has_sentences or inputs.files:
+        parameters.append(as_named_option)
+    return parameters
+
+
+def _answer(question: Any, values: dict[str, Any]) -> Result:
+    """Read the inputs of a command and return the result."""
+    from bert_probe.core.inputs import InputValues
+    from bert_probe.runtime.progress import terminal_bar
+
+    inputs, truncate = question.inputs, values["truncate"]
+    checkpoints = [values["checkpoint"], *([values["other"]] if inputs.models > 1 else [])]
+    traces = inputs.traces(checkpoints, _texts(inputs, values))
+    sentences = _sentences(inputs, values) if inputs.has_sentences else ()
+    files = {
+        name: _rows(file, values[name], values["as_named"])
+        for name, file in inputs.files.items()
+        if values[name] is not None
+    }
+    arguments = inputs.arguments(InputValues(checkpoints, traces, sentences, files, truncate))
+    if not question.has_progress:
+        return cast("Result", question.of(*arguments))
+    with terminal_bar(question.command.capitalize(), "steps") as progress:
+        return cast("Result", question.of(*arguments, progress=progress))
+
+
+def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
+    from bert_probe.errors import SelectionError
+
+    truncate = values["truncate"]
+    if inputs.texts[1] is None:
+        return [(text, None, truncate) for text in values["texts"]]
+    text_a, text_b, pair = values.get("text_a"), values.get("text_b"), values.get("pair")
+    if text_b is not None and pair is not None:
+        raise SelectionError("TEXT_B and --pair cannot be combined. Leave one of them out.")
+    pair_a = values.get("pair_a") if pair is None else pair
+    pairs = [(text_a, pair_a), (text_b, values.get("pair_b"))]
+    return [(text, second, truncate) for text, second in pairs if text is not None]
+
+
+def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
+    """Return the sentences of FILE, or an empty tuple if a file option is passed instead."""
+    from bert_probe.errors import SelectionError
+    from bert_probe.text.sentence_files import read_sentences
+
+    options = [file.option for file in inputs.files.values()]
+    passed = [file.option for name, file in inputs.files.items() if values[name] is not None]
+    if values["file"] is None and not passed:
+        raise SelectionError(f"Pass a FILE of sentences, or a table of labeled texts with {options[0]}.")
+    if values["file"] is not None and passed:
+        raise SelectionError(f"FILE and {passed[0]} cannot be combined. Leave one of them out.")
+    if passed and values["column"] is not None:
+        raise SelectionError("--column applies to FILE only. Leave it out.")
+    return () if passed else read_sentences(values["file"], values["column"], values["as_named"])
+
+
+def _rows(file: FileInput, path: Path, as_named: bool) -> Any:
+    from bert_probe.core.inputs import TABLE, TAGGED
+    from bert_probe.text.labeled_texts import read_labeled_texts
+    from bert_probe.text.sentence_files import is_table
+    from bert_probe.text.tagged_sentences import read_tagged_sentences
+
+    if TAGGED not in file.formats or (TABLE in file.formats and is_table(path.name)):
+        return read_labeled_texts(path, as_named=as_named)
+    return read_tagged_sentences(path, as_named)

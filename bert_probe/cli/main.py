@@ -24,7 +24,6 @@ COMMANDS = {
     "app": ("app", "Open the app in a browser; Ctrl+C stops it."),
     "ask": ("reports", "Recompute the view that a view file describes, and print its table."),
     "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
-    "corpus": ("corpus", "Read many sentences once into a store of tables, and query it."),
     "evaluate": ("predict", "How well the trained head of a model predicts the labels of DATA."),
     "faithfulness": (
         "predict",
@@ -47,7 +46,7 @@ COMMANDS = {
         "Serve all questions as tools for agents (Model Context Protocol) over standard input and output.",
     ),
     "parameters": (
-        "parameters",
+        "attention",
         "The parameters of a model: name, group, shape, count, data type and bytes.",
     ),
     "predict": ("predict", "What the model's trained head predicts for TEXT."),
@@ -69,11 +68,33 @@ COMMANDS = {
     ),
 }
 """Name of a hand-written command → its module and the first sentence of its help. All other commands are
-derived from questions; see `derived`.
+derived from questions; see `lazy_commands`.
 
 A module is imported when one of its commands is called, because most import torch, which takes seconds.
 """
 
+CORPUS_COMMANDS = {
+    "run": ("corpus", "Read the sentences of INPUTs into a store of tokens, head measures and vectors."),
+    "near": (
+        "corpus",
+        "The contexts in STORE whose vectors are nearest to that of a word in TEXT.",
+    ),
+    "query": ("corpus", "Run a SQL query over the tables of STORE with DuckDB."),
+    "heads": ("corpus", "Statistics of each head over all rows of STORE, or example rows of one head."),
+    "histograms": ("corpus", "The histogram of a measure over all rows of STORE, for each head."),
+    "verify": ("corpus", "Compare each file of STORE with its SHA-256 digest."),
+    "find": (
+        "corpus",
+        "Word pairs in STORE with given tags, such as DET and NOUN, that get the most attention from a head.",
+    ),
+}
+"""Name of a subcommand of `corpus` → its module and the first sentence of its help."""
+
+_CORPUS = CommandGroup(
+    "corpus",
+    commands=[LazyCommand(name, *source) for name, source in CORPUS_COMMANDS.items()],
+    help="Read many sentences once into a store of tables, and query it.",
+)
 _DIFF = CommandGroup(
     "diff",
     prefix="diff ",
@@ -85,7 +106,7 @@ _DIFF = CommandGroup(
 @click.group(
     cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    commands=[*(LazyCommand(name, *source) for name, source in COMMANDS.items()), _DIFF],
+    commands=[*(LazyCommand(name, *source) for name, source in COMMANDS.items()), _CORPUS, _DIFF],
     has_derived=True,
 )
 def commands() -> None:

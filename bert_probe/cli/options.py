@@ -23,8 +23,7 @@ from bert_probe.core.writing import reserved, write
 from bert_probe.errors import ExportError, SelectionError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import existing
-from bert_probe.runtime.interrupt import exit_on_sigterm
-from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.progress import exit_on_sigterm, terminal_bar
 from bert_probe.runtime.terminal import SafeStream, visible
 from bert_probe.views.page import EXTENSIONS, Page, is_view_file
 

@@ -13,15 +13,13 @@ from bert_probe.analyses.attribution.attribution import Attribution
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution
 from bert_probe.analyses.outputs import evaluate_masks
-from bert_probe.analyses.outputs.classify_text import ClassifyText, NextSentence
 from bert_probe.analyses.outputs.evaluate import TABLES, Evaluate, EvaluateResult
 from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks, EvaluateMasksResult
 from bert_probe.analyses.outputs.fill_mask import FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.head_predictions import TAGS, label_type
-from bert_probe.analyses.outputs.label_tokens import LabelTokens
 from bert_probe.analyses.outputs.lens import Lens, LensResult
-from bert_probe.analyses.outputs.prediction import PredictionResult
+from bert_probe.analyses.outputs.prediction import ClassifyText, LabelTokens, NextSentence, PredictionResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.outputs.tuned_lens import SUFFIX, TuneLens, TuneLensResult, save_lens
 from bert_probe.cli.options import (

@@ -29,8 +29,7 @@ from bert_probe.core import files
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.progress import Cancelled
-from bert_probe.runtime.interrupt import cancel_on_interrupt
-from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.progress import cancel_on_interrupt, terminal_bar
 from bert_probe.runtime.terminal import visible
 from bert_probe.text.labeled_texts import KINDS, read_labeled_texts
 from bert_probe.text.sentence_files import is_table, read_sentences

@@ -120,16 +120,14 @@ class InputRecord:
 
 def describe_file(name: str, rows: LabeledTexts | Sequence[TaggedSentence]) -> dict[str, Any]:
     """Return the name, number of sentences and digest of a file. Code snippets use the name."""
-    return _describe_labeled(name, rows) if isinstance(rows, LabeledTexts) else _describe_tagged(name, rows)
+    if not isinstance(rows, LabeledTexts):
+        return _describe_tagged(name, rows)
+    return {"file": f"{name}.csv", "kind": rows.kind, "sentences": len(rows.rows), "sha256": rows.digest}
 
 
 def hash_sentences(sentences: Sequence[str]) -> str:
     """Return the SHA-256 digest of sentences, one per line."""
     return hashlib.sha256("".join(f"{sentence}\n" for sentence in sentences).encode()).hexdigest()
-
-
-def _describe_labeled(name: str, rows: LabeledTexts) -> dict[str, Any]:
-    return {"file": f"{name}.csv", "kind": rows.kind, "sentences": len(rows.rows), "sha256": rows.digest}
 
 
 def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str, Any]:

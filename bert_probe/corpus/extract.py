@@ -13,11 +13,10 @@ import pyarrow as pa
 import torch
 
 from bert_probe.analyses.attention.heads import MEASURES
-from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_type
-from bert_probe.analyses.outputs.prediction import softmax
+from bert_probe.analyses.outputs.prediction import PROBABILITIES, problem_type, softmax
 from bert_probe.corpus.head_batch import HeadBatch, Units, measure_batch
 from bert_probe.corpus.inputs import ANSWERS, NEIGHBORS, PROFILES, VECTORS, IngestConfig, Record
-from bert_probe.corpus.tables import (
+from bert_probe.corpus.schema import (
     REFUSALS,
     ROWS,
     STATISTICS,

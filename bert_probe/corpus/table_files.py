@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_probe.corpus.tables import TableSchema
+from bert_probe.corpus.schema import TableSchema
 from bert_probe.errors import ProbeError, StoreError
 
 UNCHECKED_BYTES = 2**30

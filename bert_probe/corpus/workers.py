@@ -1,19 +1,32 @@
-"""Divide a corpus into chunks, and process the chunks with threads or another runner."""
+"""Divide a corpus into chunks, and process the chunks with threads, or with Ray on one or more machines.
+
+With Ray, the main process reads the chunks and passes each of them to a Ray actor. An actor loads the model
+once, writes the shards itself, and returns only their descriptions. The main process reads just enough chunks
+to keep all actors busy, so that memory does not grow with the inputs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import psutil
 import torch
 
+from bert_probe.core import extras
 from bert_probe.corpus.extract import extract_tables
 from bert_probe.corpus.inputs import (
     NEIGHBORS,
@@ -24,8 +37,9 @@ from bert_probe.corpus.inputs import (
     check_unchanged,
     records,
 )
+from bert_probe.corpus.schema import MANIFEST, TableSchema, layouts
 from bert_probe.corpus.store import Shard, write_shard
-from bert_probe.corpus.tables import TableSchema, layouts
+from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 
@@ -198,3 +212,288 @@ def chunked(records: Iterable[Record], max_records: int, max_bytes: int) -> Iter
         chunk_bytes += record_bytes
     if chunk:
         yield tuple(chunk)
+
+
+_COMPARED = ("weights_sha256", "dtype", "device", "libraries")
+"""Fields of the model's provenance that must be the same in all actors."""
+_OBJECT_STORE_BYTES = 200_000_000
+"""Memory for chunks, in bytes, beyond which Ray writes them to disk. A chunk takes several hundred KB."""
+_CHUNKS_PER_ACTOR = 2
+"""Number of chunks assigned to an actor at the same time: one in progress, and one waiting."""
+_MAX_RETRIES = 3
+"""Maximum number of retries of a chunk whose actor dies, for example because memory is full."""
+_POLL_SECONDS = 0.5
+"""Interval, in seconds, at which a run that waits for actors checks whether it was cancelled."""
+
+
+@dataclass(frozen=True)
+class RayRunner:
+    """Runs the jobs of a corpus run in Ray actors.
+
+    Attributes:
+        address: the address of a cluster, see ``ray.init``. If None, Ray is started and stopped on this
+            machine, unless the program has already started it.
+        workers: number of actors, each of which processes one shard at a time. On this machine they share its
+            cores; on a cluster each actor has one core.
+        num_gpus: number of GPUs per actor, which may be a fraction. By default, 1 if the checkpoint is on a
+            GPU, otherwise 0.
+
+    Raises:
+        UnavailableError: Ray is not installed.
+    """
+
+    address: str | None = None
+    workers: int = 1
+    num_gpus: float | None = None
+
+    def __post_init__(self) -> None:
+        extras.require("ray", "run on local")
+
+    def device(self, checkpoint: Checkpoint) -> str:
+        """Return the device of each actor, "cuda:0" or "cpu".
+
+        Raises:
+            UnavailableError: the model exists only in memory, so other processes cannot load it.
+        """
+        if checkpoint.folder is None:
+            raise UnavailableError(
+                "A model in memory cannot be opened by other processes. Save it to a folder and open this "
+                "folder, or run on local."
+            )
+        return "cuda:0" if self._gpus_per_actor(checkpoint) else "cpu"
+
+    def _gpus_per_actor(self, checkpoint: Checkpoint) -> float:
+        if self.num_gpus is not None:
+            return self.num_gpus
+        return float(checkpoint.device.type == "cuda")
+
+    def shards(self, job: ShardJob, chunks: PendingChunks) -> Generator[Shard]:
+        """Yield shards as they are completed. Closing the generator cancels the shards in progress.
+
+        Raises:
+            UnavailableError: the cluster cannot be reached or is too small, or an actor died repeatedly.
+            StoreError: the folder cannot be written, or does not exist on the cluster's machines.
+            CheckpointError: the model or library versions of an actor differ from those of this process.
+        """
+        gpus = self._gpus_per_actor(job.checkpoint)
+        with ready(self.address, self.workers) as threads:
+            self._check_resources(threads, gpus)
+            actor = RayActor.of(job, self.device(job.checkpoint), threads)
+            for outcome in run_actors(job, chunks, actor, self.workers, gpus):
+                if isinstance(outcome, ProbeError):
+                    raise outcome
+                yield outcome
+
+    def _check_resources(self, threads: int, gpus: float) -> None:
+        """Check that Ray has the resources to start all actors, because it would wait for them forever."""
+        import ray
+
+        available = ray.cluster_resources()
+        for resource, unit, per_worker in (("CPU", "cores", threads), ("GPU", "GPUs", gpus)):
+            needed, count = self.workers * per_worker, available.get(resource, 0)
+            if needed > count:
+                raise UnavailableError(
+                    f"{self.workers} workers need {needed:g} {unit}, but Ray has {count:g}. Use fewer "
+                    "--workers, or more machines."
+                )
+
+
+@dataclass(frozen=True)
+class RayActor:
+    """A Ray actor that processes chunks, and loads the model when it receives the first chunk.
+
+    Attributes:
+        folder: the folder of the store, which must have the same path on all machines.
+        question: what to extract, resolved by `IngestConfig.of`.
+        model: Hub ID or folder of the model, see `load`. If None, the built-in model.
+        revision: the revision of the model, see `load`.
+        provenance: expected values of the `_COMPARED` fields.
+        threads: number of torch threads.
+    """
+
+    folder: Path
+    question: IngestConfig
+    model: str | None
+    revision: str | None
+    provenance: Mapping[str, Any]
+    threads: int
+
+    @classmethod
+    def of(cls, job: ShardJob, device: str, threads: int) -> RayActor:
+        """Return a description of the actors of a job, from which Ray creates them."""
+        description = job.checkpoint.description
+        model = {"built-in": None, "hub": description.name}.get(
+            description.origin, str(job.checkpoint.folder)
+        )
+        provenance = job.checkpoint.provenance() | {"device": device}
+        compared = {name: provenance[name] for name in _COMPARED}
+        return cls(job.folder.resolve(), job.question, model, description.revision, compared, threads)
+
+    @cached_property
+    def job(self) -> ShardJob:
+        """The job of this actor, with the model loaded in the actor's process.
+
+        Raises:
+            StoreError: the store does not exist on this machine.
+            CheckpointError: the model cannot be loaded, or differs from the model of the run.
+        """
+        from bert_probe.model.loading import load
+
+        machine = socket.gethostname()
+        if not (self.folder / MANIFEST).is_file():
+            raise StoreError(
+                f"{self.folder} does not exist on {machine}. Choose an --out that all machines of the "
+                "cluster share."
+            )
+        torch.set_num_threads(self.threads)
+        device, dtype = self.provenance["device"], self.provenance["dtype"]
+        checkpoint = load(self.model, self.revision, device, dtype)
+        provenance = checkpoint.provenance()
+        if different := [name for name in _COMPARED if provenance[name] != self.provenance[name]]:
+            raise CheckpointError(
+                f"{machine} opens {checkpoint.description.name} with different {', '.join(different)}. "
+                "Install the same model and the same versions on all machines of the cluster."
+            )
+        return ShardJob(self.folder, checkpoint, self.question)
+
+    def run(self, chunk: Chunk) -> Shard | ProbeError:
+        """Process a chunk, and return its shard or, if the run cannot continue, the error."""
+        try:
+            return self.job.run(*chunk)
+        except ProbeError as error:
+            return error
+
+
+def run_actors(
+    job: ShardJob, chunks: PendingChunks, actor: RayActor, workers: int, gpus: float
+) -> Iterator[Shard | ProbeError]:
+    """Yield the shard of each chunk as soon as an actor completes it, or the error that ends the run.
+
+    Raises:
+        UnavailableError: Ray fails.
+    """
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    actor_class = ray.remote(RayActor).options(
+        num_cpus=actor.threads, num_gpus=gpus, max_restarts=_MAX_RETRIES, max_task_retries=_MAX_RETRIES
+    )
+    remaining, running = iter(chunks), {}
+    free = [actor_class.remote(**vars(actor)) for _ in range(workers)] * _CHUNKS_PER_ACTOR
+    try:
+        while True:
+            for handle, chunk in zip(free, remaining, strict=False):
+                running[handle.run.remote(chunk)] = handle, chunk[0]
+            if not running:
+                return
+            done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
+            free = [running.pop(task)[0] for task in done]
+            for _, number in [] if done else running.values():
+                job.progress_of(number)(0, 0)  # the callback gets no new counts, but can cancel the run
+            yield from map(ray.get, done)
+    except RayTaskError as error:
+        raise error.cause from None  # raise an unexpected error as it would be raised without Ray
+    except RayError as error:
+        raise UnavailableError(
+            f"Ray ended the run: {_first_line(error)}. Complete shards are kept; run the corpus again "
+            "to continue."
+        ) from None
+
+
+@contextmanager
+def ready(address: str | None, workers: int) -> Iterator[int]:
+    """Connect to Ray, or start it for the duration of a ``with`` block.
+
+    Yields:
+        The number of torch threads per worker.
+
+    Raises:
+        UnavailableError: Ray cannot be reached, or does not start.
+    """
+    folder = TemporaryDirectory(prefix="ray-", dir=_SHORT_FOLDER, ignore_cleanup_errors=True)
+    settings = {"RAY_USAGE_STATS_ENABLED": "0"}  # turns off telemetry
+    if address is None:
+        settings["RAY_AUTH_TOKEN"] = _auth_token()
+    with folder as temporary_folder, _environment(settings):
+        import ray  # Ray reads the environment when it is imported
+
+        if ray.is_initialized():
+            yield 1
+            return
+        threads = 1 if address else threads_per_worker(workers)
+        local_settings = {
+            "address": "local",
+            "num_cpus": workers * threads,
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+            "_node_ip_address": _LOOPBACK,
+            "_temp_dir": temporary_folder,
+        }
+        try:
+            if address:
+                ray.init(address, **_QUIET)
+            else:
+                _start(local_settings)
+        except Exception as error:  # Ray raises exceptions of many unrelated types
+            failure = f"be reached at {address}" if address else "be started"
+            raise UnavailableError(f"Ray cannot {failure}: {_first_line(error)}.") from None
+        try:
+            yield threads
+        finally:
+            ray.shutdown()
+
+
+def _start(settings: Mapping[str, Any]) -> None:
+    """Start Ray, and try again if a busy machine exceeds Ray's time limit of 30 seconds."""
+    import ray
+
+    for retries in reversed(range(_MAX_RETRIES)):
+        try:
+            ray.init(**settings, **_QUIET)
+            return
+        except Exception:
+            ray.shutdown()
+            for process in psutil.Process().children():
+                with suppress(psutil.Error):
+                    if settings["_temp_dir"] in " ".join(process.cmdline()):
+                        process.kill()
+            if not retries:
+                raise
+
+
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+
+_LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+"""Address at which Ray listens on this machine. Ray would replace 127.0.0.1 with the network address of the
+machine, and so open its ports to the network."""
+
+_SHORT_FOLDER = "/tmp" if Path("/tmp").is_dir() else None
+"""Parent of Ray's temporary folder. Its path is short, because paths of sockets are limited to about 100
+bytes."""
+
+
+@cache
+def _auth_token() -> str:
+    """Return the token that protects Ray from access by others. It is cached, as Ray reads it only once."""
+    return secrets.token_hex(32)
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables that are not set yet. Remove new RAY_* variables after the ``with`` block.
+
+    Args:
+        settings: values of the variables, by name.
+    """
+    before = dict(os.environ)
+    os.environ.update({name: value for name, value in settings.items() if name not in before})
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            if name.startswith("RAY_"):
+                del os.environ[name]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

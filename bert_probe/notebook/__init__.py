@@ -1,6 +1,6 @@
 """Views for notebooks. They work offline and, once the notebook is saved, without a kernel."""
 
-from bert_probe.notebook.frame import Frame as Frame
+from bert_probe.notebook.views import Frame as Frame
 from bert_probe.notebook.views import HeadView as HeadView
 from bert_probe.notebook.views import head_view as head_view
 from bert_probe.notebook.views import model_view as model_view

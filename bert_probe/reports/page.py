@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bert_probe.reports import notes
-from bert_probe.reports.numbers import ViewTolerances
+from bert_probe.reports import tables
+from bert_probe.reports.numbers import FACTOR, ViewTolerances
 from bert_probe.reports.tables import ReportTable, digest
-from bert_probe.reports.tolerances import FACTOR
 from bert_probe.views import built
 from bert_probe.views.page import theme_style
 
@@ -41,7 +40,10 @@ def written(stated: Mapping[str, Any]) -> str:
         "lead": _lead(stated),
         "contents": _contents(views),
         "views": "\n".join(_view(number, view) for number, view in enumerate(views, start=1)),
-        "styles": "".join(_styles(component) for component in components),
+        "styles": "".join(
+            f'<template id="style-{component}"><style>{built.style(component)}</style></template>'
+            for component in components
+        ),
         "script": built.script("report_page"),
         # A "</script>" in a text would end the script element.
         "stated": json.dumps(stated, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -55,10 +57,6 @@ def written(stated: Mapping[str, Any]) -> str:
         fragments += [fields[name], following]
     page = "".join(fragments).encode("utf-8", "backslashreplace")  # a text may contain lone surrogates
     return f"{page.decode()}<!-- SHA-256 of all above: {digest(page)} -->\n"
-
-
-def _styles(component: str) -> str:
-    return f'<template id="style-{component}"><style>{built.style(component)}</style></template>'
 
 
 def _text(text: object) -> str:
@@ -118,7 +116,7 @@ def _note(note: Mapping[str, str], table: ReportTable) -> str:
         if segment.row is None or segment.column is None
         else f'<data title="row {segment.row + 1}, {_text(table.columns[segment.column].name)}">'
         f"{_text(segment.text)}</data>"
-        for segment in notes.split_note(note["written"], table)
+        for segment in tables.split_note(note["written"], table)
     ]
     return f"<p class=note>{''.join(parts)}</p>"
 

@@ -22,7 +22,7 @@ from bert_probe.core.writing import write
 from bert_probe.errors import ExportError, ProbeError, ReportError
 from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
-from bert_probe.reports import notes
+from bert_probe.reports import tables
 from bert_probe.reports.drafts import MOST_VIEWS, Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
 from bert_probe.reports.tables import canonical, digest, finite
@@ -79,7 +79,7 @@ class Item:
         return {
             "view": self.entry.view.to_json(),
             "title": self.title,
-            "note": {"written": self.entry.note, "shown": notes.render_note(self.entry.note, table)},
+            "note": {"written": self.entry.note, "shown": tables.render_note(self.entry.note, table)},
             "provenance": finite(result.provenance),
             "code": {"python": result.python, "shell": result.shell},
             "table": table.to_json(),
@@ -231,7 +231,7 @@ def check_ending(path: Path) -> None:
 
 def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item:
     numbers, tolerances = models.computed(entry.view, progress)
-    notes.split_note(entry.note, numbers.table)  # raises an error for an invalid note
+    tables.split_note(entry.note, numbers.table)  # raises an error for an invalid note
     # Opened models have a known commit and known weights, even if the view does not state them.
     view = replace(entry.view, models=tuple(map(ModelReference.of, models.of(entry.view))))
     return Item(replace(entry, view=view), numbers, tolerances)

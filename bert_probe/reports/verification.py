@@ -22,19 +22,19 @@ import bert_probe
 from bert_probe.errors import ProbeError, ReportError
 from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
-from bert_probe.reports import notes, page
-from bert_probe.reports.numbers import NamedModels
-from bert_probe.reports.reading import ReportFile, StatedView
-from bert_probe.reports.report import PAGE, statement
-from bert_probe.reports.tolerances import (
+from bert_probe.reports import page, tables
+from bert_probe.reports.numbers import (
     DISPLAY_DIFFERS,
     MAX_DIFFERENCES,
     NOT_RENDERED,
     OTHER_VERSION,
     Difference,
+    NamedModels,
     exact_text,
     note_difference,
 )
+from bert_probe.reports.reading import ReportFile, StatedView
+from bert_probe.reports.report import PAGE, statement
 from bert_probe.reports.view_checks import ViewCheck
 from bert_probe.reports.zip_checks import file_differences, manifest_differences
 
@@ -156,7 +156,7 @@ def _page_difference(change: PageChange, views: Sequence[StatedView]) -> Differe
         column = table.columns[change.column].name
         return Difference(change.view, "table as shown", row, column, *texts, finding=DISPLAY_DIFFERS)
     if stated is not None and change.part == "note":
-        segments = notes.split_note(stated.note["written"], stated.table)
+        segments = tables.split_note(stated.note["written"], stated.table)
         located = note_difference(change.stated, change.rendered, segments)
         return Difference(change.view, "note", "", *located, finding=DISPLAY_DIFFERS)
     if change.view:

@@ -14,13 +14,9 @@ from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array
-from bert_probe.reports import notes
+from bert_probe.reports import tables
 from bert_probe.reports.drafts import DraftEntry
-from bert_probe.reports.numbers import PicturePayload, ViewNumbers, ViewTolerances, portable_leaves
-from bert_probe.reports.reading import StatedView, are_versions
-from bert_probe.reports.report import Item
-from bert_probe.reports.tables import Column, ReportTable, changed, digest, finite, match_rows
-from bert_probe.reports.tolerances import (
+from bert_probe.reports.numbers import (
     CHANGED,
     DIFFERS,
     DISPLAY_DIFFERS,
@@ -28,7 +24,10 @@ from bert_probe.reports.tolerances import (
     NOT_RENDERED,
     OTHER_MODEL,
     Difference,
+    PicturePayload,
     Tolerance,
+    ViewNumbers,
+    ViewTolerances,
     clip,
     combine,
     exact_text,
@@ -36,7 +35,11 @@ from bert_probe.reports.tolerances import (
     leaves,
     note_difference,
     outline,
+    portable_leaves,
 )
+from bert_probe.reports.reading import StatedView, are_versions
+from bert_probe.reports.report import Item
+from bert_probe.reports.tables import Column, ReportTable, changed, digest, finite, match_rows
 from bert_probe.views.payload import decode_text
 
 _PAYLOAD_EXTRA: Final = 65_536
@@ -193,14 +196,14 @@ class ViewCheck:
     def _note(self) -> Iterator[Difference]:
         """Compare the displayed note with the written note and the cells to which it refers."""
         source, stated = self.stated.note["written"], self.stated.note["shown"]
-        unchecked = notes.unchecked_numbers(source)
+        unchecked = tables.unchecked_numbers(source)
         if unchecked:
             self.remarks.append(
                 f"View {self.number}: these numbers in the note are the author's own and cannot be verified: "
                 f"{', '.join(unchecked)}."
             )
         try:
-            segments = notes.split_note(source, self.stated.table)
+            segments = tables.split_note(source, self.stated.table)
         except ReportError as error:
             yield self.difference("note", "", "", source, str(error), finding=CHANGED)
             return

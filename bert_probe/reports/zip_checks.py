@@ -17,7 +17,14 @@ import pyarrow.parquet
 from PIL import Image
 
 from bert_probe.core import files
-from bert_probe.reports.numbers import ViewNumbers
+from bert_probe.reports.numbers import (
+    CHANGED,
+    MAX_DIFFERENCES,
+    NOT_RENDERED,
+    Difference,
+    ViewNumbers,
+    exact_text,
+)
 from bert_probe.reports.reading import ReportFile
 from bert_probe.reports.report import (
     MANIFEST,
@@ -29,7 +36,6 @@ from bert_probe.reports.report import (
     text_files,
 )
 from bert_probe.reports.tables import ReportTable, digest
-from bert_probe.reports.tolerances import CHANGED, MAX_DIFFERENCES, NOT_RENDERED, Difference, exact_text
 from bert_probe.reports.view_checks import ViewCheck
 
 _EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')

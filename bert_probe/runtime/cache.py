@@ -12,7 +12,7 @@ import cachetools
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.runtime.thread_pool import await_done
+from bert_probe.runtime.jobs import await_done
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -1,16 +1,18 @@
-"""Show progress bars on a terminal."""
+"""Progress bars in a terminal, Ctrl+C as a request to stop at the next progress report, and SIGTERM."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, NoReturn, TextIO
 
 from tqdm import tqdm
 
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.progress import Cancelled, Progress, no_progress
 from bert_probe.runtime import terminal
 
 PATIENCE = 1.0
@@ -63,3 +65,59 @@ def _columns(screen: TextIO) -> int:
         return os.get_terminal_size(screen.fileno()).columns or 80
     except OSError:
         return 80
+
+
+@contextmanager
+def cancel_on_interrupt(progress: Progress) -> Iterator[Progress]:
+    """Yield a callback that raises `Cancelled` after the first Ctrl+C; the second Ctrl+C interrupts
+    immediately.
+
+    Only the main thread receives interrupts; in any other thread, yield the callback unchanged.
+    """
+    interrupted = threading.Event()
+
+    def on_interrupt(number: int, frame: Any) -> None:
+        if interrupted.is_set():
+            signal.default_int_handler(number, frame)
+        interrupted.set()
+
+    def cancellable_progress(done: int, total: int) -> None:
+        if interrupted.is_set():
+            raise Cancelled
+        progress(done, total)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield progress
+        return
+    previous_handler = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield cancellable_progress
+    finally:
+        signal.signal(signal.SIGINT, previous_handler)
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files and reservations are removed.
+
+    By default, both signals end the process immediately. Only the main thread may set handlers; in any other
+    thread, this function has no effect.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    previous_handlers = {
+        number: signal.signal(number, _exit)
+        for number in numbers
+        if signal.getsignal(number) is signal.SIG_DFL  # another handler may not end the process
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, _frame: Any) -> NoReturn:
+    raise SystemExit(128 + number)

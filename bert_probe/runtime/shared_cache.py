@@ -25,7 +25,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Stamp, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.cache import Cache, ResultCache
-from bert_probe.runtime.thread_pool import Semaphore, ThreadPool, await_done
+from bert_probe.runtime.jobs import Semaphore, ThreadPool, await_done
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -31,13 +31,11 @@ from bert_probe.server import (
     authorization,
     bertviz_frames,
     callbacks,
-    component_scripts,
     connections,
-    downloads,
     hosts,
-    layers,
     paths,
-    report_preview,
+    responses,
+    sessions,
     uploads,
 )
 from bert_probe.server.responses import can_deny, text_response
@@ -250,10 +248,8 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
         Route("/", front_page),
         *(Route(f"/{page}", index) for page in PAGES if page != FRONT_PAGE),
         *bertviz_frames.routes(),
-        *component_scripts.ROUTES,
-        *layers.ROUTES,
-        *downloads.ROUTES,
-        *report_preview.ROUTES,
+        *responses.SCRIPT_ROUTES,
+        *sessions.ROUTES,
         Route("/{path:nowhere}", missing),
     ]
 

@@ -1,14 +1,14 @@
-"""Paths of the files at the top level of the repository: the pages and Streamlit's settings.
-
-In an installed package, `setup.py` has copied them to the folder ``top``, with the same relative paths. A
-clone, with or without an editable installation, does not have that folder.
-"""
+"""Paths of the pages, of Streamlit's settings, and of the corpus stores that the pages can open."""
 
 from __future__ import annotations
 
+import os
 import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from bert_probe.errors import AddressError
 
 _INSTALLED = Path(__file__).with_name("top")
 
@@ -38,3 +38,63 @@ def _flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in table.items():
         options |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return options
+
+
+STORES_VARIABLE: Final = "BERT_PROBE_CORPORA"
+"""Name of the environment variable with the folders, which are separated as in PATH."""
+
+DEFAULT_STORES_FOLDER: Final = "corpora"
+"""Default folder of stores, relative to the current folder."""
+
+MANIFEST: Final = "manifest.json"
+"""Name of the file that identifies a folder as a store.
+
+`corpus.store` defines it too, but imports pyarrow, which would slow down the start of the app.
+"""
+
+_store_folders: list[Path] = []  # set by `set_store_folders`
+
+
+def set_store_folders(folders: Sequence[Path]) -> None:
+    """Allow the pages to open the stores in `folders`, instead of those in the environment variable.
+
+    Raises:
+        AddressError: One of the folders does not exist.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise AddressError(f"There is no folder {folder}. Give --corpus a store or a folder of stores.")
+    _store_folders[:] = [folder.resolve() for folder in folders]
+
+
+def stores() -> dict[str, Path]:
+    """Return the folder of each available store, by name.
+
+    A configured folder is a store or contains stores.
+    """
+    by_name: dict[str, Path] = {}
+    for parent in _configured_folders():
+        for folder in _stores_in(parent):
+            name = folder.resolve().name
+            while name in by_name:  # a duplicate name is prefixed with the name of the parent folder
+                name = f"{folder.resolve().parent.name} · {name}"
+            by_name[name] = folder
+    return by_name
+
+
+def _configured_folders() -> list[Path]:
+    folders = _store_folders or [
+        Path(path) for path in os.environ.get(STORES_VARIABLE, "").split(os.pathsep) if path
+    ]
+    return [folder for folder in folders or [Path(DEFAULT_STORES_FOLDER)] if folder.is_dir()]
+
+
+def _stores_in(parent: Path) -> Iterator[Path]:
+    if (parent / MANIFEST).is_file():
+        yield parent
+        return
+    try:
+        children = sorted(parent.iterdir())
+    except OSError:
+        return
+    yield from (folder for folder in children if (folder / MANIFEST).is_file())

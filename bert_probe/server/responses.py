@@ -1,9 +1,15 @@
-"""Plain-text error responses of the middleware."""
+"""Small responses: plain-text errors of the middleware, and the scripts of the components, built in `js/`."""
 
 from __future__ import annotations
 
-from starlette.responses import PlainTextResponse
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
+
+from bert_probe.views import built
 
 
 def text_response(text: str, status: int) -> PlainTextResponse:
@@ -14,3 +20,20 @@ def text_response(text: str, status: int) -> PlainTextResponse:
 def can_deny(scope: Scope) -> bool:
     """Return whether the server can answer a WebSocket handshake with an HTTP response."""
     return "websocket.http.response" in scope.get("extensions", {})
+
+
+def script_path(name: str) -> str:
+    """Return the URL path of a component's script; it contains a hash of the content."""
+    return f"/script/{built.file_name(name)}"
+
+
+def _script_route(name: str) -> Route:
+    async def serve(_request: Request) -> Response:
+        # The path changes with the content, so the browser can cache it forever.
+        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(built.script(name), media_type="text/javascript", headers=headers)
+
+    return Route(script_path(name), serve)
+
+
+SCRIPT_ROUTES: Final[list[BaseRoute]] = [_script_route(name) for name in built.COMPONENTS]

@@ -1,9 +1,39 @@
-"""Streamlit sessions: the id of the current session, and whether a session's browser is connected."""
+"""Streamlit sessions: ids, connected browsers, and unguessable URLs that expire with a session.
+
+The URLs serve layers of a head view, so that a change of layer does not rerun the page's script; previews of
+reports, to sandboxed frames that can reach neither the app nor the network; and trained models as ZIP files,
+which are created on request, on disk instead of in memory, and deleted after they are sent.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import secrets
+import tempfile
+import threading
+from contextlib import ExitStack, suppress
+from dataclasses import fields
+from typing import TYPE_CHECKING, BinaryIO, Final
+from weakref import WeakValueDictionary, ref
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from bert_probe.errors import ProbeError
+from bert_probe.runtime import shared_cache
+from bert_probe.server.responses import text_response
+
+if TYPE_CHECKING:
+    from bert_probe.analyses.attention.heads import Labels
+    from bert_probe.model.trace import Trace
+    from bert_probe.training.training_result import TrainingResult
+    from bert_probe.views.head_view import HeadViewData
 
 
 def current() -> str:
@@ -15,3 +45,235 @@ def current() -> str:
 def is_connected(session: str) -> bool:
     """Return whether a session's browser is connected; always True without a server. Thread-safe."""
     return not runtime.exists() or runtime.get_instance().is_active_session(session)
+
+
+class LayerLink:
+    """An unguessable URL of the layers of a head view, for the current session.
+
+    The URL is valid as long as this object is referenced, the session's browser is connected, and the trace
+    is alive; only a weak reference to the trace is stored.
+
+    Attributes:
+        address: URL path prefix; the layer's number, counted from 1, follows.
+    """
+
+    def __init__(self, data: HeadViewData) -> None:
+        self._session, self._trace = current(), ref(data.trace)
+        self._options = {
+            field.name: getattr(data, field.name) for field in fields(data) if field.name != "trace"
+        }
+        name = secrets.token_urlsafe(24)
+        self.address = f"/layers/{name}/"
+        _layer_links[name] = self
+
+    @property
+    def data(self) -> HeadViewData | None:
+        """The head view, or None if the link has expired."""
+        from bert_probe.views.head_view import HeadViewData  # the caller has already imported it
+
+        trace = self._trace()
+        return (
+            None if trace is None or not is_connected(self._session) else HeadViewData(trace, **self._options)
+        )
+
+    def serves(self, data: HeadViewData) -> bool:
+        """Return whether this link serves the weights of a head view."""
+        own = self.data
+        return own is not None and _source(own) == _source(data)
+
+
+LABELS: Final = "labels"
+"""Path segment that replaces the layer number in a request for the head labels, which are too slow for the
+first paint.
+"""
+
+_layer_links: WeakValueDictionary[str, LayerLink] = WeakValueDictionary()
+
+
+def _source(data: HeadViewData) -> tuple[object, ...]:
+    """Return everything that determines the weights of a head view. Traces are compared by identity."""
+    return data.trace, data.measure, data.words, data.residual
+
+
+def head_labels(trace: Trace) -> Labels:
+    """Return one-word labels for the heads of each layer; () if the text is too long to measure heads."""
+    from bert_probe.views.head_view import compute_labels
+
+    return compute_labels(trace, shared_cache.answers.of)
+
+
+def _serve_layer(request: Request) -> Response:
+    link = _layer_links.get(request.path_params["name"])
+    data = None if link is None else link.data
+    name = request.path_params["layer"]
+    names = [] if data is None else [str(layer + 1) for layer in range(data.trace.layers)]
+    headers = {"Cache-Control": "no-store"}
+    if data is None and name == LABELS:
+        # The response is not an error, because the browser requests labels after the first paint.
+        # The user may have left the page by then.
+        return Response(status_code=204, headers=headers)
+    if data is None or name not in (*names, LABELS):
+        return PlainTextResponse(
+            "This layer does not exist or has expired. Reload the page.", status_code=404, headers=headers
+        )
+    from bert_probe.views import head_view  # `LayerLink.data` has already imported it
+
+    try:
+        if name == LABELS:
+            return JSONResponse(head_labels(data.trace), headers=headers)
+    except ProbeError as error:
+        return PlainTextResponse(str(error), status_code=409, headers=headers)
+    layer = names.index(name)
+    if data.what.takes_long(data.trace, layer):
+        # After a 204, the browser requests this layer from the page's script, which starts a job.
+        return Response(status_code=204, headers=headers)
+    try:
+        payload = head_view.payload(data, layer, key="", ask=shared_cache.answers.of)
+    except ProbeError as error:
+        return PlainTextResponse(str(error), status_code=409, headers=headers)
+    # Floats do not compress well: Streamlit's gzip would take longer than it saves.
+    headers["Content-Encoding"] = "identity"
+    return Response(payload, media_type="application/octet-stream", headers=headers)
+
+
+PREVIEW_POLICY: Final = "; ".join(
+    (
+        # The frame has an opaque origin, but its buttons may save files.
+        "sandbox allow-scripts allow-downloads",
+        "default-src 'none'",
+        "script-src 'unsafe-inline'",
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+        "frame-ancestors 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+)
+
+
+class Preview:
+    """An unguessable URL of a report, for the current session.
+
+    The URL is valid as long as this object is referenced and the session's browser is connected.
+
+    Attributes:
+        page: The report as HTML.
+        address: Path of the URL.
+    """
+
+    def __init__(self, page: bytes) -> None:
+        self.page, self._session = page, current()
+        name = secrets.token_urlsafe(24)
+        self.address = f"/report-preview/{name}"
+        _previews[name] = self
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the session's browser is still connected."""
+        return is_connected(self._session)
+
+
+_previews: WeakValueDictionary[str, Preview] = WeakValueDictionary()
+
+
+def _serve_preview(request: Request) -> Response:
+    preview = _previews.get(request.path_params["name"])
+    if preview is None or not preview.is_there:
+        return PlainTextResponse(
+            "This preview has expired. Create the report again.",
+            status_code=404,
+            headers={"Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'self'"},
+        )
+    return HTMLResponse(
+        preview.page, headers={"Content-Security-Policy": PREVIEW_POLICY, "Cache-Control": "no-store"}
+    )
+
+
+MAX_CONCURRENT_DOWNLOADS: Final = 2
+"""Maximum number of concurrent downloads of all sessions."""
+_ZIP_NAME: Final = "trained-model"
+_CHUNK: Final = 1 << 20
+_CHUNK_SECONDS: Final = 60.0
+"""Time limit for sending a chunk, in seconds, because a slow client blocks the downloads of other users."""
+
+
+class Download:
+    """An unguessable download URL of a trained model, for the current session.
+
+    The URL is valid as long as this object is referenced and the session's browser is connected.
+
+    Attributes:
+        address: URL path of the zip.
+    """
+
+    def __init__(self, result: TrainingResult) -> None:
+        self._session, self._result = current(), result
+        name = secrets.token_urlsafe(24)
+        self.address = f"/trained/{name}/{_ZIP_NAME}.zip"
+        _downloads[name] = self
+
+    @property
+    def trained(self) -> TrainingResult | None:
+        """The trained model, or None if the session has ended."""
+        return self._result if is_connected(self._session) else None
+
+
+_downloads: WeakValueDictionary[str, Download] = WeakValueDictionary()
+_slots = threading.BoundedSemaphore(MAX_CONCURRENT_DOWNLOADS)
+
+
+def _serve_download(request: Request) -> Response:
+    link = _downloads.get(request.path_params["name"])
+    result = None if link is None else link.trained
+    if result is None:
+        return text_response("This model does not exist or has expired. Train it again.", 404)
+    if not _slots.acquire(blocking=False):
+        return text_response(
+            f"{MAX_CONCURRENT_DOWNLOADS} other downloads are in progress. Try again in a minute.", 503
+        )
+    with ExitStack() as resources:
+        resources.callback(_slots.release)
+        file = resources.enter_context(tempfile.TemporaryFile())
+        try:
+            result.save_zip(file, _ZIP_NAME)
+        except ProbeError as error:
+            return text_response(str(error), 507)
+        return _FileResponse(file, resources.pop_all())
+
+
+class _FileResponse(Response):
+    """A response that streams a file and closes `resources` after success or failure."""
+
+    media_type = "application/zip"
+
+    def __init__(self, file: BinaryIO, resources: ExitStack) -> None:
+        self._file, self._resources = file, resources
+        headers = {
+            "Cache-Control": "no-store",
+            "Content-Disposition": f'attachment; filename="{_ZIP_NAME}.zip"',
+            "Content-Encoding": "identity",  # weights do not compress well
+            "Content-Length": str(file.seek(0, os.SEEK_END)),
+        }
+        super().__init__(headers=headers)
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send the file in chunks, and release its resources."""
+        try:
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            self._file.seek(0)
+            with suppress(TimeoutError):  # the server closes the connection of an incomplete response
+                while part := await run_in_threadpool(self._file.read, _CHUNK):
+                    async with asyncio.timeout(_CHUNK_SECONDS):
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._resources.close()
+
+
+ROUTES: Final[list[BaseRoute]] = [
+    Route("/layers/{name}/{layer}", _serve_layer),
+    Route("/trained/{name}/{file}", _serve_download, methods=["GET"]),
+    Route("/report-preview/{name}", _serve_preview, methods=["GET"]),
+]

@@ -17,7 +17,7 @@ import streamlit as st
 from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.errors import AddressError
-from bert_probe.server import asgi, hosts, paths, store_paths, text_store
+from bert_probe.server import asgi, hosts, paths, text_store
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # wildcard address -> loopback address
 
@@ -40,7 +40,7 @@ def start(
         browser: Whether to open a browser, if there is a display.
         view: Content of a view file that the printed URL opens, see `view_files`.
         token_file: File with the token that other machines need for the API.
-        corpora: Stores, and folders of stores, that the pages can open; see `store_paths`.
+        corpora: Stores, and folders of stores, that the pages can open; see `paths.stores`.
 
     Raises:
         AddressError: The address does not belong to this machine, the port is in use, a host name or the
@@ -48,7 +48,7 @@ def start(
     """
     host = paths.settings()["server.address"] if host is None else host
     _check(host, port)
-    store_paths.set_folders(corpora)
+    paths.set_store_folders(corpora)
     address = "" if host in _WILDCARDS else host
     answers_to = list(
         dict.fromkeys((*hosts.own_names(), *filter(None, [address]), *hosts.additional_names(names)))

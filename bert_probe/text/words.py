@@ -156,7 +156,9 @@ def find_word(trace: Trace, word: str) -> Unit:
         name, number = _split_number(word)
         matches = _matches(units, name)
     if not matches:
-        raise SelectionError(f"There is no word {word} in this text. Its words are: {_list_words(units)}.")
+        words = list(dict.fromkeys(str(unit) for unit in units if not unit.special))
+        listed = ", ".join(words[:12]) + (", …" if len(words) > 12 else "")
+        raise SelectionError(f"There is no word {word} in this text. Its words are: {listed}.")
     if number is None and len(matches) > 1:
         raise SelectionError(
             f"{name} occurs {len(matches)} times. Choose one of {name}:1 to {name}:{len(matches)}."
@@ -207,11 +209,6 @@ def _split_number(word: str) -> tuple[str, int | None]:
 def _matches(units: Iterable[Unit], name: str) -> list[Unit]:
     exact_matches = [unit for unit in units if unit == name]
     return exact_matches or [unit for unit in units if unit.casefold() == name.casefold()]
-
-
-def _list_words(units: Iterable[Unit]) -> str:
-    words = list(dict.fromkeys(str(unit) for unit in units if not unit.special))
-    return ", ".join(words[:12]) + (", …" if len(words) > 12 else "")
 
 
 def truncate_text(text: str, max_length: int = 40) -> str:

@@ -1,16 +1,26 @@
-"""Build models for training from a checkpoint and a task, and turn trained models into checkpoints."""
+"""Models for training: build them from a checkpoint and a task, select and count the parameters that training
+updates, add low-rank adapters (LoRA), and turn trained models into checkpoints.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import save_file
 
-from bert_probe.errors import UnavailableError
+from bert_probe.analyses.weights.parameters import Inventory, Parameter, list_parameters
+from bert_probe.core.field_types import FieldType
+from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.from_model import wrap
@@ -130,3 +140,286 @@ def to_checkpoint(
             "training_history": tuple(before),
         }
     )
+
+
+HEAD, ALL, LORA, TOP = "head", "all", "lora", "top"
+
+UPDATES: Mapping[str, str] = {
+    HEAD: "The head only. The encoder is frozen, so its vectors are computed only once.",
+    TOP: "The last K layers and the head.",
+    ALL: "All parameters, including the embeddings.",
+    LORA: "The head, and low-rank updates of the matrices in all layers (Hu et al. 2022).",
+}
+"""Update scopes; "top" is written with its number of layers, as in "top:2"."""
+
+RANK, SCALE = 8, 16
+"""Rank and scale of LoRA: the product of its two matrices is multiplied by scale ÷ rank."""
+
+
+class UpdateScope(FieldType):
+    """Field type of update scopes, which are head, top:K, all and lora."""
+
+    metavar = "head|top:K|all|lora"
+
+    def check(self, name: str, value: Any) -> str:
+        """Return the update scope if it is valid."""
+        if not isinstance(value, str) or not re.fullmatch(r"head|all|lora|top:[1-9][0-9]{0,3}", value):
+            raise SelectionError(f"{name} must be head, top:K (such as top:2), all or lora, not {value!r}.")
+        return value
+
+
+def encoder_layers(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Module]]:
+    """Return the name of the encoder's layer list, and the layers.
+
+    Raises:
+        UnavailableError: the model has no list of layers, for example because layers share their weights.
+    """
+    config: Any = network.config
+    count = config.num_hidden_layers
+    for name, module in network.named_modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
+            return name, list(module)
+    raise UnavailableError(
+        f"{type(network).__name__} has no list of separate layers. Choose head or all instead."
+    )
+
+
+def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters after the last layer, by name: the head and the pooler.
+
+    Parameters that a head shares with the embeddings are not included.
+    """
+    prefix = full_model.base_model_prefix
+    return {
+        name: parameter
+        for name, parameter in full_model.named_parameters()
+        if not name.startswith(f"{prefix}.") or name.startswith(f"{prefix}.pooler")
+    }
+
+
+def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters that an update scope updates, by name; for lora, only those of the head.
+
+    Raises:
+        SelectionError: the model has fewer layers than the update scope.
+        UnavailableError: the layers cannot be separated.
+    """
+    if update == ALL:
+        return dict(full_model.named_parameters())
+    parameters = head_parts(full_model)
+    if update.startswith(TOP):
+        count = int(update.partition(":")[2])
+        name, layers = encoder_layers(full_model.base_model)
+        if count > len(layers):
+            raise SelectionError(f"{update} has more layers than this model, which has {len(layers)}.")
+        prefixes = [
+            f"{full_model.base_model_prefix}.{name}.{index}." for index in range(len(layers))[-count:]
+        ]
+        parameters |= {
+            name_: parameter
+            for name_, parameter in full_model.named_parameters()
+            if name_.startswith(tuple(prefixes))
+        }
+    return parameters
+
+
+def lora_targets(full_model: Any) -> dict[str, torch.nn.Linear]:
+    """Return the matrices that LoRA adapts in all layers, by name."""
+    prefix, network = full_model.base_model_prefix, full_model.base_model
+    lists = [
+        f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
+    ]
+    return {
+        f"{prefix}.{name}": module
+        for name, module in network.named_modules()
+        if isinstance(module, torch.nn.Linear) and name.startswith(tuple(lists))
+    }
+
+
+def count_trainable(full_model: Any, update: str) -> int:
+    """Return the number of parameters that an update scope trains.
+
+    Raises:
+        SelectionError, UnavailableError: see `select_parameters`.
+    """
+    adapters = sum(
+        RANK * (matrix.in_features + matrix.out_features) for matrix in lora_targets(full_model).values()
+    )
+    selected = sum(parameter.numel() for parameter in select_parameters(full_model, update).values())
+    return selected + (adapters if update == LORA else 0)
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    """The number of parameters that an update scope trains.
+
+    Attributes:
+        update: the update scope.
+        trainable: number of trainable parameters.
+        parameters: number of all parameters of the model with its head.
+    """
+
+    update: str
+    trainable: int
+    parameters: int
+
+
+@dataclass(frozen=True)
+class TrainableParameters:
+    """The parameters that an update scope trains.
+
+    Attributes:
+        inventory: parameters of the model, its head, and its LoRA matrices.
+        names: names of the updated parameters.
+    """
+
+    inventory: Inventory
+    names: frozenset[str]
+
+    def count(self, condition: Callable[[Parameter], bool] = lambda _: True) -> int:
+        """Return the number of trainable parameters among those that satisfy a condition."""
+        return sum(row.count for row in self.inventory.rows if row.name in self.names and condition(row))
+
+
+def trainable_parameters(
+    checkpoint: Checkpoint, task: str, update: str, labels: int = 2
+) -> TrainableParameters:
+    """Return the parameters that an update scope trains, without allocating the model.
+
+    Args:
+        labels: the number of labels of a classification head.
+
+    Raises:
+        SelectionError: the model has fewer layers than the update scope.
+        UnavailableError: the layers cannot be separated, or the model family has no head for the task.
+    """
+    full_model = without_weights(checkpoint, task, _labels(labels))
+    names, adapted = (
+        {*select_parameters(full_model, update)},
+        lora_targets(full_model) if update == LORA else {},
+    )
+    rows = []
+    for row in list_parameters(full_model).rows:
+        rows.append(row)
+        matrix = adapted.get(row.name.removesuffix(".weight"))
+        if matrix is not None:
+            for side, shape in (("A", (RANK, matrix.in_features)), ("B", (matrix.out_features, RANK))):
+                adapter = replace(row, name=f"{row.name.removesuffix('.weight')}.lora_{side}", shape=shape)
+                rows.append(
+                    replace(adapter, count=prod(shape), bytes=prod(shape) * matrix.weight.element_size())
+                )
+                names.add(adapter.name)
+    total = sum(row.count for row in rows)
+    rows = [replace(row, share=row.count / total) for row in rows]
+    return TrainableParameters(Inventory(tuple(rows)), frozenset(names))
+
+
+def _labels(count: int) -> tuple[str, ...]:
+    """Return placeholder names for a given number of labels."""
+    return tuple(f"label {number}" for number in range(1, count + 1))
+
+
+def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[ParameterCount]:
+    """Yield the number of trainable parameters of each update scope, without allocating the model.
+
+    The scopes are head, top:K for each K, all, and lora.
+
+    Args:
+        labels: the number of labels of a classification head.
+
+    Raises:
+        UnavailableError: the model family has no head for the task.
+    """
+    full_model = without_weights(checkpoint, task, _labels(labels))
+    parameters = sum(parameter.numel() for parameter in full_model.parameters())
+    try:
+        layers = len(encoder_layers(full_model.base_model)[1])
+    except UnavailableError:
+        layers = 0
+    tops = [f"{TOP}:{count}" for count in range(1, layers + 1)]
+    for update in (HEAD, *tops, ALL, LORA):
+        yield ParameterCount(update, count_trainable(full_model, update), parameters)
+
+
+@dataclass(frozen=True, eq=False)
+class LoraAdapter:
+    """A trained LoRA adapter, without its base model.
+
+    Attributes:
+        config: peft's configuration.
+        parts: tensors of the adapter, keyed by their names in peft.
+    """
+
+    config: Any
+    parts: Mapping[str, torch.Tensor]
+
+    def save(self, folder: Path) -> None:
+        """Save the adapter in a new folder that peft loads on top of the base model."""
+        folder.mkdir()
+        self.config.save_pretrained(str(folder))
+        save_file(dict(self.parts), folder / "adapter_model.safetensors")
+
+
+class LoraModel:
+    """A model with LoRA matrices in its layers.
+
+    Attributes:
+        updated: trainable parameters by name: the LoRA matrices and the head.
+    """
+
+    def __init__(self, full_model: Any) -> None:
+        import peft
+
+        head = head_parts(full_model)
+        config = peft.LoraConfig(
+            r=RANK, lora_alpha=SCALE, lora_dropout=0.0, target_modules=[*lora_targets(full_model)]
+        )
+        self._whole = full_model
+        with _no_warnings():
+            self._around: Any = peft.get_peft_model(full_model, config)
+        for parameter in head.values():
+            parameter.requires_grad_(True)
+        self.updated = {
+            name: parameter for name, parameter in full_model.named_parameters() if parameter.requires_grad
+        }
+
+    def merged(self, task: str, base: str) -> tuple[Any, LoraAdapter | None]:
+        """Return the model with merged LoRA matrices, and the adapter.
+
+        The adapter is None for masked-language modeling, whose head is tied to the embeddings of the
+        base model.
+
+        Args:
+            base: name of the base model.
+        """
+        import peft
+
+        adapter = None
+        if task != FILL_MASK:
+            narrow = peft.get_peft_model_state_dict(self._around)
+            head = {
+                f"base_model.model.{name}": parameter for name, parameter in head_parts(self._whole).items()
+            }
+            parts = {name: parameter.detach().clone() for name, parameter in (narrow | head).items()}
+            config = self._around.peft_config["default"]
+            config.base_model_name_or_path = base
+            config.modules_to_save = sorted({_module(name, self._whole) for name in head_parts(self._whole)})
+            config.inference_mode = True
+            adapter = LoraAdapter(config, parts)
+        with _no_warnings():
+            return self._around.merge_and_unload(), adapter
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Suppress the warnings of peft and transformers in the block."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _module(name: str, full_model: Any) -> str:
+    """Return the outermost module of the head that contains a parameter."""
+    prefix = f"{full_model.base_model_prefix}."
+    within = name.removeprefix(prefix)
+    return (prefix if within != name else "") + within.partition(".")[0]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import get_linear_schedule_with_warmup
 
-from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP
+from bert_probe.training.models import ALL, HEAD, LORA, TOP
 
 RECOMMENDED_RATES, RECOMMENDED_BATCHES, RECOMMENDED_EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (2, 3, 4)
 """Learning rates, batch sizes and epochs that the BERT paper recommends for fine-tuning (Devlin et al.

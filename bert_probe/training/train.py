@@ -29,10 +29,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.training_history import TrainingHistory, overlap_warning
 from bert_probe.model.weights import QUIET
 from bert_probe.training.datasets import Dataset, SplitConfig, build_dataset
-from bert_probe.training.models import has_head, to_checkpoint, with_head, without_weights
-from bert_probe.training.objectives import Objective, TrainingExample
-from bert_probe.training.schedule import Schedule, default_settings, seeded
-from bert_probe.training.trainable_parameters import (
+from bert_probe.training.models import (
     ALL,
     HEAD,
     LORA,
@@ -41,9 +38,15 @@ from bert_probe.training.trainable_parameters import (
     LoraModel,
     UpdateScope,
     count_trainable,
+    has_head,
     lora_targets,
     select_parameters,
+    to_checkpoint,
+    with_head,
+    without_weights,
 )
+from bert_probe.training.objectives import Objective, TrainingExample
+from bert_probe.training.schedule import Schedule, default_settings, seeded
 from bert_probe.training.training_loop import (
     DIVERGED,
     EARLY,

@@ -17,8 +17,8 @@ from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.training_history import write_training_history
 from bert_probe.model.weights import QUIET
+from bert_probe.training.models import LoraAdapter
 from bert_probe.training.saving import write_folder, write_zip
-from bert_probe.training.trainable_parameters import LoraAdapter
 from bert_probe.training.training_loop import EvaluationPoint
 
 MODEL_CARD = "README.md"

@@ -7,11 +7,17 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.outputs.classify_text import ClassifyText, ClassifyTextResult, NextSentence
 from bert_probe.analyses.outputs.fill_mask import FillMask, FillMaskResult, default_position, mask_position
 from bert_probe.analyses.outputs.find_answer import FindAnswer
-from bert_probe.analyses.outputs.label_tokens import AGGREGATIONS, LabelTokens
-from bert_probe.analyses.outputs.prediction import CERTAINTY, PredictionResult
+from bert_probe.analyses.outputs.prediction import (
+    AGGREGATIONS,
+    CERTAINTY,
+    ClassifyText,
+    ClassifyTextResult,
+    LabelTokens,
+    NextSentence,
+    PredictionResult,
+)
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
 from bert_probe.core.field_types import WordList
 from bert_probe.model.checkpoint import Checkpoint
@@ -21,8 +27,8 @@ from bert_probe.ui import attribution, blocks, figures, lens, state, workbench
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
-from bert_probe.views.answers import sentence_similarity_heatmap
-from bert_probe.views.scale import Scale
+from bert_probe.views.heatmaps import sentence_similarity_heatmap
+from bert_probe.views.palette import Scale
 from bert_probe.views.text import shorten
 
 MAX_BARS = 20

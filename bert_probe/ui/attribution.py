@@ -33,8 +33,8 @@ from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
-from bert_probe.views.answers import (
-    faithfulness_heatmap,
+from bert_probe.views.heatmaps import (
+    attribution_heatmap,
     head_attribution_heatmaps,
     similarity_attribution_heatmap,
 )
@@ -154,7 +154,7 @@ def _tokens(
         return None
     explanation = next(iter(result.explanations.values()))
     st.markdown(f"The **{state.escape(explanation.number)}** is {explanation.value:.4f}. {_summary(result)}")
-    heatmap(faithfulness_heatmap(result), key="faithfulness_picture")
+    heatmap(attribution_heatmap([*result.explanations.values()]), key="faithfulness_picture")
     blocks.caveat(_CAVEAT)
     _faithfulness(result)
     _single_method(result)

@@ -26,11 +26,12 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.export import ExtraDownload, export, table_zip
 from bert_probe.ui.sentence_input import EXAMPLES
-from bert_probe.views.answers import patched_name, patching_heatmap
 from bert_probe.views.heatmaps import (
     minimal_pair_heads_heatmap,
     minimal_pair_row_heatmaps,
     minimal_pair_vectors_heatmap,
+    patched_name,
+    patching_heatmap,
 )
 from bert_probe.views.measures import CHANGES
 from bert_probe.views.selection import digest

@@ -21,7 +21,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.sentence_files import lines
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
-from bert_probe.ui import blocks, curves, state, url_texts, workbench
+from bert_probe.ui import blocks, figures, state, url_texts, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.export import export, table_bytes
@@ -263,7 +263,7 @@ def _results(result: WordInContextResult) -> None:
             ],
         )
     blocks.chart(
-        curves.context_curves(result, layer, pairs, scale == "corrected"),
+        figures.context_curves(result, layer, pairs, scale == "corrected"),
         "Cosine similarity of each pair of words by layer, with baselines for unrelated words and for "
         "other pairs of the same word",
     )

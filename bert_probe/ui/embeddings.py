@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.analyses.vectors.embedding import Embedding, Pooler
-from bert_probe.analyses.vectors.hidden_states import HiddenStates
+from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.vectors import numbers, strips
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 
 _PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "[CLS] and pooler"}
 

@@ -83,14 +83,10 @@ def export(
         python, shell = result.snippets(csv_safe)
         _code("Python code", python, "python", f"{name}.py")
         _code("Command line", shell, "bash", f"{name}.sh")
-        http = snippets.http(result.question, result.inputs, _origin())
+        url = urlsplit(st.context.url or "")
+        origin = f"{url.scheme}://{url.netloc}" if url.netloc else snippets.DEFAULT_URL
+        http = snippets.http(result.question, result.inputs, origin)
         _code("HTTP request", http, "bash", f"{name}-http.sh")
-
-
-def _origin() -> str:
-    """Return the scheme and host under which the user's browser opened this app."""
-    url = urlsplit(st.context.url or "")
-    return f"{url.scheme}://{url.netloc}" if url.netloc else snippets.DEFAULT_URL
 
 
 def table_bytes(result: Result, form: str, csv_safe: bool) -> bytes:

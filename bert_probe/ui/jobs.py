@@ -68,7 +68,8 @@ def run(
         ProbeError: the work failed. The error is raised in every run until the job is restarted or its cause
             changes.
     """
-    jobs = _session_jobs()
+    state.preserve(_JOBS)
+    jobs: dict[str, Job[Any]] = st.session_state.setdefault(_JOBS, {})
     job = jobs.pop(key, None)
     if job is not None and job.cause != cause:
         job.cancel()
@@ -138,12 +139,6 @@ def _wait(job: Job[Any], seconds: float) -> bool:
     while (left := end - time.monotonic()) > 0 and not job.wait(min(left, PATIENCE)):
         placeholder.empty()  # Streamlit stops an outdated script run at this call
     return job.over
-
-
-def _session_jobs() -> dict[str, Job[Any]]:
-    state.preserve(_JOBS)
-    jobs: dict[str, Job[Any]] = st.session_state.setdefault(_JOBS, {})
-    return jobs
 
 
 def _can_restart(job: Job[Any], start: bool) -> bool:

@@ -114,19 +114,16 @@ def _card(finding: Highlight, number: int) -> None:
         with st.container(gap="small"):
             st.markdown(state.escape(finding.said, 1_000))
             if finding.of:
-                st.caption(f"{finding.place} {_capital(finding.kind.measure)}: {finding.value:.4g}")
+                measure = finding.kind.measure
+                st.caption(f"{finding.place} {measure[:1].upper()}{measure[1:]}: {finding.value:.4g}")
+            # The link has all URL parameters of its page, so that opening it adds only one history entry.
+            own, current = _OWN[finding.page], state.url_parameters()
+            other = {name: value for name, value in current.items() if name not in own}
             st.page_link(
                 paths.page_script(finding.page),
                 label=f"{_label(finding)} →",
-                query_params=_url_parameters(finding),
+                query_params={**other, **finding.choices},
             )
-
-
-def _url_parameters(finding: Highlight) -> dict[str, str]:
-    """Return all URL parameters of the linked page, so that opening it adds only one history entry."""
-    own = _OWN[finding.page]
-    other = {name: value for name, value in state.url_parameters().items() if name not in own}
-    return {**other, **finding.choices}
 
 
 def _label(finding: Highlight) -> str:
@@ -137,10 +134,6 @@ def _label(finding: Highlight) -> str:
         if finding.choices.get(name, "mean") != "mean"
     ]
     return " · ".join([finding.page.title(), ", ".join(parts)] if parts else [finding.page.title()])
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _footer(result: HighlightsResult) -> None:

@@ -16,15 +16,13 @@ from bert_probe.analyses.weights.parameters import Inventory, Parameter, Paramet
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.layers import module_tree
-from bert_probe.training.models import TASKS
-from bert_probe.training.trainable_parameters import TrainableParameters, count_by_scope, trainable_parameters
-from bert_probe.ui import blocks, figures, state, workbench
+from bert_probe.training.models import TASKS, TrainableParameters, count_by_scope, trainable_parameters
+from bert_probe.ui import blocks, figures, state, train_data, workbench
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import GRAY, ink
-from bert_probe.ui.train import data
 from bert_probe.views import palette
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 
 _TRANSPARENT = "rgba(0,0,0,0)"
 _MAX_LABELS = 1_000
@@ -133,9 +131,9 @@ def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
         label_count = 2
         if task != FILL_MASK:
             with st.container(width=150):
-                label_count = data.number("head_labels", "Number of labels", 2, 1, _MAX_LABELS)
+                label_count = train_data.number("head_labels", "Number of labels", 2, 1, _MAX_LABELS)
     try:
-        update = data.choose_update([*count_by_scope(checkpoint, task, label_count)])
+        update = train_data.choose_update([*count_by_scope(checkpoint, task, label_count)])
         return trainable_parameters(checkpoint, task, update, label_count)
     except UnavailableError as error:
         st.info(state.escape(str(error), 600))

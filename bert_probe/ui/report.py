@@ -11,13 +11,13 @@ import streamlit as st
 from bert_probe.errors import ProbeError, ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
-from bert_probe.reports import notes
+from bert_probe.reports import tables
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.report import Report
 from bert_probe.reports.view_files import ModelReference, describe_inputs, describe_question
 from bert_probe.runtime import shared_cache
-from bert_probe.server.report_preview import Preview
+from bert_probe.server.sessions import Preview
 from bert_probe.ui import blocks, consent, drafts, jobs, state
 from bert_probe.ui.sentence_input import report_draft
 
@@ -129,17 +129,17 @@ def _note(index: int, entry: DraftEntry) -> None:
         f"Note on view {index + 1}",
         key=key,
         height="content",
-        max_chars=notes.MAX_CHARACTERS,
-        placeholder=f"Plain text. {notes.REFERENCE_HELP}",
+        max_chars=tables.MAX_NOTE_CHARACTERS,
+        placeholder=f"Plain text. {tables.REFERENCE_HELP}",
         on_change=_change_note,
         args=(index, key),
     )
-    unchecked = notes.unchecked_numbers(entry.note)
+    unchecked = tables.unchecked_numbers(entry.note)
     if unchecked:
         numbers = state.escape(", ".join(unchecked))
         st.caption(
             f"These numbers were typed by hand, so they cannot be verified: {numbers}. "
-            f"{state.escape(notes.REFERENCE_HELP)}"
+            f"{state.escape(tables.REFERENCE_HELP)}"
         )
 
 

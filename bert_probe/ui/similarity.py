@@ -12,7 +12,7 @@ from bert_probe.analyses.vectors.similarity import (
     SimilarityResult,
 )
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import blocks, curves, state, workbench
+from bert_probe.ui import blocks, figures, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.views.heatmaps import similarity_heatmap
@@ -88,9 +88,9 @@ def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell
     pair = None
     if cell is not None:
         name = f"{shorten(result.rows[cell.row].display)} – {shorten(result.columns[cell.column].display)}"
-        pair = curves.PairCurve(name, result.curve(cell.row, cell.column))
+        pair = figures.PairCurve(name, result.curve(cell.row, cell.column))
     blocks.chart(
-        curves.layer_curves(baseline, layer, pair),
+        figures.layer_curves(baseline, layer, pair),
         "Cosine of unrelated tokens by layer: mean and the middle 90 percent",
     )
     blocks.caveat(

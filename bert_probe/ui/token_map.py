@@ -16,7 +16,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.text.labeled_texts import LabeledTexts
-from bert_probe.ui import blocks, jobs, map_file, state, workbench
+from bert_probe.ui import blocks, jobs, labeled_inputs, state, workbench
 from bert_probe.ui.components.layer_map import layer_map
 from bert_probe.ui.export import export
 from bert_probe.views.layer_map import CAVEAT, COLORINGS, MODES, MapSelection, MapView, default_view, digest
@@ -42,7 +42,7 @@ def render() -> None:
     checkpoint = workbench.checkpoint()
     source, options = _choose_options()
     try:
-        texts = map_file.choose_file() if source == "file" else None
+        texts = labeled_inputs.choose_map_file() if source == "file" else None
         if source == "file" and texts is None:
             st.info(
                 "Choose a file with one text per line, or a table with a header. The table can have a "

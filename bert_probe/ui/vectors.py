@@ -11,7 +11,7 @@ from bert_probe.model.trace import Array
 from bert_probe.ui import blocks
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.views import steps
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 
 
 def strips(

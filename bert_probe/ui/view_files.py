@@ -21,8 +21,7 @@ from bert_probe.reports.drafts import Draft, read_any
 from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, describe_inputs
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi, callbacks, paths, text_store
-from bert_probe.ui import consent, drafts, map_file, sentence_input, state, url_texts, workbench
-from bert_probe.ui.probes import inputs as probe_inputs
+from bert_probe.ui import consent, drafts, labeled_inputs, sentence_input, state, url_texts, workbench
 
 if TYPE_CHECKING:
     from bert_probe.core.result import Result
@@ -271,9 +270,9 @@ def _restore_files(view: ViewFile) -> None:
         name: (file.file, file.content.encode("utf-8", "surrogatepass")) for name, file in view.files.items()
     }
     if view.page == "probes":
-        probe_inputs.use_files(list(files.values()))
+        labeled_inputs.use_probe_files(list(files.values()))
     elif view.page == "map":
-        map_file.use_file(*files.get("rows", (SENTENCES_FILE, lines)))
+        labeled_inputs.use_map_file(*files.get("rows", (SENTENCES_FILE, lines)))
     elif view.sentences:
         sentence_input.use_file(SENTENCES_FILE, lines)
 

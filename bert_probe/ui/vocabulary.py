@@ -12,15 +12,20 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityChange, FertilityResult
-from bert_probe.analyses.vocabulary.neighbors import Neighbors, NeighborsResult, token_reference
-from bert_probe.analyses.vocabulary.vocabulary import ALL, Vocabulary, VocabularyResult
+from bert_probe.analyses.vocabulary.vocabulary import (
+    ALL,
+    Neighbors,
+    NeighborsResult,
+    Vocabulary,
+    VocabularyResult,
+    token_reference,
+)
 from bert_probe.errors import ProbeError, SelectionError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.pieces import KINDS, MATCHES, WORD, VocabularyTokens, visible
-from bert_probe.ui import blocks, figures, state, workbench
-from bert_probe.ui.changes import second_model
+from bert_probe.ui import blocks, figures, second_model, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 from bert_probe.ui.vectors import numbers

@@ -1,4 +1,4 @@
-"""Heatmaps of attention, heads, similarities, vectors and minimal pairs."""
+"""Heatmaps of attention, heads, similarities, vectors, minimal pairs, attributions and evaluation."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_probe.analyses.attention.attention import AttentionResult
+from bert_probe.analyses.attention.attention import AttentionResult, TokenRolloutResult
 from bert_probe.analyses.attention.find_heads import FindHeadsResult
 from bert_probe.analyses.attention.heads import HeadsResult
 from bert_probe.analyses.attention.measures import get_measure as measure_named
-from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
+from bert_probe.analyses.attribution.activation_patching import ActivationPatchingResult
+from bert_probe.analyses.attribution.attribution import AttributionResult, SimilarityAttributionResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
+from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
+from bert_probe.analyses.attribution.methods import methods
 from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
 from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
 from bert_probe.analyses.comparison.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
 from bert_probe.analyses.comparison.model_change import HeadChangeResult, VectorChangeResult
+from bert_probe.analyses.outputs.evaluate import EvaluateResult
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
-from bert_probe.analyses.vectors.hidden_states import HiddenStatesResult
+from bert_probe.analyses.vectors.embedding import HiddenStatesResult
 from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.analyses.vectors.similarity import SimilarityResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
@@ -25,10 +30,11 @@ from bert_probe.analyses.weights.positions import COSINES as BY_COSINE
 from bert_probe.analyses.weights.positions import RELATIVE, TABLE, PositionsResult, format_distances
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
+from bert_probe.text.labeled_texts import CLASSES
 from bert_probe.text.words import Unit
 from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.measures import CHANGES, MEASURES
-from bert_probe.views.scale import SHARES, Scale
+from bert_probe.views.palette import SHARES, Scale
 from bert_probe.views.steps import strips
 from bert_probe.views.text import labels, positions, shorten
 
@@ -228,7 +234,7 @@ def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
     return Heatmap(
         pair.moved.T,
         labels(units),
-        [str(layer) for layer in range(len(pair.moved))],
+        _numbers(len(pair.moved), 0),
         HeatmapSpec(
             scale=SHARES,
             row_axis="word" if pair.question.words else "token",
@@ -323,8 +329,8 @@ def _after(layer: int) -> str:
     return "the output of the embeddings" if layer == 0 else f"layer {layer}"
 
 
-def _numbers(count: int) -> list[str]:
-    return [str(number + 1) for number in range(count)]
+def _numbers(count: int, first: int = 1) -> list[str]:
+    return [str(first + number) for number in range(count)]
 
 
 def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
@@ -351,16 +357,14 @@ def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
 
 
 def _cosines(values: Array, caption: str, name: str) -> Heatmap:
-    return cosine_heatmap(values, _row_numbers(values), "position", caption, name, show_all=True)
+    return cosine_heatmap(values, _numbers(len(values), 0), "position", caption, name, show_all=True)
 
 
 def _table(vectors: Array, caption: str, name: str) -> Heatmap:
-    heatmap = strips(vectors, _row_numbers(vectors), Scale.around_zero(vectors), name, caption, "position")
+    heatmap = strips(
+        vectors, _numbers(len(vectors), 0), Scale.around_zero(vectors), name, caption, "position"
+    )
     return heatmap._replace(drawing={**heatmap.drawing, "whole": True})
-
-
-def _row_numbers(rows: Array) -> list[str]:
-    return [*map(str, range(len(rows)))]
 
 
 def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
@@ -402,7 +406,7 @@ def vector_change_heatmap(result: VectorChangeResult) -> Heatmap:
         row_positions=positions(result.units),
         file_name="diff-vectors",
     )
-    return Heatmap(values.T, labels(result.units), _layers(len(result.moved)), drawing)
+    return Heatmap(values.T, labels(result.units), _numbers(len(result.moved), 0), drawing)
 
 
 def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
@@ -416,7 +420,7 @@ def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
         file_name="diff-layers",
     )
     rows, columns = result.cka.shape
-    return Heatmap(result.cka, _layers(rows), _layers(columns), drawing)
+    return Heatmap(result.cka, _numbers(rows, 0), _numbers(columns, 0), drawing)
 
 
 def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
@@ -476,5 +480,117 @@ def _readable(values: Array) -> tuple[Array, Scale, str]:
     return scaled, scale, ", hundredths" if is_small else ""
 
 
-def _layers(count: int) -> list[str]:
-    return [str(layer) for layer in range(count)]
+def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
+    """Return a heatmap of the share of A's output that each patch recovers, by token and layer or by head."""
+    scale = Scale("diverging", -1, 1, "sqrt")
+    if result.question.component == "heads":
+        title = "Share of A's output recovered by patching each head"
+        return head_grid(result.recovered, "recovered", title, scale, "patching-heads")
+    drawing = HeatmapSpec(
+        scale=scale,
+        row_axis="token",
+        column_axis="layer",
+        value_name="recovered",
+        caption="Share of A's output recovered by patching each token's vector after each layer",
+        row_positions=positions(result.tokens_a),
+        file_name="patching-tokens",
+    )
+    names = [patched_name(result, position) for position in range(len(result.tokens_a))]
+    return Heatmap(result.recovered.T, names, _numbers(len(result.recovered), 0), drawing)
+
+
+def patched_name(result: ActivationPatchingResult, place: int) -> str:
+    """Return the label of A's token at a position, with B's token if different, as in "was for is"."""
+    token_a, token_b = (shorten(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
+    return token_a if token_a == token_b else f"{token_a} for {token_b}"
+
+
+def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
+    """Return a heatmap of the contribution of each token pair to the cosine of two sentences."""
+    return token_pair_heatmap(
+        result.percent,
+        result.a.tokens,
+        result.b.tokens,
+        ("A", "B"),
+        Scale.around_zero(result.percent),
+        "hundredths",
+        "Contribution of each pair of tokens to the cosine, in hundredths",
+        "contributions",
+    )
+
+
+def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
+    """Return a heatmap of the contribution of each pair of input tokens to the cosine of two sentences."""
+    return token_pair_heatmap(
+        result.percent,
+        result.tokens_a,
+        result.tokens_b,
+        ("A", "B"),
+        Scale.around_zero(result.percent),
+        "hundredths",
+        "Contribution of each pair of input tokens to the cosine, in hundredths",
+        "contributions-input",
+    )
+
+
+def attribution_heatmap(results: Sequence[AttributionResult]) -> Heatmap:
+    """Return a heatmap of attributions as shares, one row per method and one column per word or token."""
+    first = results[0]
+    indices = [index for index, unit in enumerate(first.units) if not unit.special]
+    units = [first.units[index] for index in indices]
+    values = np.array([result.shares[indices] for result in results])
+    drawing = HeatmapSpec(
+        scale=Scale("diverging", -1, 1, "sqrt"),
+        row_axis="method",
+        column_axis="word" if first.question.words else "token",
+        value_name="share",
+        caption=f"Attribution of the {shorten(first.number)}",
+        square=False,
+        column_positions=positions(units),
+        file_name="attribution",
+    )
+    names = [methods()[result.question.method].label for result in results]
+    return Heatmap(values, names, labels(units), drawing)
+
+
+def head_attribution_heatmaps(result: HeadAttributionResult) -> list[Heatmap]:
+    """Return two heatmaps by head: output change under ablation, and gradient-based importance."""
+    end = Scale.from_zero(np.abs(result.changes), 0.0).high
+    number = shorten(result.number)
+    # Cells show only two decimals, so the small changes of a cosine are shown in hundredths.
+    factor, unit = (100, ", hundredths") if end < 0.5 else (1, "")
+    changes = head_grid(
+        factor * result.changes,
+        f"change{unit}",
+        f"Change of the {number} when each head is ablated",
+        Scale("diverging", -factor * end, factor * end),
+        "head-attribution",
+    )
+    importance = head_grid(
+        factor * result.importance,
+        f"|output · gradient|{unit}",
+        f"Gradient-based importance of each head for the {number}",
+        Scale.from_zero(factor * result.importance, 0.0),
+        "head-importance",
+    )
+    return [changes, importance]
+
+
+def confusion_heatmap(result: EvaluateResult) -> Heatmap:
+    """Return the confusion matrix of a text or token classifier as a heatmap."""
+    names = [shorten(label) for label in result.labels]
+    unit = "texts" if result.kind == CLASSES else "words"
+    return Heatmap(
+        result.confusion,
+        names,
+        names,
+        HeatmapSpec(
+            scale=Scale.from_zero(result.confusion, 0.0),
+            row_axis="true label",
+            column_axis="predicted label",
+            value_name=unit,
+            caption=f"{unit.capitalize()} by true and predicted label",
+            decimals=0,
+            file_name="confusion",
+        ),
+    )

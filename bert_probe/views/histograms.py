@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert_probe.views.model_view import color_indices
+from bert_probe.views.palette import Scale
 from bert_probe.views.payload import pack
-from bert_probe.views.scale import Scale
 
 SIDE: Final = 48
 """Minimum width and height of a histogram in pixels, so that bar heights are fine-grained even with few

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bert_probe.views.page import Page
+from bert_probe.views.palette import Scale
 from bert_probe.views.payload import pack
-from bert_probe.views.scale import Scale
 
 Matrix: TypeAlias = NDArray[np.float32]
 

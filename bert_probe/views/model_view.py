@@ -10,14 +10,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bert_probe.analyses.attention.attention import Thumbnails, make_thumbnails
 from bert_probe.analyses.attention.heads import HeadsResult
 from bert_probe.analyses.attention.measures import get_measure as measure_named
-from bert_probe.analyses.attention.thumbnails import Thumbnails, make_thumbnails
 from bert_probe.model.trace import Trace
 from bert_probe.views.measures import MEASURES
 from bert_probe.views.page import CAVEAT, Page, caption_of
+from bert_probe.views.palette import Scale
 from bert_probe.views.payload import pack
-from bert_probe.views.scale import Scale
 from bert_probe.views.selection import LayerAndHeads
 
 SHARES: Final = Scale("sequential", 0.0, 1.0, "sqrt")

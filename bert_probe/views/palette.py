@@ -1,15 +1,21 @@
-"""All colors of BERT Probe. Color scales are computed; other colors are constants.
+"""All colors of BERT Probe, and the color scales of values. Scales are computed; other colors are constants.
 
 The color scales are built in OKLCH (Björn Ottosson 2020), a perceptually uniform color space: lightness is
 linear in the value, chroma grows with it, and hue changes by a few degrees only. Cells can therefore be
 compared by eye, in print and with any kind of color vision.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bert_probe.views.constants import CONSTANTS
 
@@ -94,7 +100,8 @@ def lut_bytes(scale: ScaleKind, dark: bool) -> bytes:
 
 @cache
 def _ramp_colors(ramp: _ColorRamp, steps: int) -> tuple[str, ...]:
-    start, start_a, start_b = _oklab(ramp.paper)
+    red, green, blue = bytes.fromhex(ramp.paper[1:])
+    start, start_a, start_b = _oklab_of((red, green, blue))
     colors = [ramp.paper]
     for step in range(1, steps):
         value = step / (steps - 1)
@@ -158,11 +165,6 @@ def _linear_rgb(lightness: float, a: float, b: float) -> tuple[float, float, flo
     )
 
 
-def _oklab(color: str) -> tuple[float, float, float]:
-    red, green, blue = bytes.fromhex(color[1:])
-    return _oklab_of((red, green, blue))
-
-
 def _oklab_of(channels: tuple[int, int, int]) -> tuple[float, float, float]:
     red, green, blue = (_decoded(channel / 255) for channel in channels)
     long = math.cbrt(0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue)
@@ -182,3 +184,73 @@ def _encoded(linear: float) -> float:
 
 def _decoded(encoded: float) -> float:
     return encoded / 12.92 if encoded <= 0.04045 else float(((encoded + 0.055) / 1.055) ** 2.4)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A color scale with a range of values, which the legend shows.
+
+    Raises:
+        ValueError: The kind, the curve or the range is invalid.
+    """
+
+    kind: Literal["sequential", "diverging"]  # a diverging scale is centered on 0: low == -high
+    low: float
+    high: float
+    curve: Literal["linear", "sqrt"] = "linear"  # "sqrt" gives small values more of the color range
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("sequential", "diverging"):
+            raise ValueError(f"kind is {self.kind!r}; it must be 'sequential' or 'diverging'.")
+        if self.curve not in ("linear", "sqrt"):
+            raise ValueError(f"curve is {self.curve!r}; it must be 'linear' or 'sqrt'.")
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(
+                f"The range {self.low} to {self.high} is invalid: both ends must be finite and low < high."
+            )
+        if self.kind == "diverging" and self.low != -self.high:
+            raise ValueError(
+                f"A diverging scale must be centered on 0, but its range is {self.low} to {self.high}."
+            )
+
+    @classmethod
+    def from_zero(cls, values: NDArray[Any], at_least: float = 1.0) -> Self:
+        """Return a sequential scale from 0 to `at_least`, or to the next round number above the maximum."""
+        largest = float(values.max())
+        if largest <= at_least or largest <= 0:
+            return cls("sequential", 0, at_least or 1.0)
+        digit = 10.0 ** math.floor(math.log10(largest))
+        return cls("sequential", 0, round(math.ceil(largest / digit) * digit, 10))
+
+    @classmethod
+    def around_zero(cls, *arrays: NDArray[Any]) -> Self:
+        """Return a diverging scale for all arrays, with its end rounded up to two significant digits.
+
+        It covers 99.5 % of the values, because a few dimensions of hidden states are so large that all other
+        dimensions would look blank. Values beyond the scale get the color of its end, as the legend states.
+        """
+        sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
+        largest = float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0
+        digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
+        end = round(math.ceil(largest / digit) * digit, 10)
+        return cls("diverging", -end, end)
+
+    @property
+    def slack(self) -> float:
+        """The tolerance for rounding errors of float32, such as a cosine of 1.0000001."""
+        return 1e-6 * (self.high - self.low)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scale as a JSON object for the browser."""
+        return asdict(self)
+
+    def tables(self) -> dict[str, NDArray[np.uint8]]:
+        """Return the color tables for light and dark pages, each of shape [index, channel]."""
+        return {
+            name: np.frombuffer(lut_bytes(self.kind, dark=dark), np.uint8).reshape(STEPS, 3)
+            for name, dark in (("light", False), ("dark", True))
+        }
+
+
+SHARES: Final = Scale("sequential", 0, 1, "sqrt")
+"""The scale of shares, such as attention weights."""

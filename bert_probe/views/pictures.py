@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bert_probe.analyses.attention.attention import AttentionResult
+from bert_probe.analyses.attention.attention import AttentionResult, TokenRolloutResult
 from bert_probe.analyses.attention.find_heads import FindHeadsResult
 from bert_probe.analyses.attention.heads import Heads, HeadsResult
 from bert_probe.analyses.attention.steps import AttentionStepsResult
-from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
 from bert_probe.analyses.attribution.activation_patching import ActivationPatchingResult
 from bert_probe.analyses.attribution.attribution import AttributionResult, SimilarityAttributionResult
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulnessResult
@@ -24,7 +23,7 @@ from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.probing.relations import RelationsResult
-from bert_probe.analyses.vectors.hidden_states import HiddenStatesResult
+from bert_probe.analyses.vectors.embedding import HiddenStatesResult
 from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.analyses.vectors.similarity import SimilarityResult
 from bert_probe.analyses.vectors.token_map import TokenMapResult
@@ -34,7 +33,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
 from bert_probe.text.labeled_texts import CLASSES
-from bert_probe.views import answers, head_view, heatmaps, layer_map, matrix, model_view, steps
+from bert_probe.views import head_view, heatmaps, layer_map, matrix, model_view, steps
 from bert_probe.views.head_view import AnswerFn, HeadViewData, call_method, compute_labels
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
@@ -55,22 +54,24 @@ class Picture:
 PICTURES: Final[dict[type[Result], Picture]] = {
     HeadAblationResult: Picture(lambda result: list(heatmaps.ablation_heatmaps(result).values())),
     LayerSimilarityResult: Picture(lambda result: [heatmaps.layer_similarity_heatmap(result)]),
-    SimilarityAttributionResult: Picture(lambda result: [answers.similarity_attribution_heatmap(result)]),
+    SimilarityAttributionResult: Picture(lambda result: [heatmaps.similarity_attribution_heatmap(result)]),
     AttentionResult: Picture(lambda result: [heatmaps.attention_heatmap(result)], caveat=CAVEAT),
     AttentionStepsResult: Picture(
         lambda result: list(steps.step_heatmaps(result, steps.key_position(result)).values())
     ),
     HeadChangeResult: Picture(lambda result: [heatmaps.head_change_heatmap(result)], caveat=CAVEAT),
     VectorChangeResult: Picture(lambda result: [heatmaps.vector_change_heatmap(result)]),
-    AttributionFaithfulnessResult: Picture(lambda result: [answers.faithfulness_heatmap(result)]),
+    AttributionFaithfulnessResult: Picture(
+        lambda result: [heatmaps.attribution_heatmap([*result.explanations.values()])]
+    ),
     EvaluateResult: Picture(
-        lambda result: [answers.confusion_heatmap(result)],
+        lambda result: [heatmaps.confusion_heatmap(result)],
         has_picture=lambda result: result.kind in (CLASSES, TAGS),
     ),
     HeadAblationSweepResult: Picture(lambda result: [heatmaps.ablation_sweep_heatmap(result)]),
-    AttributionResult: Picture(lambda result: [answers.attribution_heatmap([result])]),
+    AttributionResult: Picture(lambda result: [heatmaps.attribution_heatmap([result])]),
     FindHeadsResult: Picture(lambda result: [heatmaps.find_heads_heatmap(result)], caveat=CAVEAT),
-    HeadAttributionResult: Picture(answers.head_attribution_heatmaps),
+    HeadAttributionResult: Picture(heatmaps.head_attribution_heatmaps),
     HeadsResult: Picture(heatmaps.head_measure_heatmaps, caveat=CAVEAT),
     HeadMatchesResult: Picture(lambda result: [heatmaps.head_matches_heatmap(result)], caveat=CAVEAT),
     PositionsResult: Picture(
@@ -83,7 +84,7 @@ PICTURES: Final[dict[type[Result], Picture]] = {
         ],
         caveat=CAVEAT,
     ),
-    ActivationPatchingResult: Picture(lambda result: [answers.patching_heatmap(result)]),
+    ActivationPatchingResult: Picture(lambda result: [heatmaps.patching_heatmap(result)]),
     RelationsResult: Picture(
         lambda result: [heatmaps.relations_heatmap(result, direction) for direction in (0, 1)]
     ),
@@ -95,7 +96,7 @@ PICTURES: Final[dict[type[Result], Picture]] = {
     TokenRolloutResult: Picture(lambda result: [heatmaps.token_rollout_heatmap(result)], caveat=CAVEAT),
     SimilarityResult: Picture(lambda result: [heatmaps.similarity_heatmap(result)]),
     SentenceSimilarityResult: Picture(
-        lambda result: [answers.sentence_similarity_heatmap(result)],
+        lambda result: [heatmaps.sentence_similarity_heatmap(result)],
         has_picture=lambda result: result.adds_up,
     ),
     WordInContextResult: Picture(

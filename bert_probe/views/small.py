@@ -138,6 +138,7 @@ def _tokens(picture: TextSegments, dark: bool) -> tuple[list[str], float]:
     """Return SVG elements and their height: tokens in wrapped rows, with an ellipsis if some do not fit."""
     elements: list[str] = []
     x, y, gap = 0.0, 2.0, 6
+    fill = palette.SEGMENTS["A"].dark if dark else palette.SEGMENTS["A"].light
     for text in picture.texts:
         label = text if _width(text) <= WIDTH - 2 * gap else f"{text[:16]}…"
         width = min(_width(label) + 2 * gap, WIDTH)
@@ -146,8 +147,7 @@ def _tokens(picture: TextSegments, dark: bool) -> tuple[list[str], float]:
         if y + _ROW > HEIGHT + 2:
             return [*elements, _text("…", WIDTH - 10, HEIGHT - 1, dark)], HEIGHT
         elements.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_ROW - 4}" rx="5" '
-            f'fill="{_tint(dark)}"/>'
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_ROW - 4}" rx="5" fill="{fill}"/>'
         )
         elements.append(_text(label, x + width / 2, y + 15, dark, "middle", "monospace"))
         x += width + 3
@@ -179,11 +179,6 @@ def _accent(dark: bool) -> str:
 def _second(dark: bool) -> str:
     second: str = CONSTANTS["secondText"]["dark" if dark else "light"]
     return second
-
-
-def _tint(dark: bool) -> str:
-    tint = palette.SEGMENTS["A"]
-    return tint.dark if dark else tint.light
 
 
 def _gray(dark: bool) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from bert_probe.analyses.attention.steps import AttentionStepsResult
 from bert_probe.model.trace import Array
 from bert_probe.views.matrix import Heatmap, HeatmapSpec
-from bert_probe.views.scale import SHARES, Scale
+from bert_probe.views.palette import SHARES, Scale
 from bert_probe.views.text import labels, positions, shorten
 
 MAX_SUMMANDS = 10

@@ -4,7 +4,7 @@ import { contrast, formatColor, luminance, packColor } from "./color.js";
 import { formatShort } from "./text.js";
 
 /**
- * The range of values that the colors represent; see `Scale` in `views/scale.py`.
+ * The range of values that the colors represent; see `Scale` in `views/palette.py`.
  *
  * @typedef {{kind: "sequential" | "diverging", low: number, high: number, curve: "linear" | "sqrt"}} Scale
  */

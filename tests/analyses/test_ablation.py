@@ -25,7 +25,7 @@ from bert_probe.analyses.attribution.head_ablation import (
     HeadAblationSweep,
     HeadAblationSweepResult,
 )
-from bert_probe.analyses.vectors.cosine import cosine
+from bert_probe.analyses.vectors.similarity import cosine
 from bert_probe.cli.main import main
 from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError

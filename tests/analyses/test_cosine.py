@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bert_probe.analyses.vectors.cosine import cosine, cosine_of_rows
+from bert_probe.analyses.vectors.similarity import cosine, cosine_of_rows
 from bert_probe.errors import ShapeError
 from tests.helpers.exactness import ULP, assert_exact, assert_rounded
 

@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from bert_probe import Evaluate, load, read_labeled_texts, read_tagged_sentences
-from bert_probe.analyses.outputs import evaluate, scores
+from bert_probe.analyses.outputs import evaluate, head_predictions
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.head_predictions import label_type
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError, UnavailableError
@@ -126,39 +126,39 @@ def test_multilabel_and_regression_equal_raw_model(tmp_path: Path) -> None:
 
 def test_wilson_interval_equals_hand_computation() -> None:
     # Newcombe 1998, Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20.
-    assert [round(end, 4) for end in scores.wilson_interval(81, 263)] == [0.2553, 0.3662]
-    assert [round(end, 4) for end in scores.wilson_interval(0, 20)] == [0.0, 0.1611]
+    assert [round(end, 4) for end in head_predictions.wilson_interval(81, 263)] == [0.2553, 0.3662]
+    assert [round(end, 4) for end in head_predictions.wilson_interval(0, 20)] == [0.0, 0.1611]
 
 
 def test_class_metrics_equal_hand_computation() -> None:
     true, predicted = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 0, 1, 1, 0, 0])
     # Precision 2/4, 1/2, 0 and recall 2/3, 1/2, 0 for classes 0, 1, 3; class 2 does not occur.
-    result = scores.score_classes(true, predicted)
+    result = head_predictions.score_classes(true, predicted)
     assert result["accuracy"] == 3 / 6
     assert result["macro_f1"] == pytest.approx((4 / 7 + 1 / 2 + 0) / 3)
-    table = scores.class_report(true, predicted, ["a", "b", "c", "d"])
+    table = head_predictions.class_report(true, predicted, ["a", "b", "c", "d"])
     assert table["precision"].tolist() == [1 / 2, 1 / 2, 0, 0]
     assert table["recall"].tolist() == [2 / 3, 1 / 2, 0, 0]
     assert table["f1"].tolist() == pytest.approx([4 / 7, 1 / 2, 0, 0])
     assert table["count"].tolist() == [3, 2, 0, 1]
-    counts = scores.confusion(true, predicted, 4)
+    counts = head_predictions.confusion(true, predicted, 4)
     assert counts.tolist() == [[2, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
 
 
 def test_multilabel_metrics_equal_hand_computation() -> None:
     true = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=bool)
     predicted = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=bool)
-    result = scores.score_multilabel(true, predicted)
+    result = head_predictions.score_multilabel(true, predicted)
     assert result["subset_accuracy"] == 1 / 3
     assert result["micro_f1"] == pytest.approx(2 / 3)  # 2 of 3 predicted and 3 actual labels are correct
     assert result["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # the third label does not occur
-    assert scores.score_multilabel(true[2:], true[2:])["macro_f1"] == 0.0
+    assert head_predictions.score_multilabel(true[2:], true[2:])["macro_f1"] == 0.0
 
 
 def test_regression_metrics_equal_hand_computation() -> None:
-    result = scores.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
+    result = head_predictions.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
     assert result == pytest.approx({"mse": 2 / 3, "mae": 2 / 3, "pearson": 0.5, "spearman": 0.5})
-    result = scores.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 30.0]))
+    result = head_predictions.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 30.0]))
     assert result["spearman"] == pytest.approx(1.0)
     assert result["pearson"] < 1
 
@@ -168,15 +168,15 @@ def test_entity_metrics_equal_hand_computation() -> None:
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
     # Predicted are PER (too short), LOC, LOC, PER (spurious): 2 of 4 are correct, and 2 of 3 actual ones are
     # found.
-    result = scores.score_tags(true, predicted)
+    result = head_predictions.score_tags(true, predicted)
     assert result["accuracy"] == 4 / 6
     assert result["entity_precision"] == 2 / 4
     assert result["entity_recall"] == pytest.approx(2 / 3)
-    table = scores.entity_report(true, predicted).set_index("label")
+    table = head_predictions.entity_report(true, predicted).set_index("label")
     assert table.loc["LOC", ["precision", "recall", "f1", "count"]].tolist() == [1, 1, 1, 2]
     assert table.loc["PER", ["precision", "recall", "f1", "count"]].tolist() == [0, 0, 0, 1]
     assert table.loc["all", "count"] == 3
-    assert list(scores.score_tags([["NOUN"]], [["VERB"]])) == ["accuracy"]
+    assert list(head_predictions.score_tags([["NOUN"]], [["VERB"]])) == ["accuracy"]
 
 
 def test_baselines_use_training_rows_only() -> None:

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 import bert_probe
-from bert_probe.analyses.attention.heads import LABEL_SHARE, LABELS, MEASURES, measure_heads
-from bert_probe.analyses.highlights.first_look import (
+from bert_probe.analyses.attention.heads import (
+    LABEL_SHARE,
+    LABELS,
     MAX_QUERIES,
     MAX_TOKENS,
+    MEASURES,
     SPECIALIZED_SHARES,
     FirstLook,
     first_look,
+    measure_heads,
 )
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, Trace

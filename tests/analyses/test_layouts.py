@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bert_probe.analyses.vectors import layouts
-from bert_probe.analyses.vectors.cosine import unit_rows
 from bert_probe.analyses.vectors.layouts import PointLayout, pca, tsne, umap
+from bert_probe.analyses.vectors.similarity import unit_rows
 from bert_probe.errors import ShapeError, UnavailableError
 from tests.helpers.exactness import ULP, assert_exact, assert_rounded, largest
 from tests.helpers.gate import examples

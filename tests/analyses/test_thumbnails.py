@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bert_probe
-from bert_probe.analyses.attention.thumbnails import SIZE, Thumbnails, largest_in_blocks, make_thumbnails
+from bert_probe.analyses.attention.attention import SIZE, Thumbnails, largest_in_blocks, make_thumbnails
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, UnavailableError
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.families import FAMILIES, representative

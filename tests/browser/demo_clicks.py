@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
+from bert_probe.analyses.attention.attention import make_thumbnails
 from bert_probe.analyses.attention.heads import Heads
-from bert_probe.analyses.attention.thumbnails import make_thumbnails
 from bert_probe.analyses.vectors.token_map import TokenMap, TokenMapResult
 from bert_probe.model.trace import Trace
-from bert_probe.ui import state, token_map
-from bert_probe.ui.attention import page, selection_state
-from bert_probe.ui.attention.page import ViewModel
+from bert_probe.ui import attention, selection_state, state, token_map
+from bert_probe.ui.attention import ViewModel
 from bert_probe.ui.components import head_view
 from bert_probe.ui.components.matrix import matrix
 from bert_probe.ui.components.model_view import model_view
@@ -24,7 +23,7 @@ from bert_probe.ui.components.strip import strip
 from bert_probe.views import head_view as head_views
 from bert_probe.views.head_view import ToolbarOptions, initial_state
 from bert_probe.views.model_view import HeadThumbnail, payload
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 from bert_probe.views.strip import StripToken
 from tests.helpers.traces import random_trace
 
@@ -103,7 +102,7 @@ def main() -> None:
         marks, looks = token_map.draw_map(demo_map())
     with slowly("bar", place):
         view = ViewModel.current(trace)
-        page.draw_toolbar(view, ToolbarOptions.of(trace, view.selection, (), several=True))
+        attention.draw_toolbar(view, ToolbarOptions.of(trace, view.selection, (), several=True))
     with slowly("grid", place):
         model_view(demo_thumbnails(numbers), (trace.layers, trace.heads), key="grid", on_open=open_head)
     pinned = marks["pinned"]
@@ -119,7 +118,7 @@ def main() -> None:
 
 
 def heads(trace: Trace) -> ViewModel:
-    """Draw the head view like `ui/attention/page`, and return a description of its view."""
+    """Draw the head view like `ui/attention`, and return a description of its view."""
     place = st.toggle("Other place")
     view = ViewModel.current(trace)
     state = initial_state(
@@ -127,7 +126,7 @@ def heads(trace: Trace) -> ViewModel:
         view.versioned,
         key=selection_state.KEY,
         options=ToolbarOptions.of(trace, view.selection, (), several=True),
-        source=page.layer_link(view).address,
+        source=attention.layer_link(view).address,
         reason=None,
     )
     data = head_views.payload(view.data, view.selection.layer - 1, key=selection_state.KEY, state=state)

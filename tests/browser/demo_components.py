@@ -6,7 +6,7 @@ import streamlit as st
 from bert_probe.ui.components.matrix import matrix
 from bert_probe.ui.components.strip import strip
 from bert_probe.views.matrix import Cell
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 from bert_probe.views.strip import StripToken
 
 TEXT = """[CLS] the bank raised interest rates while fishermen on the river bank left ground ##ing lines in

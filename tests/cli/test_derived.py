@@ -11,9 +11,8 @@ import click
 import pytest
 
 import bert_probe
-from bert_probe.cli import corpus
-from bert_probe.cli.derived import build, derived_commands
-from bert_probe.cli.main import COMMANDS, commands
+from bert_probe.cli.lazy_commands import build, derived_commands
+from bert_probe.cli.main import COMMANDS, CORPUS_COMMANDS, commands
 from bert_probe.core import files
 from bert_probe.core.inputs import (
     Files,
@@ -36,7 +35,7 @@ from tests.helpers.command_line import bert_probe as run
 
 Models = tuple[Checkpoint, Checkpoint]
 
-HAND_WRITTEN = {*COMMANDS, *(f"corpus {name}" for name in corpus.COMMANDS)}
+HAND_WRITTEN = {*COMMANDS, *(f"corpus {name}" for name in CORPUS_COMMANDS)}
 DERIVED = sorted(derived_commands().keys() - HAND_WRITTEN)
 QUESTIONS: list[type[Question]] = [
     value

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_probe
-from bert_probe.corpus import summary, table_files
-from bert_probe.corpus.tables import TableSchema
-from bert_probe.corpus.verify import FileDifference
+from bert_probe.corpus import heads, table_files
+from bert_probe.corpus.build import FileDifference
+from bert_probe.corpus.schema import TableSchema
 from bert_probe.errors import StoreError
 from tests.helpers.broken_stores import (
     TABLES,
@@ -188,9 +188,9 @@ def test_named_pipe_in_place_of_a_json_file_is_refused(name: str, store: Path) -
 def test_named_pipe_in_place_of_the_summary_is_reported(store: Path) -> None:
     opened = bert_probe.open_corpus(store)
     with named_pipe(store / "statistics.parquet", b""):
-        assert summary.head_statistics(opened)
+        assert heads.head_statistics(opened)
         (difference,) = bert_probe.verify_corpus(store).differences
-        assert difference == FileDifference(summary.SUMMARY, "is not a regular file")
+        assert difference == FileDifference(heads.SUMMARY, "is not a regular file")
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import pytest
 import bert_probe
 from bert_probe.corpus import workers
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.columns import sentences
 from bert_probe.corpus.inputs import OPTIONAL_TABLES, IngestConfig, Record
+from bert_probe.corpus.store import sentences
 from bert_probe.corpus.workers import chunked, max_text_bytes
 from bert_probe.errors import SelectionError
 from tests.helpers.families import SENTENCES

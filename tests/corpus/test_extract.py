@@ -15,7 +15,7 @@ import bert_probe
 from bert_probe.analyses.attention.heads import MEASURES, measure_heads
 from bert_probe.corpus.extract import extract_tables
 from bert_probe.corpus.inputs import OPTIONAL_TABLES, IngestConfig, Record
-from bert_probe.corpus.tables import bin_edges
+from bert_probe.corpus.schema import bin_edges
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
 from bert_probe.text.words import word_lens

@@ -17,12 +17,11 @@ from transformers import AutoModel, AutoTokenizer
 
 import bert_probe
 from bert_probe.core import extras
-from bert_probe.corpus import ray_workers
+from bert_probe.corpus import workers
 from bert_probe.corpus.build import build_corpus
 from bert_probe.corpus.inputs import IngestConfig
-from bert_probe.corpus.ray_workers import RayActor, RayRunner
 from bert_probe.corpus.store import open_corpus
-from bert_probe.corpus.workers import PendingChunks, ShardJob
+from bert_probe.corpus.workers import PendingChunks, RayActor, RayRunner, ShardJob
 from bert_probe.errors import CheckpointError, StoreError, UnavailableError
 from tests.helpers.command_line import bert_probe as command
 from tests.helpers.families import SENTENCES
@@ -51,14 +50,14 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def run_actors(_: ShardJob, chunks: PendingChunks, actor: RayActor, *__: object) -> Iterator[Any]:
         return map(pickle.loads(pickle.dumps(actor)).run, chunks)
 
-    monkeypatch.setattr(ray_workers, "ready", ready)
-    monkeypatch.setattr(ray_workers, "run_actors", run_actors)
+    monkeypatch.setattr(workers, "ready", ready)
+    monkeypatch.setattr(workers, "run_actors", run_actors)
     monkeypatch.setitem(sys.modules, "ray", _cluster(CPU=64.0))
 
 
 def _cluster(**resources: float) -> Any:
     """Return a stand-in for the ray package."""
-    return SimpleNamespace(cluster_resources=lambda: resources, __spec__=ray_workers.__spec__)
+    return SimpleNamespace(cluster_resources=lambda: resources, __spec__=workers.__spec__)
 
 
 @pytest.mark.usefixtures("without_ray")

@@ -12,7 +12,7 @@ import pytest
 
 import bert_probe
 from bert_probe.corpus.inputs import OPTIONAL_TABLES
-from bert_probe.corpus.tables import layouts
+from bert_probe.corpus.schema import layouts
 from tests.helpers.exactness import assert_exact
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "store.md").read_text(encoding="utf-8")

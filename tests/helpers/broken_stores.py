@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import bert_probe
-from bert_probe.corpus.context_clusters import around, unrelated_cosines
+from bert_probe.corpus.contexts import around, unrelated_cosines
 from bert_probe.errors import ProbeError
 
 TABLES = ("rows", "tokens", "profiles", "statistics", "vectors", "neighbors", "refusals")

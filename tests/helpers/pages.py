@@ -17,7 +17,7 @@ from bert_probe.core import files
 from bert_probe.core.question import Question
 from bert_probe.runtime import shared_cache
 from bert_probe.server.asgi import FRONT_PAGE
-from bert_probe.ui.attention import selection_state
+from bert_probe.ui import selection_state
 from bert_probe.views.selection import Selection
 from tests.helpers.opening import share_opened_models
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bert_probe.analyses.attention.attention import Attention, AttentionLong
+from bert_probe.analyses.attention.attention import Attention, AttentionLong, TokenRollout
 from bert_probe.analyses.attention.find_heads import FindHeads
 from bert_probe.analyses.attention.head_confidence import HeadConfidence
 from bert_probe.analyses.attention.head_means import HeadMeans
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.steps import AttentionSteps
-from bert_probe.analyses.attention.token_rollout import TokenRollout
 from bert_probe.analyses.attribution.activation_patching import ActivationPatching
 from bert_probe.analyses.attribution.attribution import Attribution, SimilarityAttribution
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness, FaithfulnessSummary
@@ -25,29 +24,26 @@ from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPair
 from bert_probe.analyses.comparison.model_change import HeadChange, VectorChange
 from bert_probe.analyses.comparison.parameter_change import ParameterChange
 from bert_probe.analyses.highlights.highlights import Highlights
-from bert_probe.analyses.outputs.classify_text import ClassifyText, NextSentence
 from bert_probe.analyses.outputs.evaluate import Evaluate
 from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks
 from bert_probe.analyses.outputs.fill_mask import FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
-from bert_probe.analyses.outputs.label_tokens import LabelTokens
 from bert_probe.analyses.outputs.lens import Lens
+from bert_probe.analyses.outputs.prediction import ClassifyText, LabelTokens, NextSentence
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.outputs.tuned_lens import TuneLens
 from bert_probe.analyses.probing.probe import Probe
 from bert_probe.analyses.probing.relations import Relations
 from bert_probe.analyses.probing.structural_probe import StructuralProbe
-from bert_probe.analyses.vectors.embedding import Embedding, Pooler
-from bert_probe.analyses.vectors.hidden_states import HiddenStates
+from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.analyses.vectors.padding import PaddingEffect
 from bert_probe.analyses.vectors.sentences import SentenceMap, Sentences
 from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaseline
 from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap
 from bert_probe.analyses.vectors.word_in_context import WordInContext
 from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityChange
-from bert_probe.analyses.vocabulary.neighbors import Neighbors
 from bert_probe.analyses.vocabulary.tokens import Tokens
-from bert_probe.analyses.vocabulary.vocabulary import Vocabulary
+from bert_probe.analyses.vocabulary.vocabulary import Neighbors, Vocabulary
 from bert_probe.analyses.weights.parameters import Parameters
 from bert_probe.analyses.weights.positions import Positions
 from bert_probe.core.question import Question

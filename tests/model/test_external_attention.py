@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import bert_probe
+from bert_probe.analyses.attention.attention import make_thumbnails
 from bert_probe.analyses.attention.measures.rollout import rollout
-from bert_probe.analyses.attention.thumbnails import make_thumbnails
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.external_attention import SPECIALS

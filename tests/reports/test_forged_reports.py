@@ -25,11 +25,10 @@ import bert_probe
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.drafts import Draft, DraftEntry
-from bert_probe.reports.numbers import NamedModels
+from bert_probe.reports.numbers import OTHER_VERSION, NamedModels
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report
 from bert_probe.reports.tables import digest
-from bert_probe.reports.tolerances import OTHER_VERSION
 from bert_probe.reports.verification import Verdict, verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.reports.zip_checks import is_same_picture

@@ -18,7 +18,7 @@ import pytest
 
 from bert_probe.cli.main import main
 from bert_probe.errors import ReportError
-from bert_probe.reports import notes, zip_checks
+from bert_probe.reports import tables, zip_checks
 from bert_probe.reports.drafts import read_any
 from bert_probe.reports.json_reader import parse_json
 from bert_probe.reports.reading import read_report, unpack
@@ -247,8 +247,8 @@ TABLE = ReportTable.of(pd.DataFrame({"weight": [0.5], "two words": [1]}))
     ],
 )
 def test_note_is_read_in_linear_time(note: str, displayed: str) -> None:
-    assert notes.render_note(note, TABLE) == displayed
-    assert isinstance(notes.unchecked_numbers(note), list)
+    assert tables.render_note(note, TABLE) == displayed
+    assert isinstance(tables.unchecked_numbers(note), list)
 
 
 def test_reading_opens_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_probe.reports import notes
+from bert_probe.reports import tables
 
 
 @pytest.mark.parametrize(
@@ -15,16 +15,16 @@ from bert_probe.reports import notes
 )
 def test_unfinished_references_are_read_in_linear_time(text: str) -> None:
     start = time.process_time()
-    notes.unchecked_numbers(text)
+    tables.unchecked_numbers(text)
     assert time.process_time() - start < 1
 
 
 def test_reference_with_spaces_is_not_unchecked() -> None:
-    assert notes.unchecked_numbers("7 and {{ 3 ,  mean weight\n}} and 2.5") == ["7", "2.5"]
+    assert tables.unchecked_numbers("7 and {{ 3 ,  mean weight\n}} and 2.5") == ["7", "2.5"]
 
 
 def test_digits_of_every_script_are_unchecked() -> None:
-    assert notes.unchecked_numbers("９５.３ and ٩٥ %, ½, x² and 1,000.") == [
+    assert tables.unchecked_numbers("９５.３ and ٩٥ %, ½, x² and 1,000.") == [
         "９５.３",
         "٩٥",
         "½",
@@ -34,7 +34,7 @@ def test_digits_of_every_script_are_unchecked() -> None:
 
 
 def test_verified_number_is_isolated_from_bidirectional_text() -> None:
-    css = (Path(notes.__file__).parent / "report.css").read_text(encoding="utf-8")
+    css = (Path(tables.__file__).parent / "report.css").read_text(encoding="utf-8")
     rule = css.partition(".note data {")[2].partition("}")[0]
     assert "unicode-bidi: isolate;" in rule
     assert "direction: ltr;" in rule

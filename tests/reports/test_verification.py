@@ -23,11 +23,7 @@ from bert_probe.model.progress import no_progress
 from bert_probe.model.trace import Trace
 from bert_probe.reports import numbers, page
 from bert_probe.reports.drafts import Draft, DraftEntry
-from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
-from bert_probe.reports.reading import ReportFile, read_report
-from bert_probe.reports.report import Report
-from bert_probe.reports.tables import ReportTable, digest
-from bert_probe.reports.tolerances import (
+from bert_probe.reports.numbers import (
     CHANGED,
     DIFFERS,
     DISPLAY_DIFFERS,
@@ -35,10 +31,16 @@ from bert_probe.reports.tolerances import (
     NOT_RENDERED,
     OTHER_MODEL,
     Difference,
+    NamedModels,
     Tolerance,
+    ViewNumbers,
+    ViewTolerances,
     is_close,
     of_table,
 )
+from bert_probe.reports.reading import ReportFile, read_report
+from bert_probe.reports.report import Report
+from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.verification import verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.views.payload import encode_text, pack, unpack

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from bert_probe.runtime import shared_cache
+from bert_probe.runtime.jobs import Semaphore
 from bert_probe.runtime.shared_cache import DynamicBatcher
-from bert_probe.runtime.thread_pool import Semaphore
 
 
 def is_wanted() -> None:

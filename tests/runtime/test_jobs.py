@@ -13,7 +13,7 @@ import pytest
 
 from bert_probe.errors import OutOfMemoryError, StalledError
 from bert_probe.model.progress import Cancelled, Progress
-from bert_probe.runtime import jobs, thread_pool
+from bert_probe.runtime import jobs
 from bert_probe.runtime.jobs import Job
 from tests.helpers.waiting import wait_until
 from tests.helpers.work import Steps, all_jobs_ended
@@ -21,7 +21,7 @@ from tests.helpers.work import Steps, all_jobs_ended
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(thread_pool, "CHECK_INTERVAL", 0.02)
+    monkeypatch.setattr(jobs, "CHECK_INTERVAL", 0.02)
     yield
     wait_until(all_jobs_ended)
 

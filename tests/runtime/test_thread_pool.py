@@ -7,8 +7,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from bert_probe.runtime import thread_pool
-from bert_probe.runtime.thread_pool import ThreadPool
+from bert_probe.runtime import jobs
+from bert_probe.runtime.jobs import ThreadPool
 from tests.helpers.waiting import wait_until
 
 LEFT_BEHIND: ContextVar[str] = ContextVar("left behind", default="nothing")
@@ -33,7 +33,7 @@ def test_thread_is_reused_with_an_empty_context() -> None:
 
 
 def test_pool_grows_and_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_pool, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(jobs, "IDLE_SECONDS", 0.05)
     crew, together = ThreadPool("all at once"), threading.Barrier(6)
     for _ in range(5):
         crew.start(lambda: together.wait(20))
@@ -54,7 +54,7 @@ def test_call_returns_the_result_or_raises() -> None:
 
 
 def test_work_for_an_expiring_thread_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_pool, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "IDLE_SECONDS", 0.0)
     crew, done = ThreadPool("just then"), threading.Semaphore(0)
     for _ in range(300):
         crew.start(done.release)  # type: ignore[arg-type]

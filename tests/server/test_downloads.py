@@ -18,7 +18,7 @@ from starlette.types import Message
 
 import bert_probe
 from bert_probe import Train
-from bert_probe.server import downloads, sessions
+from bert_probe.server import sessions
 from bert_probe.training.training_result import TrainingResult
 from tests.helpers.server import answer
 from tests.helpers.teaching import texts
@@ -41,7 +41,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_zip_contains_the_same_files_as_save_model(
     training_result: TrainingResult, tmp_path: Path, temporary: Path
 ) -> None:
-    link = downloads.Download(training_result)
+    link = sessions.Download(training_result)
     status, headers, body = answer(link.address)
     assert (status, headers["content-type"], headers["cache-control"]) == (200, "application/zip", "no-store")
     assert headers["content-disposition"] == 'attachment; filename="trained-model.zip"'
@@ -61,14 +61,14 @@ def test_zip_contains_the_same_files_as_save_model(
 def test_too_many_downloads_and_full_disk_are_refused(
     training_result: TrainingResult, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = downloads.Download(training_result)
-    for _ in range(downloads.MAX_CONCURRENT):
-        downloads._slots.acquire()
+    link = sessions.Download(training_result)
+    for _ in range(sessions.MAX_CONCURRENT_DOWNLOADS):
+        sessions._slots.acquire()
     assert answer(link.address)[0] == 503
-    for _ in range(downloads.MAX_CONCURRENT):
-        downloads._slots.release()
+    for _ in range(sessions.MAX_CONCURRENT_DOWNLOADS):
+        sessions._slots.release()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
-    for _ in range(downloads.MAX_CONCURRENT + 1):
+    for _ in range(sessions.MAX_CONCURRENT_DOWNLOADS + 1):
         status, _, body = answer(link.address)
         assert status == 507
         assert b"A zip of the model needs about" in body
@@ -79,26 +79,26 @@ def test_too_many_downloads_and_full_disk_are_refused(
 def test_stalled_download_frees_its_slot(
     training_result: TrainingResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "_CHUNK_SECONDS", 0.01)
-    monkeypatch.setattr(downloads, "MAX_CONCURRENT", 1)
-    monkeypatch.setattr(downloads, "_slots", threading.BoundedSemaphore(1))
-    link = downloads.Download(training_result)
+    monkeypatch.setattr(sessions, "_CHUNK_SECONDS", 0.01)
+    monkeypatch.setattr(sessions, "MAX_CONCURRENT_DOWNLOADS", 1)
+    monkeypatch.setattr(sessions, "_slots", threading.BoundedSemaphore(1))
+    link = sessions.Download(training_result)
     request = Mock(path_params={"name": link.address.split("/")[2]})
-    response = downloads._serve(request)
-    assert downloads._serve(request).status_code == 503
+    response = sessions._serve_download(request)
+    assert sessions._serve_download(request).status_code == 503
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.body":
             await asyncio.Event().wait()
 
     asyncio.run(response({}, Mock(), send))
-    assert downloads._slots.acquire(blocking=False)
+    assert sessions._slots.acquire(blocking=False)
 
 
 def test_download_link_expires_with_session_and_owner(
     training_result: TrainingResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = downloads.Download(training_result)
+    link = sessions.Download(training_result)
     address = link.address
     assert len(address) > len("/trained//trained-model.zip") + 31
     monkeypatch.setattr(sessions, "is_connected", lambda _: False)

@@ -17,7 +17,7 @@ from bert_probe.api import agents, errors, limits
 from bert_probe.api.body import Body
 from bert_probe.api.mcp_stdio import LocalModels
 from bert_probe.api.registry import registered_questions
-from bert_probe.runtime import shared_cache, thread_pool
+from bert_probe.runtime import jobs, shared_cache
 from bert_probe.server import asgi
 from tests.helpers.http import TOKENS, api_client, problem_detail
 from tests.helpers.waiting import wait_until
@@ -60,7 +60,7 @@ def test_request_with_a_proxy_header_is_not_local(name: str, here: TestClient) -
 def test_cancelled_request_leaves_the_queue_for_passes(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thread_pool, "CHECK_INTERVAL", 0.02)
+    monkeypatch.setattr(jobs, "CHECK_INTERVAL", 0.02)
     here.post("/api/v1/tokens", json=TOKENS)
     monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
     with shared_cache.passes, shared_cache.passes:

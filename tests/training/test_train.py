@@ -24,9 +24,8 @@ from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.model.progress import Cancelled
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
 from bert_probe.training import training_loop
-from bert_probe.training.models import with_head
+from bert_probe.training.models import count_by_scope, select_parameters, with_head
 from bert_probe.training.schedule import LengthBuckets, seeded
-from bert_probe.training.trainable_parameters import count_by_scope, select_parameters
 from tests.helpers.teaching import equal_states, texts, weights, without_dropout
 
 QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
@@ -240,7 +239,7 @@ def test_counts_equal_those_of_the_model(quiet: Checkpoint, task: str) -> None:
             part.numel() for part in select_parameters(full_model, update).values()
         )
         assert result[update].parameters == sum(part.numel() for part in full_model.parameters())
-    from bert_probe.training.trainable_parameters import LoraModel
+    from bert_probe.training.models import LoraModel
 
     narrow = LoraModel(with_head(quiet, task, labels))
     assert result["lora"].trainable == sum(part.numel() for part in narrow.updated.values())

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
-from bert_probe.training.models import without_weights
-from bert_probe.training.trainable_parameters import (
+from bert_probe.training.models import (
     ALL,
     HEAD,
     LORA,
     RANK,
     count_by_scope,
     trainable_parameters,
+    without_weights,
 )
 
 Opened = Callable[[str], Checkpoint]

@@ -14,7 +14,7 @@ from bert_probe.ui.components.matrix import matrix
 from bert_probe.ui.components.strip import strip
 from bert_probe.views import palette
 from bert_probe.views.matrix import Cell, digest, pinned_cell
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 from bert_probe.views.strip import StripToken, selected_position
 from tests.helpers.payloads import read_payload
 
@@ -221,7 +221,7 @@ def test_components_mount_in_app() -> None:
 
         from bert_probe.ui.components.matrix import matrix
         from bert_probe.ui.components.strip import strip
-        from bert_probe.views.scale import Scale
+        from bert_probe.views.palette import Scale
         from bert_probe.views.strip import StripToken
 
         cell = matrix(

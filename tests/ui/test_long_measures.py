@@ -14,7 +14,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.server import layers
+from bert_probe.server import sessions
 from bert_probe.ui import jobs
 from bert_probe.views import head_view
 from bert_probe.views.head_view import HeadViewData
@@ -147,7 +147,7 @@ def test_too_long_text_is_refused_on_its_page(monkeypatch: pytest.MonkeyPatch) -
 
 def test_layer_is_sent_to_browser_when_computed(minilm: Checkpoint) -> None:
     picture = HeadViewData(minilm.trace("we left"), measure=DRAWN)
-    link = layers.LayerLink(picture)
+    link = sessions.LayerLink(picture)
     status, headers, body = answer(f"{link.address}3")
     assert (status, headers["cache-control"], body) == (204, "no-store", b"")
     bert_probe.Attention(2, measure=DRAWN).of(picture.trace)

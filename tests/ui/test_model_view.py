@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.analyses.attention.thumbnails import Thumbnails, make_thumbnails
+from bert_probe.analyses.attention.attention import Thumbnails, make_thumbnails
 from bert_probe.ui.components import model_view as views
 from bert_probe.ui.components.model_view import model_view
 from bert_probe.views import palette
 from bert_probe.views.model_view import HeadThumbnail, color_indices, payload
 from bert_probe.views.model_view import read_opened_head as opened_head
-from bert_probe.views.scale import Scale
+from bert_probe.views.palette import Scale
 from tests.helpers.payloads import read_payload
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
@@ -125,7 +125,7 @@ def test_model_view_mounts_in_app() -> None:
     def page() -> None:
         import streamlit as st
 
-        from bert_probe.analyses.attention.thumbnails import make_thumbnails
+        from bert_probe.analyses.attention.attention import make_thumbnails
         from bert_probe.ui.components.model_view import model_view
         from bert_probe.views.model_view import payload
         from tests.helpers.traces import random_trace

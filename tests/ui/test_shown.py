@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from bert_probe.analyses.highlights.first_look import first_look
+from bert_probe.analyses.attention.heads import first_look
 from bert_probe.runtime import shared_cache
-from bert_probe.ui.attention import selection_state
+from bert_probe.ui import selection_state
 from bert_probe.ui.components import toolbar
 from bert_probe.views.selection import Options, Pins, Selection, VersionedSelection, selection_to_json
 from tests.helpers.pages import change_url, displayed_view, open_page, page_text, url_params

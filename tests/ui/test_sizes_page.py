@@ -12,7 +12,7 @@ from bert_probe import ModelSizes, open_config
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.model.config import PUBLISHED
 from bert_probe.runtime import shared_cache
-from bert_probe.training.trainable_parameters import LORA, trainable_parameters
+from bert_probe.training.models import LORA, trainable_parameters
 from bert_probe.ui import sizes
 from bert_probe.ui.parameters import areas, trainable_treemap
 from tests.helpers import families

@@ -19,10 +19,10 @@ from bert_probe.text.sample_data import everyday_topics_file
 from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
+from bert_probe.ui import train_running
 from bert_probe.ui.components import matrix
-from bert_probe.ui.train import running
-from bert_probe.ui.train.data import TrainingData
-from bert_probe.ui.train.running import TrainingOutcome
+from bert_probe.ui.train_data import TrainingData
+from bert_probe.ui.train_running import TrainingOutcome
 from bert_probe.views.matrix import Cell
 from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, url_params
 
@@ -164,7 +164,7 @@ def test_model_is_saved_to_new_folder_and_opens_from_it(family_folder: Folder, t
 def test_cancel_keeps_best_checkpoint(family_folder: Folder) -> None:
     checkpoint = bert_probe.load(family_folder("bert"))
     planned = Train().plan(checkpoint, parse_labeled_texts(table(), "mine.csv"))
-    run = running.TrainingRun(
+    run = train_running.TrainingRun(
         TrainingData(parse_labeled_texts(table(), "mine.csv"), None, 0.2, "mine.csv"), planned
     )
     stopped: list[int] = []

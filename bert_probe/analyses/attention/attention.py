@@ -1,28 +1,32 @@
-"""Attention between the tokens or words of a text, for one head or averaged over a layer's heads."""
+"""Attention between the tokens or words of a text: weights of one head or averaged over a layer's heads,
+rollout of one token, and thumbnails of all heads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.attention.measures import AttentionMeasure, get_measure, measures
+from bert_probe.analyses.attention.measures import get_measure as measure_named
+from bert_probe.analyses.attention.measures.rollout import rollouts
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Flag, Index, Number
+from bert_probe.core.field_types import Choice, Flag, Index, Number, TokenSelector
 from bert_probe.core.field_types_of_lists import Indices
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import EmptyTextError, ShapeError
+from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, memory_errors
 from bert_probe.model.encoding import Token
 from bert_probe.model.progress import Progress, no_progress, step_progress
-from bert_probe.model.trace import Array, Trace
-from bert_probe.text.words import Unit, WordLens, word_lens
+from bert_probe.model.trace import Array, Trace, read_only
+from bert_probe.text.words import Unit, WordLens, find_word, word_lens
 
 Head = int | Literal["mean"]
 """Index of a head, from 0, or "mean" for the mean over a layer's heads."""
@@ -298,3 +302,205 @@ def select_units(trace: Trace, words: bool, specials: bool) -> UnitSelection:
 def _notes(attention_measure: AttentionMeasure, trace: Trace) -> dict[str, Any]:
     note = " ".join(sentence for sentence in (attention_measure.caveat(trace), trace.caveat) if sentence)
     return {"note": note} if note else {}
+
+
+SIZE = 96
+"""Maximum number of cells per side; most screens have too few pixels to show more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Thumbnails:
+    """Downsampled attention matrices of all heads.
+
+    Attributes:
+        weights: largest weight of each block, float32 of shape [layer, head, query block, key block]; 0 to 1
+            if the rows of the measure sum to 1.
+        units: the tokens or words that are the queries and keys.
+        block: number of queries, and also of keys, per cell; the last block may be smaller. A cell shows the
+            **largest** weight of its block, so rows do not sum to 1 unless ``block`` is 1.
+        specials: whether special tokens are included.
+        words: whether subword tokens are merged into words.
+        measure: name of the attention measure.
+    """
+
+    weights: Array
+    units: tuple[Token | Unit, ...]
+    block: int
+    specials: bool
+    words: bool
+    measure: str
+
+    def __post_init__(self) -> None:
+        side = _blocks(len(self.units), self.block)
+        if self.weights.ndim != 4 or self.weights.shape[2:] != (side, side):
+            raise ShapeError(
+                f"weights has shape {self.weights.shape}, but must be [layer, head, {side}, {side}] for "
+                f"{len(self.units)} tokens in blocks of {self.block}."
+            )
+
+    @property
+    def layers(self) -> int:
+        """Number of layers of the model."""
+        return int(self.weights.shape[0])
+
+    @property
+    def heads(self) -> int:
+        """Number of heads in a layer."""
+        return int(self.weights.shape[1])
+
+    @property
+    def side(self) -> int:
+        """Number of cells per side of a matrix."""
+        return int(self.weights.shape[2])
+
+
+def make_thumbnails(
+    trace: Trace,
+    size: int = SIZE,
+    specials: bool = True,
+    words: bool = False,
+    measure: str = "weights",
+) -> Thumbnails:
+    """Return the attention matrix of every head, downsampled to at most ``size`` cells per side.
+
+    A text with more tokens is split into blocks of equal length. A cell shows the largest weight of its
+    block, because a mean would hide the single strong weights that distinguish heads. Only one layer is in
+    memory at a time.
+
+    Args:
+        trace: the model's forward pass over the text.
+        size: maximum number of cells per side, at least 1.
+        specials: keep special tokens.
+        words: merge subword tokens into words: sum over keys, mean over queries.
+        measure: name of a measure that is defined for individual heads.
+
+    Raises:
+        SelectionError: size is below 1, or the measure is unknown or not defined for individual heads.
+        UnavailableError: the architecture does not expose what the measure needs.
+        EmptyTextError: the text has only special tokens, and these are left out.
+    """
+    if size < 1:
+        raise SelectionError(f"size is {size}, but thumbnails need at least 1 cell per side.")
+    of_heads = measure_named(measure).require_heads()
+    selection = select_units(trace, words, specials)
+    block = _blocks(len(selection.units), size)
+    side = _blocks(len(selection.units), block)
+    with memory_errors("The thumbnails of all heads need more memory than is free. Use a smaller size."):
+        small = np.empty((trace.layers, trace.heads, side, side), dtype=np.float32)
+    for layer in range(trace.layers):
+        small[layer] = largest_in_blocks(selection.reduce(of_heads(trace, layer, slice(None))), block)
+    return Thumbnails(read_only(small), selection.units, block, specials, words, measure)
+
+
+def largest_in_blocks(weights: Array, block: int) -> Array:
+    """Return the largest weight of each square of ``block`` × ``block`` attention weights.
+
+    The weights have shape [head, query, key], and the result has shape [head, query block, key block]. The
+    last block of a row or column may be smaller.
+    """
+    if block == 1:
+        return weights
+    by_query = _largest_of_rows(weights, block)
+    return _largest_of_rows(by_query.swapaxes(1, 2), block).swapaxes(1, 2)
+
+
+def _largest_of_rows(weights: Array, block: int) -> Array:
+    # Comparing the first rows of all blocks, then the second rows, … is much faster than block by block.
+    largest: Array = weights[:, ::block].copy()
+    for start in range(1, min(block, weights.shape[1])):
+        rows = weights[:, start::block]
+        target = largest[:, : rows.shape[1]]
+        np.maximum(target, rows, out=target)
+    return largest
+
+
+def _blocks(count: int, block: int) -> int:
+    """Return the number of blocks into which ``count`` tokens or words are split."""
+    return -(-count // block)
+
+
+DIRECTIONS = ("from", "into")
+
+
+@question("token rollout", command="rollout")
+class TokenRollout(Question):
+    """The column or row of one token in the attention rollout up to each layer.
+
+    Attributes:
+        token: the token, given by its position or as a word. With ``words``, the word that contains it.
+        direction: "from" for how much of the token reaches each token (its column), or "into" for how much
+            of each token reaches it (its row).
+        words: merge subword tokens into words.
+        residual: the weight of the residual connection, 0 to 1.
+    """
+
+    inputs = OneTrace()
+
+    token: int | str = param(TokenSelector(), option="", key="rollout_token")
+    direction: str = param(
+        Choice(DIRECTIONS),
+        default="from",
+        key="direction_of",
+        about="With --token: rollout from the token into all tokens, or from all tokens into it.",
+    )
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
+    residual: float = param(SHARE, default=0.5, about=RESIDUAL)
+
+    def resolved(self, trace: Trace) -> Self:
+        """Return the question with its token given by position; a word is given by its first token."""
+        if self.words and isinstance(self.token, str):
+            return replace(self, token=find_word(trace, self.token).position).resolved(trace)
+        return super().resolved(trace)
+
+    def of(self, trace: Trace) -> TokenRolloutResult:
+        """Return the token's rollout up to each layer.
+
+        Raises:
+            SelectionError: the text does not contain the token.
+        """
+        resolved = self.resolved(trace)
+        selection = select_units(trace, self.words, specials=True)
+        position = int(resolved.token)
+        unit_index = max(index for index, unit in enumerate(selection.units) if unit.position <= position)
+        layers = (trace.attention(layer) for layer in range(trace.layers))
+        rows = []
+        for rollout in rollouts(layers, self.residual):
+            merged = selection.reduce(rollout)
+            rows.append(merged[:, unit_index] if self.direction == "from" else merged[unit_index])
+        values = np.array(rows, dtype=trace.dtype)
+        return TokenRolloutResult(resolved, InputRecord.of(trace), selection.units, unit_index, values)
+
+    def options(self) -> list[str]:
+        """Return the command-line options, with the token given by its position."""
+        return ["--position", str(self.token), *super().options()]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenRolloutResult(Result):
+    """The rollout of one token or word up to each layer.
+
+    Attributes:
+        units: the tokens or words of the text.
+        chosen: index in `units` of the token or word whose rollout is shown.
+        values: the rollout, shape [layer, unit], in the dtype of the trace, 0 to 1. With "into", the values
+            of each layer sum to 1.
+    """
+
+    question: TokenRollout
+    units: tuple[Token | Unit, ...]
+    chosen: int
+    values: Array
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.units):
+            raise ShapeError(f"values has shape {self.values.shape}, but must be [layer, {len(self.units)}].")
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Text of the token or word whose rollout is shown."""
+        return {"token": str(self.units[self.chosen])}
+
+    def frame(self) -> pd.DataFrame:
+        """Return a table with a row for each layer, from 1, and a column for each token or word."""
+        layers = [str(layer + 1) for layer in range(len(self.values))]
+        return frames.matrix(self.values, layers, self.units, "layer")

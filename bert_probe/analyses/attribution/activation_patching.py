@@ -12,8 +12,8 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.outputs.target import TargetOutput, select_output
-from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.analyses.vectors.pooling import available_poolings, pool_unpadded, resolve_pooling
+from bert_probe.analyses.vectors.similarity import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FieldType, Optional, WordSelector
 from bert_probe.core.inputs import TwoTraces

@@ -108,18 +108,16 @@ class AttributionFaithfulness(TargetQuestion):
                 refused[name] = str(error)
             else:
                 explanations[name] = attribution_result(attribution, inputs, target, value, scores)
-        orders = {name: _rank_units(target, attribution.scores) for name, attribution in explanations.items()}
+        removable = np.array(target.free)
+        orders = {
+            name: removable[np.argsort(-np.nan_to_num(attribution.scores[removable]), kind="stable")]
+            for name, attribution in explanations.items()
+        }
         random = np.random.default_rng(self.seed)
         orders |= {f"{RANDOM} {index}": random.permutation(target.free) for index in range(self.orders)}
         effects = _effects(target, value, orders, lambda *_: progress(steps - 1, steps))
         progress(steps, steps)
         return AttributionFaithfulnessResult(resolved, inputs, explanations, refused, effects)
-
-
-def _rank_units(target: AttributionTarget, scores: Array) -> Array:
-    """Return the indices of the removable units, sorted by descending score."""
-    removable = np.array(target.free)
-    return removable[np.argsort(-np.nan_to_num(scores[removable]), kind="stable")]
 
 
 def _effects(

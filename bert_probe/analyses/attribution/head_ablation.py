@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.vectors.cosine import cosine, cosine_of_rows
+from bert_probe.analyses.vectors.similarity import cosine, cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag
 from bert_probe.core.field_types_of_lists import HeadSet
@@ -202,7 +202,8 @@ class HeadAblationResult(Result):
 
     def _one_row(self) -> pd.DataFrame:
         heads = self.question.heads
-        layer, head = (heads[0][0] + 1, heads[0][1] + 1) if len(heads) == 1 else (None, _head_names(heads))
+        names = "+".join(f"{layer + 1}.{head + 1}" for layer, head in heads)
+        layer, head = (heads[0][0] + 1, heads[0][1] + 1) if len(heads) == 1 else (None, names)
         return pd.DataFrame(
             {
                 "layer": frames.nullable_integers([layer]),
@@ -329,7 +330,3 @@ def _run(
         output = model(**inputs)
     pooled = getattr(output, "pooler_output", None)
     return as_array(output.last_hidden_state), None if pooled is None else as_array(pooled[:, None])
-
-
-def _head_names(heads: Sequence[Head]) -> str:
-    return "+".join(f"{layer + 1}.{head + 1}" for layer, head in heads)

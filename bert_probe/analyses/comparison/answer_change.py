@@ -11,11 +11,9 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.comparison.model_change import check_same_tokens
-from bert_probe.analyses.outputs.classify_text import FOLLOWS, ClassifyText, NextSentence
 from bert_probe.analyses.outputs.fill_mask import FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
-from bert_probe.analyses.outputs.label_tokens import LabelTokens
-from bert_probe.analyses.outputs.prediction import softmax
+from bert_probe.analyses.outputs.prediction import FOLLOWS, ClassifyText, LabelTokens, NextSentence, softmax
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.core import frames

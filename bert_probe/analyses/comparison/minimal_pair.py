@@ -13,7 +13,7 @@ from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.attention import HEAD, LAYER, WORDS_HELP, Head
 from bert_probe.analyses.comparison.model_change import total_variation
-from bert_probe.analyses.vectors.cosine import cosine_of_rows
+from bert_probe.analyses.vectors.similarity import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag, Optional, TokenSelector
 from bert_probe.core.inputs import TwoTraces

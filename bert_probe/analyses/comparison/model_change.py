@@ -12,7 +12,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.attention import WORDS_HELP
-from bert_probe.analyses.vectors.cosine import cosine_of_rows
+from bert_probe.analyses.vectors.similarity import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
 from bert_probe.core.inputs import TwoModelTraces

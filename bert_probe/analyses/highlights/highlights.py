@@ -182,7 +182,13 @@ class HighlightsResult(Result):
         if self.tokens is None:
             return tuple(_without_repetition(clear))[:MAX_HIGHLIGHTS]
         # Highlights without a percentile come last.
-        clear.sort(key=lambda highlight: (highlight.of == 0, -_sort_value(highlight), -highlight.excess))
+        clear.sort(
+            key=lambda highlight: (
+                highlight.of == 0,
+                -highlight.percentile if highlight.of else 1.0,
+                -highlight.excess,
+            )
+        )
         ordered = _without_repetition(clear)
         limits = (
             (HIGH_PERCENTILE, MAX_HIGHLIGHTS),
@@ -320,10 +326,6 @@ def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
         if same_type < MAX_PER_TYPE and highlight.choices not in heads:
             result.append(highlight)
     return result
-
-
-def _sort_value(highlight: Highlight) -> float:
-    return highlight.percentile if highlight.of else -1.0
 
 
 _BATCH_SIZE = 8  # number of sentences whose traces are in memory at a time

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bert_probe.analyses.attention.thumbnails import largest_in_blocks
+from bert_probe.analyses.attention.attention import largest_in_blocks
 from bert_probe.model.trace import Array
 
 SIDE = 48

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.outputs import scores
+from bert_probe.analyses.outputs import head_predictions
 from bert_probe.analyses.outputs.head_predictions import (
     TAGS,
     HeadPredictions,
@@ -216,14 +216,15 @@ def _score_baselines(
         tags = [[rows[text].tags[word] for word in indices] for text, indices in units.items()]
         tags_by_baseline = predict_tags(training, words)
         return {
-            name: scores.score_tags(tags, values)["accuracy"] for name, values in tags_by_baseline.items()
+            name: head_predictions.score_tags(tags, values)["accuracy"]
+            for name, values in tags_by_baseline.items()
         }
     assert isinstance(training, LabeledTexts)
     labels = [row.label for row in rows.rows]
     labels_by_baseline = predict_labels(training, rows.rows)
     if rows.kind == NUMBER:
         return {
-            name: scores.score_numbers(np.array(labels, dtype=float), np.array(values))["mse"]
+            name: head_predictions.score_numbers(np.array(labels, dtype=float), np.array(values))["mse"]
             for name, values in labels_by_baseline.items()
         }
     return {
@@ -283,11 +284,11 @@ class EvaluateResult(Result):
     def measures(self) -> Mapping[str, float]:
         """Mapping from the name of each measure to its value; see the functions of `scores`."""
         if self.kind == TAGS:
-            return scores.score_tags(self._tags(self.true), self._tags(self.predicted))
+            return head_predictions.score_tags(self._tags(self.true), self._tags(self.predicted))
         score_fn = {
-            CLASSES: scores.score_classes,
-            MULTI_LABEL: scores.score_multilabel,
-            NUMBER: scores.score_numbers,
+            CLASSES: head_predictions.score_classes,
+            MULTI_LABEL: head_predictions.score_multilabel,
+            NUMBER: head_predictions.score_numbers,
         }[self.kind]
         return score_fn(self.true, self.predicted)
 
@@ -304,7 +305,7 @@ class EvaluateResult(Result):
             SelectionError: the labels are neither classes nor tags.
         """
         self._check_classes()
-        return read_only(scores.confusion(self.true, self.predicted, len(self.labels)))
+        return read_only(head_predictions.confusion(self.true, self.predicted, len(self.labels)))
 
     def where(self, true: int, predicted: int) -> Array:
         """Return the indices of the units with a given true class and predicted class."""
@@ -366,11 +367,11 @@ class EvaluateResult(Result):
         """
         if self.kind == NUMBER:
             raise SelectionError("Numbers have no classes. Choose the measures or texts instead.")
-        classes = scores.class_report(self.true, self.predicted, self.labels)
+        classes = head_predictions.class_report(self.true, self.predicted, self.labels)
         tags = self._tags(self.true) if self.kind == TAGS else []
-        if not scores.is_bio(tags):
+        if not head_predictions.is_bio(tags):
             return classes
-        entities = scores.entity_report(tags, self._tags(self.predicted))
+        entities = head_predictions.entity_report(tags, self._tags(self.predicted))
         entities["label"] = [f"entity {label}" for label in entities["label"]]
         return pd.concat([entities, classes], ignore_index=True)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.outputs import scores
+from bert_probe.analyses.outputs import head_predictions
 from bert_probe.analyses.outputs.fill_mask import mask_token
 from bert_probe.analyses.outputs.lens_training import encode_lines, mask_tokens
 from bert_probe.core.field_types import Choice, Number
@@ -82,7 +82,11 @@ class EvaluateMasks(Question):
         mask_token(checkpoint)
         lines = with_line_numbers(sentences, "line")
         originals = encode_lines(checkpoint, lines, truncate)
-        texts = _mask_texts(checkpoint, originals, self.seed)
+        tokenizer, random = checkpoint.tokenizer, np.random.default_rng(self.seed)
+        texts = [
+            mask_tokens(text, tokenizer.all_special_ids, tokenizer.mask_token_id, random)
+            for text in originals
+        ]
         masks = [
             np.flatnonzero(text.inputs["input_ids"] != original.inputs["input_ids"])
             for text, original in zip(texts, originals, strict=True)
@@ -127,11 +131,6 @@ class EvaluateMasks(Question):
 
 # Rank of the masked token, its log probability in nats, and the id of the top prediction.
 _MaskPrediction = tuple[int, float, int]
-
-
-def _mask_texts(checkpoint: Checkpoint, texts: Sequence[ModelInputs], seed: int) -> list[ModelInputs]:
-    tokenizer, random = checkpoint.tokenizer, np.random.default_rng(seed)
-    return [mask_tokens(text, tokenizer.all_special_ids, tokenizer.mask_token_id, random) for text in texts]
 
 
 def _predict(
@@ -203,7 +202,7 @@ class EvaluateMasksResult(Result):
         token.
         """
         correct = int((self.ranks == 1).sum())
-        low, high = scores.wilson_interval(correct, len(self.ranks))
+        low, high = head_predictions.wilson_interval(correct, len(self.ranks))
         most_frequent = Counter(self.tokens).most_common(1)[0][1]
         return {
             "first_guess": correct / len(self.ranks),

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_type
 from bert_probe.analyses.outputs.fill_mask import mask_word, target_token
-from bert_probe.analyses.outputs.prediction import softmax
+from bert_probe.analyses.outputs.prediction import PROBABILITIES, problem_type, softmax
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult, load_lens
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FileName, Number, Optional, WordList, WordSelector

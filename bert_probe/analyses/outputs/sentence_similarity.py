@@ -11,8 +11,8 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult
-from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded, resolve_pooling
+from bert_probe.analyses.vectors.similarity import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
 from bert_probe.core.inputs import TwoTraces

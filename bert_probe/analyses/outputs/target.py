@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.analyses.outputs.classify_text import FOLLOWS
 from bert_probe.analyses.outputs.fill_mask import default_position, mask_position, mask_word, target_token
 from bert_probe.analyses.outputs.find_answer import FindAnswer
+from bert_probe.analyses.outputs.prediction import FOLLOWS
 from bert_probe.analyses.outputs.sentence_similarity import text_vector, trace_as_trained
 from bert_probe.analyses.vectors.pooling import pool, resolve_pooling
 from bert_probe.errors import SelectionError, TextError, UnavailableError

@@ -120,7 +120,8 @@ class TuneLens(Question):
                 "Training a lens needs at least two different lines: one to train on and one to evaluate "
                 "on. Give more lines."
             )
-        is_held_out = _held_out(len(texts), self.held_out, self.seed)
+        held_out_count = min(len(texts) - 1, max(1, round(self.held_out * len(texts))))
+        is_held_out = np.random.default_rng(self.seed).permutation(len(texts)) < held_out_count
         masked = mask_lines(checkpoint, texts, self.seed)
         held_out_masks = sum(
             len(positions)
@@ -152,13 +153,6 @@ class TuneLens(Question):
             len(training),
             len(held_out),
         )
-
-
-def _held_out(count: int, share: float, seed: int) -> Array:
-    """Select the lines to hold out, as bools of shape [line]: at least one line, but not all."""
-    held_out_count = min(count - 1, max(1, round(share * count)))
-    is_held_out: Array = np.random.default_rng(seed).permutation(count) < held_out_count
-    return is_held_out
 
 
 class _StepReporter:

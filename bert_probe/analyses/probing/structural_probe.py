@@ -15,7 +15,7 @@ from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 
 from bert_probe.analyses.probing import vectors
-from bert_probe.analyses.probing.linear import standardization
+from bert_probe.analyses.probing.probe import standardization
 from bert_probe.core.field_types import Index, Number
 from bert_probe.core.field_types_of_lists import Indices
 from bert_probe.core.inputs import HELD_OUT_HELP, TAGGED, FileInput, Files

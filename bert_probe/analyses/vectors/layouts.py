@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_probe.analyses.vectors.cosine import unit_rows
+from bert_probe.analyses.vectors.similarity import unit_rows
 from bert_probe.core import extras
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress

@@ -12,9 +12,9 @@ import pandas as pd
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from bert_probe.analyses.vectors.cosine import cosine
 from bert_probe.analyses.vectors.layouts import METHODS, PointLayout
 from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, pool, resolve_pooling
+from bert_probe.analyses.vectors.similarity import cosine
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Dimensions, Number
 from bert_probe.core.inputs import SentenceList

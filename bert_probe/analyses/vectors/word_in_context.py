@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.vectors.cosine import cosine
 from bert_probe.analyses.vectors.similarity import (
     VECTOR_LAYER,
     VECTOR_LAYER_HELP,
     SimilarityBaseline,
     SimilarityBaselineResult,
+    cosine,
 )
 from bert_probe.core import frames
 from bert_probe.core.field_types import FieldType, Optional
@@ -82,7 +82,12 @@ class WordInContext(Question):
             baseline = SimilarityBaseline().of(traces[0].checkpoint)
         layers = range(traces[0].layers + 1)
         vectors = (
-            np.stack([_vector(trace, unit, layer) for trace, unit in zip(traces, units, strict=True)])
+            np.stack(
+                [
+                    trace.vectors(layer)[list(unit.positions)].mean(axis=0, dtype=np.float64)
+                    for trace, unit in zip(traces, units, strict=True)
+                ]
+            )
             for layer in layers
         )
         cosines = np.stack([cosine(rows, rows) for rows in vectors]).astype(traces[0].dtype)
@@ -202,9 +207,3 @@ class WordInContextResult(Result):
                 "corrected": self.baseline.corrected(self.curves).reshape(-1),
             }
         )
-
-
-def _vector(trace: Trace, unit: Unit, layer: int) -> Array:
-    """Return the mean of the vectors of a word's tokens after a layer, float64 of shape [hidden]."""
-    mean: Array = trace.vectors(layer)[list(unit.positions)].mean(axis=0, dtype=np.float64)
-    return mean

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.vectors.cosine import cosine
+from bert_probe.analyses.vectors.similarity import cosine
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Optional
 from bert_probe.core.inputs import OneCheckpoint

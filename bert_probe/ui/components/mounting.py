@@ -6,7 +6,7 @@ from typing import Any
 
 from streamlit.components.v2 import component
 
-from bert_probe.server import component_scripts
+from bert_probe.server import responses
 from bert_probe.views import built
 
 
@@ -21,7 +21,7 @@ def mounted(name: str) -> Any:
         # Streamlit treats a single line as a file path, so the CSS and the JavaScript have two or more lines.
         css=built.style(name),
         js=(
-            f"const script = await import(`${{location.origin}}{component_scripts.path(name)}`);\n"
+            f"const script = await import(`${{location.origin}}{responses.script_path(name)}`);\n"
             "export default script.default;"
         ),
     )

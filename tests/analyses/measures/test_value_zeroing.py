@@ -19,7 +19,7 @@ from bert_probe import Attention, AttentionLong
 from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.analyses.attention.measures import value_zeroing as module
 from bert_probe.analyses.attention.measures.value_zeroing import value_zeroing
-from bert_probe.analyses.vectors.cosine import cosine_of_rows
+from bert_probe.analyses.vectors.similarity import cosine_of_rows
 from bert_probe.errors import SelectionError, TooLongError, UnavailableError
 from bert_probe.model.capture import AttentionCall, changed_outputs
 from bert_probe.model.checkpoint import Checkpoint

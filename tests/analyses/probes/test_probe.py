@@ -16,8 +16,16 @@ from sklearn.linear_model import LogisticRegression
 
 from bert_probe import Probe, StructuralProbe
 from bert_probe.analyses.probing import vectors
-from bert_probe.analyses.probing.linear import BLOCKS, ProbeSpace, fit, fit_online, log_probabilities
-from bert_probe.analyses.probing.probe import _control, _rows, _task
+from bert_probe.analyses.probing.probe import (
+    BLOCKS,
+    ProbeSpace,
+    _control,
+    _rows,
+    _task,
+    fit,
+    fit_online,
+    log_probabilities,
+)
 from bert_probe.analyses.probing.vectors import EncodedTexts, LabeledData, encode_files, split_data
 from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError

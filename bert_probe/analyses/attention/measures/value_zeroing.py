@@ -10,7 +10,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.measures import AttentionMeasure
-from bert_probe.analyses.vectors.cosine import cosine_of_rows
+from bert_probe.analyses.vectors.similarity import cosine_of_rows
 from bert_probe.errors import TooLongError, UnavailableError, memory_errors
 from bert_probe.model.capture import AttentionCall, changed_outputs
 from bert_probe.model.forward import BATCH_TOKENS

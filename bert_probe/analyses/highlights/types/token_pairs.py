@@ -8,8 +8,7 @@ import numpy as np
 
 from bert_probe.analyses.highlights.thumbnails import Grid
 from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, quote
-from bert_probe.analyses.vectors.cosine import cosine, cosine_of_rows
-from bert_probe.analyses.vectors.similarity import Similarity
+from bert_probe.analyses.vectors.similarity import Similarity, cosine, cosine_of_rows
 
 
 def _find_similar(context: HighlightContext) -> HighlightCandidate | None:

@@ -8,8 +8,7 @@ from bert_probe.analyses.highlights.thumbnails import Bars, Curves, Grid, Pictur
 from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, quote
 from bert_probe.analyses.highlights.types.token_pairs import repeated_token_sentence
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
-from bert_probe.analyses.vectors.cosine import cosine_of_rows
-from bert_probe.analyses.vectors.similarity import Similarity
+from bert_probe.analyses.vectors.similarity import Similarity, cosine_of_rows
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from bert_probe.analyses.highlights.thumbnails import Curves
 from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, quote
-from bert_probe.analyses.vectors.cosine import cosine_of_rows
-from bert_probe.analyses.vectors.hidden_states import HiddenStates
+from bert_probe.analyses.vectors.embedding import HiddenStates
+from bert_probe.analyses.vectors.similarity import cosine_of_rows
 
 
 def _find(context: HighlightContext) -> HighlightCandidate | None:

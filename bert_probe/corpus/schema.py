@@ -1,0 +1,347 @@
+"""The files of a store: the tables with the columns of their statistics, and the JSON files.
+
+A store may be untrusted, so every value in the JSON files is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bert_probe.analyses.attention.heads import MEASURES
+from bert_probe.corpus.inputs import ANSWERS, NEIGHBORS, PROFILES, VECTORS, IngestConfig
+from bert_probe.errors import StoreError
+from bert_probe.model.lengths import max_input_tokens
+from bert_probe.model.trace import Array
+from bert_probe.text import strict_json
+
+BINS = 64
+"""Number of bins in each histogram of a head measure."""
+
+
+def bin_edges(measure: str, max_tokens: int | None) -> Array:
+    """Return the edges of the bins in a measure's histogram (float64); there is one more edge than bins.
+
+    The bins of shares and relative measures range from 0 to 1. The bins of entropy and distance range from 0
+    to the maximum for the longest text. Distance bins have equal widths in log(1 + distance), because most
+    attention goes to near tokens.
+
+    Args:
+        measure: one of `MEASURES`.
+        max_tokens: maximum input length of the model in tokens, see `Description`.
+    """
+    longest = max_input_tokens(max_tokens)
+    if measure == "entropy_bits":
+        return np.linspace(0, np.log2(longest), BINS + 1)
+    if measure == "mean_distance":
+        return np.expm1(np.linspace(0, np.log1p(longest), BINS + 1))
+    return np.linspace(0, 1, BINS + 1)
+
+
+def statistics_columns(profiles: Array, max_tokens: int | None) -> dict[str, Any]:
+    """Return the columns of a shard's table of statistics.
+
+    Args:
+        profiles: measures of every head, float32 of shape [sentence, layer, head, measure].
+        max_tokens: maximum input length of the model in tokens, see `Description`.
+    """
+    count, layers, heads, _ = profiles.shape
+    grid = [(layer, head, name) for name in MEASURES for layer in range(layers) for head in range(heads)]
+    values = profiles.astype(np.float64).transpose(3, 1, 2, 0).reshape(len(grid), count)
+    bins = np.concatenate(
+        [
+            _histograms(measured, bin_edges(name, max_tokens))
+            for name, measured in zip(MEASURES, np.split(values, len(MEASURES)), strict=True)
+        ]
+    )
+    no_value = np.full(len(grid), np.nan)
+    return {
+        "layer": [layer + 1 for layer, _, _ in grid],
+        "head": [head + 1 for _, head, _ in grid],
+        "measure": [name for _, _, name in grid],
+        "count": np.full(len(grid), count),
+        "sum": values.sum(axis=1),
+        "squares": (values**2).sum(axis=1),
+        "min": values.min(axis=1) if count else no_value,
+        "max": values.max(axis=1) if count else no_value,
+        "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins.ravel()), BINS),
+    }
+
+
+def bin_indices(values: Array, edges: Array) -> Array:
+    """Return the index of the bin that contains each value, from 0.
+
+    A bin includes its lower edge. Values that rounding moves outside the edges are in the first or last bin.
+    """
+    return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, BINS - 1)
+
+
+def _histograms(values: Array, edges: Array) -> Array:
+    """Return the histogram of each row of a matrix, as int64 of shape [row, bin]."""
+    flat = bin_indices(values, edges) + np.arange(len(values))[:, None] * BINS
+    counts: Array = np.bincount(flat.ravel(), minlength=len(values) * BINS).reshape(-1, BINS)
+    return counts
+
+
+ROWS, TOKENS, STATISTICS, REFUSALS = "rows", "tokens", "statistics", "refusals"
+
+Tables = Mapping[str, pa.Table]
+"""The tables of a shard, by table name."""
+
+_ROW, _INDEX, _POSITION = pa.int64(), pa.int16(), pa.int32()
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The columns and the file format of a table.
+
+    Rows, lines, positions, words, layers and heads count from 1, except for the layers of vectors. These
+    count from 0, which is the output of the embeddings.
+
+    Attributes:
+        schema: Arrow schema.
+        ending: file name extension: "parquet", or "arrow" for an uncompressed Arrow IPC file, which can be
+            memory-mapped.
+    """
+
+    schema: pa.Schema
+    ending: str = "parquet"
+
+
+def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
+    """Return the schemas of the tables that a store has, by table name.
+
+    Args:
+        question: the configuration of the store, which determines its optional tables.
+        hidden_size: number of components of a vector.
+    """
+    schemas = {
+        ROWS: TableSchema(_ROWS),
+        TOKENS: TableSchema(_TOKENS),
+        PROFILES: TableSchema(_PROFILES),
+        STATISTICS: TableSchema(_STATISTICS),
+        VECTORS: TableSchema(_vectors(question.dtype, hidden_size), "arrow"),
+        NEIGHBORS: TableSchema(_NEIGHBORS),
+        ANSWERS: TableSchema(_ANSWERS),
+        REFUSALS: TableSchema(_REFUSALS),
+    }
+    names = {ROWS, TOKENS, REFUSALS, *question.keep, *({STATISTICS} if PROFILES in question.keep else ())}
+    return {name: schema for name, schema in schemas.items() if name in names}
+
+
+_ROWS = pa.schema(
+    {
+        "row": _ROW,
+        "file": pa.string(),
+        "line": pa.int64(),
+        "text": pa.string(),
+        "tokens": pa.int32(),
+        "tokens_dropped": pa.int32(),
+        "about": pa.string(),
+    }
+)
+_TOKENS = pa.schema(
+    {
+        "row": _ROW,
+        "position": _POSITION,
+        "id": pa.int32(),
+        "token": pa.string(),
+        "text": pa.string(),
+        "word": pa.int32(),
+        "start": pa.int32(),
+        "end": pa.int32(),
+        "special": pa.bool_(),
+        "tag": pa.string(),
+        "head": pa.int32(),
+        "relation": pa.string(),
+    }
+)
+_PROFILES = pa.schema({"row": _ROW, "layer": _INDEX, "head": _INDEX, **dict.fromkeys(MEASURES, pa.float32())})
+_NEIGHBORS = pa.schema(
+    {
+        "row": _ROW,
+        "layer": _INDEX,
+        "head": _INDEX,
+        "query": _POSITION,
+        "key": _POSITION,
+        "weight": pa.float32(),
+    }
+)
+_ANSWERS = pa.schema(
+    {
+        "row": _ROW,
+        "position": _POSITION,
+        "label": pa.string(),
+        "logit": pa.float32(),
+        "probability": pa.float32(),
+    }
+)
+_STATISTICS = pa.schema(
+    {
+        "layer": _INDEX,
+        "head": _INDEX,
+        "measure": pa.string(),
+        "count": pa.int64(),
+        "sum": pa.float64(),
+        "squares": pa.float64(),
+        "min": pa.float64(),
+        "max": pa.float64(),
+        "bins": pa.list_(pa.int64(), BINS),
+    }
+)
+_REFUSALS = pa.schema(
+    {"row": _ROW, "file": pa.string(), "line": pa.int64(), "text": pa.string(), "reason": pa.string()}
+)
+
+
+def _vectors(dtype: str, hidden_size: int) -> pa.Schema:
+    component = {"float32": pa.float32(), "float16": pa.float16()}[dtype]
+    vector = pa.list_(component, hidden_size)
+    return pa.schema({"row": _ROW, "position": _POSITION, "layer": _INDEX, "vector": vector})
+
+
+FORMAT, VERSION = "bert-probe corpus", 2
+MANIFEST, SHARDS = "manifest.json", "shards"
+
+_MAX_BYTES: Final = 100_000_000
+"""Maximum size of a JSON file in bytes. A manifest takes about 150 bytes per input file."""
+
+Check = tuple[str, Callable[[Any], bool]]
+"""Check of a value: a description of the allowed values for error messages, and a function that tests it."""
+
+
+def _integer(low: int, high: int) -> Check:
+    def is_valid(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+    return f"an integer from {low:,} to {high:,}", is_valid
+
+
+def _optional(check: Check) -> Check:
+    return f"{check[0]}, or null", lambda value: value is None or check[1](value)
+
+
+_TEXT: Final[Check] = ("a text", lambda value: isinstance(value, str))
+_OBJECT: Final[Check] = ("an object", lambda value: isinstance(value, dict))
+_LIST: Final[Check] = ("a list", lambda value: isinstance(value, list))
+_COUNT: Final = _integer(0, 2**53)
+
+_MANIFEST: Final[Mapping[str, Check]] = {
+    "model": _OBJECT,
+    "model.model": _TEXT,
+    "model.origin": _TEXT,
+    "model.revision": _optional(_TEXT),
+    "model.weights_sha256": _TEXT,
+    "model.dtype": _TEXT,
+    "sizes": _OBJECT,
+    "sizes.layers": _integer(1, 1_000),
+    "sizes.heads": _integer(1, 1_000),
+    "sizes.hidden_size": _integer(1, 1_000_000),
+    "sizes.max_tokens": _optional(_integer(1, 2**31)),
+    "question": _OBJECT,
+    "column": _optional(_TEXT),
+    "inputs": _LIST,
+    "records": _COUNT,
+    "shard_rows": _COUNT,
+    "shard_bytes": _COUNT,
+}
+_SHARD: Final[Mapping[str, Check]] = {
+    "number": _integer(0, 10**9),
+    "first": _integer(1, 2**53),
+    **dict.fromkeys(("records", "rows", "tokens", "refusals"), _COUNT),
+    "files": _OBJECT,
+}
+_FILE: Final[Mapping[str, Check]] = {"bytes": _COUNT, "sha256": _TEXT}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the checked manifest of a store.
+
+    Raises:
+        StoreError: the manifest does not exist or has another format or version, or a value is missing or
+            invalid.
+    """
+    file = folder / MANIFEST
+    manifest = _read(file)
+    if manifest.get("format") != FORMAT:
+        raise StoreError(f"{folder} is not a corpus store. Give a folder that corpus run has written.")
+    if manifest.get("version") != VERSION:
+        raise StoreError(
+            f"{folder} has store version {str(manifest.get('version'))[:20]}, but this program reads version "
+            f"{VERSION}. Use the version that wrote it, or run the corpus again."
+        )
+    _check(file, manifest, _MANIFEST)
+    return manifest
+
+
+def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked description of a shard, with the fields of `Shard`.
+
+    Args:
+        file: the shard's JSON file.
+        tables: schemas of the tables that the store must have, by table name.
+
+    Raises:
+        StoreError: the file is missing or broken, or does not match its name or the tables of the store.
+    """
+    shard = _read(file)
+    files = {f"files.{table}": _OBJECT for table in tables}
+    sizes = {f"files.{table}.{name}": check for table in tables for name, check in _FILE.items()}
+    _check(file, shard, {**_SHARD, **files, **sizes})
+    if unknown := shard.keys() - _SHARD.keys():
+        raise StoreError(f"{file} has an unknown key {min(unknown)[:60]!r}. {_REMEDY}")
+    if file.stem != f"{shard['number']:05}" or shard["rows"] + shard["refusals"] != shard["records"]:
+        raise StoreError(
+            f"{file} is inconsistent: its number does not match its name, or its counts do not add up. "
+            f"{_REMEDY}"
+        )
+    return shard
+
+
+_REMEDY: Final = "Copy the store again from its original location, or run the corpus again."
+
+
+def read_bytes(file: Path) -> bytes:
+    """Return the content of a JSON file of a store.
+
+    Raises:
+        OSError: the file cannot be read, or is not a regular file. Pipes and devices are rejected, as they
+            may never end.
+        StoreError: the file is too large.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(file)
+    with file.open("rb") as stream:
+        content = stream.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise StoreError(f"{file} is larger than {_MAX_BYTES:,} bytes. {_REMEDY}")
+    return content
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = strict_json.loads(read_bytes(file))
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise StoreError(f"{file} is missing or broken. Give a folder that corpus run has written.")
+    return content
+
+
+def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
+    for path, (expected, is_valid) in checks.items():
+        value: Any = content
+        *parents, name = path.split(".")
+        for parent in parents:
+            value = value[parent]  # a parent is an object, because it was checked before
+        if name not in value:
+            raise StoreError(f"{file} has no {path}, which must be {expected}. {_REMEDY}")
+        if not is_valid(value[name]):
+            raise StoreError(
+                f"{file} has {path} = {str(value[name])[:60]!r}, which must be {expected}. {_REMEDY}"
+            )

@@ -1,1 +1,0 @@
-"""The Changes page, and the selector for a second model, which the Vocabulary page also uses."""

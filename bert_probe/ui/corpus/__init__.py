@@ -1,1 +1,0 @@
-"""The Corpus page, on which the user builds, selects and queries stores."""

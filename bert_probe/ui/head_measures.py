@@ -1,0 +1,170 @@
+"""Head measures on pages: their choice, heatmap and table, and the section about many sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from bert_probe.analyses.attention.head_means import HeadMeans, HeadMeansResult
+from bert_probe.analyses.vectors.similarity import baseline_sentences
+from bert_probe.core.inputs import SENTENCES_FILE
+from bert_probe.errors import ProbeError, TextError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.server import callbacks, paths
+from bert_probe.text.sentence_files import lines
+from bert_probe.ui import blocks, jobs, selection_state, sentence_input, state
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
+from bert_probe.ui.workbench import Request
+from bert_probe.views.heatmaps import head_grid
+from bert_probe.views.matrix import Heatmap
+from bert_probe.views.measures import LABELLING, MEASURES, HeadMeasure
+from bert_probe.views.palette import Scale
+
+ATTENTION = paths.page_script("attention")
+CLICK_HINT = "Click a cell, or press Enter on it, to select a head."
+WORDS_HELP = "Merge subword tokens into words before measuring."
+
+
+def choose_measure() -> tuple[str, HeadMeasure]:
+    """Draw a select box for the measure; return its name and description."""
+    with st.container(width=340):
+        name = state.selectbox(
+            "measure",
+            "Measure",
+            {name: f"{measure.group}: {measure.name}" for name, measure in MEASURES.items()},
+            "previous",
+        )
+    return name, MEASURES[name]
+
+
+def head_heatmap(data: Heatmap, key: str) -> tuple[int, int] | None:
+    """Draw a heatmap by layer and head; return the layer and head of the pinned cell, from 1, or None."""
+    cell = heatmap(data, key=key)
+    return None if cell is None else (cell.row + 1, cell.column + 1)
+
+
+def head_table(table: pd.DataFrame, numbers: dict[str, str], alt: str, height: int = 430) -> None:
+    """Draw a sortable table of heads.
+
+    Args:
+        numbers: column → heading, for columns that are formatted with four decimals.
+    """
+    config: dict[str, Any] = {
+        column: st.column_config.NumberColumn(heading, format="%.4f") for column, heading in numbers.items()
+    }
+    config |= {
+        "label": st.column_config.TextColumn(width=130),
+        "rank_in_row": st.column_config.NumberColumn("rank in row"),
+    }
+    blocks.table(table, alt, max_height=height, column_config=config)
+
+
+def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
+    """Draw the label of a head, and a button that shows the head on the Attention page."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        if label is not None:
+            st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
+        if st.button(
+            "Show the head's attention" if label is not None else f"Show layer {layer}, head {head}"
+        ):
+            with callbacks.uninterrupted():
+                selection_state.show_head(layer, (head - 1,))
+                st.switch_page(ATTENTION)
+
+
+MAX_SENTENCES = 10_000
+"""Maximum number of sentences. It is limited because all their measures are kept in memory."""
+
+SOURCES = {"sample": "Reference sentences", "paste": "Paste", "file": "Upload a file"}
+
+
+def many_texts_part(request: Request, checkpoint: Checkpoint) -> None:
+    """Draw the "Many sentences" section of the Heads page."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        source = state.segmented_control("sentences", "Sentences", SOURCES, "sample")
+        words = state.toggle("words", "Whole words", False, WORDS_HELP)
+    try:
+        sentences = choose_sentences(source)
+        if not sentences:
+            return
+        sentence_input.check_count(sentences, MAX_SENTENCES)
+        means = jobs.answer(
+            "many sentences",
+            HeadMeans(words).of,
+            checkpoint,
+            sentences,
+            request.truncate,
+            label=f"Profile {len(sentences):,} {'sentence' if len(sentences) == 1 else 'sentences'}",
+            unit="sentences",
+            note="Runs one forward pass per sentence, in batches. You can cancel at any time.",
+        )
+    except ProbeError as error:
+        error_box(error)
+        return
+    if means is not None:
+        _result(means, sentences)
+
+
+def choose_sentences(source: str) -> tuple[str, ...]:
+    """Draw the input for a source of sentences and return its sentences, or () if there are none yet."""
+    if source == "sample":
+        blocks.caveat("40 short English sentences on unrelated topics, included in the package.")
+        with st.expander("Show sentences"):
+            st.text("\n".join(baseline_sentences()))
+        return baseline_sentences()
+    if source == "paste":
+        placeholder = "The first sentence\nThe second sentence"
+        return tuple(lines(sentence_input.paste_text("many_pasted", "Sentences, one per line", placeholder)))
+    sentences = sentence_input.upload_sentences("many", "A text file in UTF-8, one sentence per line")
+    if not sentences:
+        blocks.caveat(f"Empty lines are skipped. At most {MAX_SENTENCES:,} sentences.")
+    return sentences
+
+
+def error_box(error: ProbeError) -> None:
+    """Draw an error about the input sentences."""
+    with st.container(border=True, key="refusal"):
+        is_unreadable = isinstance(error, TextError)
+        title = "These sentences cannot be read" if is_unreadable else "This result cannot be shown"
+        st.header(title, anchor=False)
+        st.text(str(error))
+        st.caption("Empty lines are skipped. Your input is kept.")
+
+
+def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        measure, description = choose_measure()
+        st.space("stretch")
+        lines = ("The sentences", SENTENCES_FILE, lambda _: "\n".join(sentences).encode())
+        export(means, "heads-many", [lines], data={"sentences": sentences})
+    st.markdown(f":gray[{state.escape(description.meaning)}]")
+    if means.tokens_dropped:
+        st.warning(f"Long sentences were truncated by {means.tokens_dropped:,} tokens in total.")
+    with st.container(key="judged"):
+        picture, numbers = st.columns([1, 1], gap="large")
+    with picture:
+        values = means.mean[measure]
+        title = f"{description.title}: mean over {means.sentences:,} sentences"
+        heatmap = head_grid(values, description.name, title, Scale.from_zero(values), "profile_means")
+        head = head_heatmap(heatmap, "profile_means")
+        if head is None:
+            blocks.caveat(CLICK_HINT)
+        else:
+            open_in_attention(*head, means.labels[head[0] - 1][head[1] - 1])
+    with numbers:
+        columns = [measure, f"{measure}_low", f"{measure}_high"]
+        head_table(
+            means.table()[["layer", "head", *columns, "label"]].sort_values(measure, ascending=False),
+            dict(zip(columns, ("mean", "low", "high"), strict=True)),
+            f"Heads by mean {description.name}",
+        )
+    question = means.question
+    blocks.caveat(
+        f"Means over {means.sentences:,} sentences with equal weight. Low and high are the "
+        f"{question.confidence:.0%} confidence interval from {question.resamples:,} bootstrap samples of the "
+        "sentences (percentile bootstrap, Efron and Tibshirani 1993). They show how much the mean depends on "
+        f"the choice of sentences, not how it changes for other kinds of text. {LABELLING}"
+    )

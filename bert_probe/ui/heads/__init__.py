@@ -1,1 +1,0 @@
-"""The Heads page and the elements that its sections share."""

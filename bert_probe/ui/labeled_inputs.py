@@ -1,0 +1,216 @@
+"""Inputs of labeled texts: the file of the Map page, and the files of the Probes page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import streamlit as st
+
+from bert_probe.errors import ProbeError
+from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from bert_probe.text.sample_data import TREEBANK_FILES, sample_treebank
+from bert_probe.text.sentence_files import column_names, is_table, parse_sentences
+from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
+from bert_probe.ui import blocks, sentence_input, state
+
+MAX_MAP_TEXTS = 5_000
+"""Maximum number of texts in a file for the Map page."""
+
+
+@dataclass(frozen=True)
+class _MapFile:
+    """An uploaded file, with its labeled rows if it has labels, or an error if it cannot be read."""
+
+    name: str
+    content: bytes
+    columns: tuple[str, ...]
+    rows: LabeledTexts | ProbeError | None
+
+
+def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
+    """Draw an uploader and return the texts of the file, or None if no file is uploaded.
+
+    Raises:
+        TextError, EmptyTextError, SelectionError: the file cannot be read, or has too many texts.
+    """
+    size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
+    help_text = (
+        "One text per line, or a table with a header. A column named label divides the texts into groups. "
+        f"UTF-8, at most {size}. The file stays in memory on this machine."
+    )
+    types = ["txt", "csv", "tsv", "jsonl"]
+    file = sentence_input.upload_file("map", "Text file", types, help_text, _read_map_file)
+    if file is None:
+        return None
+    if isinstance(file.rows, ProbeError):
+        raise file.rows
+    if file.rows is not None:
+        sentence_input.check_count(file.rows.rows, MAX_MAP_TEXTS)
+        labels = f"{len(file.rows.labels):,} labels" if file.rows.labels else "numeric labels"
+        blocks.caveat(f"{len(file.rows.rows):,} texts from {state.escape(file.name)}, with {labels}.")
+        return file.rows
+    texts = parse_sentences(file.content, file.name, _choose_text_column(file))
+    sentence_input.check_count(texts, MAX_MAP_TEXTS)
+    blocks.caveat(f"{len(texts):,} texts from {state.escape(file.name)}. Empty lines are skipped.")
+    return texts
+
+
+def use_map_file(name: str, content: bytes) -> None:
+    """Use a file on the Map page as if the user had uploaded it."""
+    sentence_input.store_file("map", _read_map_file(name, content))
+
+
+def _read_map_file(name: str, content: bytes) -> _MapFile:
+    try:
+        sentence_input.check_size(name, content)
+        columns = column_names(content, name)
+        names = {column.casefold() for column in columns}
+        rows = parse_labeled_texts(content, name) if names & {"label", "labels"} else None
+    except ProbeError as error:
+        return _MapFile(name, b"", (), error)
+    return _MapFile(name, content, columns, rows)
+
+
+def _choose_text_column(file: _MapFile) -> str | None:
+    """Return the name of the column that contains the texts, or None if the file is not a table."""
+    if len(file.columns) < 2:
+        return file.columns[0] if file.columns else None
+    return sentence_input.choose_column("map_column", file.columns, file.name)
+
+
+MAX_PROBE_SENTENCES = 20_000
+"""Maximum number of sentences in a file for the Probes page."""
+_PROBE_FILE_TYPES = ["conllu", "conll", "txt", "csv", "tsv", "jsonl", "gz"]
+
+EXAMPLE_NOTE = (
+    "A treebank of 24 short English sentences, included in the package: 16 for training, 8 held out. It "
+    "shows how the page works and is too small for conclusions about a model."
+)
+_KEYS = ("probes_data", "probes_held_out")
+"""Prefixes of the session keys of the training file and the held-out file."""
+
+CONLL = """The DET
+boat NOUN
+crosses VERB
+the DET
+river NOUN
+
+Nobody PRON
+slept VERB"""
+CONLLU = """# genre = log
+1\tThe\t_\tDET\t_\t_\t2\tdet\t_\t_
+2\tboat\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_
+3\tcrosses\t_\tVERB\t_\t_\t0\troot\t_\t_
+4\tit\t_\tPRON\t_\t_\t3\tobj\t_\tSpaceAfter=No
+5\t.\t_\tPUNCT\t_\t_\t3\tpunct\t_\t_"""
+TABLE = """text,label
+"The boat, at last, crosses.",river
+Nobody slept.,night"""
+"""Example of a table. `CONLL` and `CONLLU` are examples of the other file formats."""
+
+Tagged = tuple[TaggedSentence, ...]
+
+
+@dataclass(frozen=True)
+class ProbeFiles:
+    """The uploaded data for training or head selection, and the held-out data, if any."""
+
+    data: Tagged | LabeledTexts
+    held_out: Tagged | LabeledTexts | None
+
+    @property
+    def is_example(self) -> bool:
+        """Whether the files are the two parts of the sample treebank, for which results take seconds."""
+        return (self.data, self.held_out) == sample_treebank()
+
+
+def choose_probe_files() -> ProbeFiles | None:
+    """Draw two uploaders and return their data, or None if the first file is missing.
+
+    Raises:
+        TextError: a file cannot be read; see `parse_tagged_sentences` and `parse_labeled_texts`.
+    """
+    left, right = st.columns(2, gap="large")
+    with left:
+        data = _upload(_KEYS[0], "Training data (for heads: data to select them)")
+    with right:
+        held_out = _upload(_KEYS[1], "Held-out data (optional for layers and trees)")
+    if isinstance(data, ProbeError):
+        raise data  # raised only now, after both uploaders have been drawn
+    if isinstance(held_out, ProbeError):
+        raise held_out
+    if data is None:
+        return None
+    files = ProbeFiles(data, held_out)
+    if files.is_example:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(EXAMPLE_NOTE, width="content")
+            st.button("Remove the example", type="tertiary", on_click=use_probe_files, args=((),))
+    return files
+
+
+def explain_formats() -> None:
+    """Draw a button that uses the sample treebank, and examples of the file formats."""
+    st.info(
+        "Upload sentences with tagged words, a treebank (tagged words with syntactic heads), or labeled "
+        "texts."
+    )
+    st.button("Try an example", type="primary", on_click=_use_example)
+    st.caption(EXAMPLE_NOTE)
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown("**CoNLL**: a word and its tag on each line, an empty line between sentences.")
+        st.code(CONLL, language=None)
+        st.markdown("**Table** (.csv or .tsv) with a header: a text and its label in each row.")
+        st.code(TABLE, language=None)
+    with right:
+        st.markdown(
+            "**CoNLL-U** (.conllu), as in [Universal Dependencies](https://universaldependencies.org): ten "
+            "columns separated by tabs, of which word, UPOS, head and relation are read. A comment, such "
+            "as genre, can be used as the label of its sentence."
+        )
+        st.code(CONLLU, language=None)
+
+
+def _upload(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
+    size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
+    help_text = (
+        f"CoNLL (also .gz) or a table in UTF-8, at most {size}. The file stays in memory on this machine."
+    )
+    file = sentence_input.upload_file(key, label, _PROBE_FILE_TYPES, help_text, _read_probe_file)
+    if file is None:
+        return None
+    name, content = file
+    if isinstance(content, ProbeError):
+        return content
+    if isinstance(content, LabeledTexts):
+        count = f"{len(content.rows):,} texts, {len(content.labels):,} labels"
+    else:
+        words = sum(len(sentence.words) for sentence in content)
+        count = f"{len(content):,} sentences, {words:,} words"
+    blocks.caveat(f"{state.escape(name)}: {count}.")
+    return content
+
+
+def use_probe_files(files: Sequence[tuple[str, bytes]]) -> None:
+    """Use files on the Probes page as if the user had uploaded them. Each file is a name and content."""
+    for key, file in zip_longest(_KEYS, files):
+        sentence_input.store_file(key, None if file is None else _read_probe_file(*file))
+
+
+def _use_example() -> None:
+    for key, name, sentences in zip(_KEYS, TREEBANK_FILES, sample_treebank(), strict=True):
+        sentence_input.store_file(key, (name, sentences))
+
+
+def _read_probe_file(name: str, content: bytes) -> tuple[str, Tagged | LabeledTexts | ProbeError]:
+    """Return the name of a file, and its data or the error that occurred. Called once per file."""
+    try:
+        sentence_input.check_size(name, content)
+        data = parse_labeled_texts(content, name) if is_table(name) else parse_tagged_sentences(content, name)
+        sentence_input.check_count(data.rows if isinstance(data, LabeledTexts) else data, MAX_PROBE_SENTENCES)
+    except ProbeError as error:
+        return name, error
+    return name, data

@@ -1,0 +1,234 @@
+"""Widgets for model B, the second model: choose, open or fine-tune it, or swap it with model A."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from bert_probe.errors import ProbeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.runtime import shared_cache
+from bert_probe.server import callbacks, paths
+from bert_probe.text.sample_data import everyday_topics
+from bert_probe.ui import blocks, consent, jobs, selection_state, state, workbench
+
+if TYPE_CHECKING:
+    from bert_probe.training.training_result import TrainingResult
+
+_MODEL, _REVISION = "other", "other_revision"
+"""URL parameters and widget keys of the name and the revision of model B."""
+_LAST = "second model named"
+"""Session key of the model that the fields contained in the last run."""
+_LEAVING = "leaving for attention"
+"""Session key of a flag that a button sets to open the Attention page."""
+_EXAMPLES, _NEXT = "fine-tuned examples", "next second model"
+"""Session keys of the fine-tuned examples, by model name, and of the next name to enter for model B."""
+_LAYERS: Final = 2
+"""Number of layers, counted from the last, that are updated when the example is fine-tuned."""
+_EPOCHS: Final = 2
+_LEARNING_RATE: Final = 2e-4
+"""Learning rate of the fine-tuned example, high enough that a few steps visibly change the model."""
+
+
+@dataclass(frozen=True, eq=False)
+class FineTunedExample:
+    """A model that was fine-tuned as an example.
+
+    Attributes:
+        original: display name of the original model.
+    """
+
+    original: str
+    training: TrainingResult
+
+    def __str__(self) -> str:
+        training, best = self.training, self.training.best
+        return (
+            f"Model B is a copy of {self.original} whose last layers and new classification head were "
+            f"fine-tuned on {len(training.data.rows):,} sample sentences about six topics ({best.epoch:g} "
+            f"epochs, seed 0). {training.measure.capitalize()} on {len(training.held_out.rows):,} held-out "
+            f"sentences: {best.measure:.0%}. It is in memory only. Training on other data would give "
+            "different changes."
+        )
+
+
+class SecondModel(NamedTuple):
+    """Name and revision of model B."""
+
+    model: str
+    revision: str
+
+
+def choose(can_swap: bool = True) -> SecondModel | None:
+    """Draw the fields for model B and return the model, or None if the field is empty.
+
+    Args:
+        can_swap: whether to draw a button that swaps B with the model of the workbench.
+    """
+    if _NEXT in st.session_state:
+        st.session_state[_MODEL], st.session_state[_REVISION] = st.session_state.pop(_NEXT), ""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(width=460):
+            state.text_input(_MODEL, "Second model, B", "Folder or Hub ID", on_change=_on_change)
+        with st.container(width=200):
+            state.text_input(_REVISION, "Revision of B", "Newest", on_change=_on_change)
+        second = st.session_state[_LAST] = _current()
+        if second and can_swap:
+            st.button("Swap A and B", on_click=swap)
+    if second and second.model in _examples():
+        blocks.caveat(state.escape(str(_examples()[second.model]), 1000))
+    return second
+
+
+def _examples() -> dict[str, FineTunedExample]:
+    """Return this session's fine-tuned examples, by model name."""
+    state.preserve(_EXAMPLES)
+    examples: dict[str, FineTunedExample] = st.session_state.setdefault(_EXAMPLES, {})
+    return examples
+
+
+def _current() -> SecondModel | None:
+    """Return the model named in the fields, or None if the field is empty."""
+    model, revision = (str(st.session_state[key]).strip() for key in (_MODEL, _REVISION))
+    return SecondModel("" if model == BUILT_IN else model, revision) if model else None
+
+
+def _on_change() -> None:
+    """Record that the user agreed to open the model that is typed into the fields."""
+    second = _current()
+    if second is not None:
+        consent.choose(second, st.session_state.get(_LAST) or SecondModel("", ""))
+
+
+def _cancel() -> None:
+    st.session_state[_MODEL] = st.session_state[_REVISION] = ""
+
+
+def explain(a: Checkpoint) -> None:
+    """Draw an explanation of how to choose a second model."""
+    with st.container(border=True, key="no_second"):
+        st.header("A second model is needed", anchor=False)
+        st.markdown(
+            f"Model A is **{state.escape(a.description.name)}**, the model of the workbench. Enter model B "
+            "above: a folder on this machine, or a Hub ID. The comparison is most complete if B was "
+            "fine-tuned from A. For models of different sizes, only layers and heads with a counterpart are "
+            "compared. For models with different tokenizers, only head matches are available."
+        )
+        try:
+            _fine_tune_example(a)
+        except ProbeError as error:
+            error_box(error, "Model A cannot be fine-tuned as an example")
+        st.button(
+            "Compare A with itself",
+            type="tertiary",
+            on_click=_compare_with_itself,
+            args=(workbench.request().model or BUILT_IN,),
+        )
+        st.caption("Comparing a model with itself gives 0 everywhere.")
+
+
+def _fine_tune_example(a: Checkpoint) -> None:
+    """Draw a button that fine-tunes a copy of A; when it is done, the copy becomes B."""
+    examples = _examples()
+    training = jobs.run(
+        "fine-tuned example",
+        (a.cache_key, len(examples)),  # each click starts a new training
+        "Fine-tune a copy of A",
+        partial(_fine_tune, a),
+        "steps",
+        f"Trains the last layers and a new classification head on {len(everyday_topics().rows):,} sample "
+        "sentences about six topics, included in the package. This takes seconds for the built-in model "
+        "and minutes for a large model. Model A is not changed.",
+        activity="Fine-tuning the copy",
+    )
+    if training is None:
+        return
+    name = shared_cache.register_in_memory(training.checkpoint, original=a.description.name)
+    examples[name] = FineTunedExample(a.description.name, training)
+    st.session_state[_NEXT] = name
+    st.rerun()
+
+
+def _fine_tune(a: Checkpoint, progress: Progress) -> TrainingResult:
+    from bert_probe.training.train import Train  # imported on first use, because only fine-tuning needs it
+
+    layers = min(_LAYERS, a.description.layers)
+    question = Train(update=f"top:{layers}", epochs=_EPOCHS, rate=_LEARNING_RATE, seed=0)
+    return question.of(a, everyday_topics(), progress=progress)
+
+
+def open_second(second: SecondModel) -> Checkpoint | None:
+    """Open model B and return it. If it cannot be opened, draw an error and return None."""
+    try:
+        return workbench.open_model(
+            second.model,
+            second.revision,
+            "opening the second model",
+            "The URL of this page names this model as the second model.",
+            ("Cancel", _cancel),
+        )
+    except ProbeError as error:
+        error_box(error, "The second model cannot be opened")
+        return None
+
+
+def error_box(error: ProbeError, title: str) -> None:
+    """Draw an error about the second model."""
+    with st.container(border=True, key="refusal"):
+        st.header(title, anchor=False)
+        st.text(str(error))
+        st.caption("Enter another second model above. Your texts and settings are kept.")
+
+
+def part_title(title: str) -> DeltaGenerator:
+    """Draw the title of a section; return a container to its right for the export menu."""
+    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        st.header(title, anchor=False)
+        return st.container(width="content")
+
+
+def swap() -> None:
+    """Swap model B and the model of the workbench."""
+    now = workbench.request()
+    second = _current() or SecondModel("", "")
+    workbench.submit(replace(now, model=second.model, revision=second.revision))
+    st.session_state[_MODEL], st.session_state[_REVISION] = now.model or BUILT_IN, now.revision
+
+
+def follow_link() -> None:
+    """Go to the Attention page if a button of the last run requested it."""
+    with callbacks.uninterrupted():
+        if st.session_state.pop(_LEAVING, False):
+            st.switch_page(paths.page_script("attention"))
+
+
+def head_buttons(layer: int, head: int) -> None:
+    """Draw two buttons that show a head in A or in B. Layers and heads count from 1."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f"Show head {layer}.{head}", width="content")
+        st.button("in A", on_click=_show_head, args=(layer, head, False))
+        st.button("in B", on_click=_show_head, args=(layer, head, True))
+
+
+def head_pair_buttons(a: tuple[int, int], b: tuple[int, int]) -> None:
+    """Draw two buttons that show a head of A or of B, each given as layer and head, counted from 1."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.button(f"Show head {a[0]}.{a[1]} in A", on_click=_show_head, args=(*a, False))
+        st.button(f"Show head {b[0]}.{b[1]} in B", on_click=_show_head, args=(*b, True))
+
+
+def _show_head(layer: int, head: int, in_b: bool) -> None:
+    selection_state.show_head(layer, (head - 1,))
+    if in_b:
+        swap()
+    st.session_state[_LEAVING] = True
+
+
+def _compare_with_itself(name: str) -> None:
+    st.session_state[_MODEL], st.session_state[_REVISION] = name, workbench.request().revision

@@ -1,0 +1,430 @@
+"""The Train page. This module also draws the result of a training run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from bert_probe.analyses.outputs.evaluate import BASELINE_DESCRIPTIONS, MAIN_MEASURES, EvaluateResult
+from bert_probe.analyses.outputs.evaluate_masks import TOP_K, EvaluateMasksResult
+from bert_probe.analyses.outputs.head_predictions import TAGS
+from bert_probe.core.inputs import SENTENCES_FILE
+from bert_probe.errors import ExportError, ProbeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.memory import format_bytes
+from bert_probe.model.trace import Array
+from bert_probe.runtime import shared_cache
+from bert_probe.server import callbacks, paths
+from bert_probe.server.sessions import Download
+from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER
+from bert_probe.text.tables import to_file
+from bert_probe.text.tagged_sentences import TaggedSentence
+from bert_probe.training.training_result import TrainingResult
+from bert_probe.ui import blocks, consent, figures, state, train_data, train_running, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import ExtraDownload, export, table_bytes
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
+from bert_probe.ui.train_data import TrainingRows, is_plain
+from bert_probe.ui.train_running import TrainingOutcome, training_curve
+from bert_probe.views.heatmaps import confusion_heatmap
+
+
+def render() -> None:
+    """Draw the Train page."""
+    blocks.heading(
+        "Train",
+        "Fine-tune the model on labeled texts, tagged words, or plain text (masked-language modeling). The "
+        "original checkpoint is not changed.",
+    )
+    checkpoint = workbench.checkpoint()
+    if train_running.is_running():
+        train_running.draw_progress()
+        return
+    _choose(checkpoint)
+    last = train_running.last_outcome()
+    if last is not None:
+        render_outcome(last)
+
+
+def _choose(checkpoint: Checkpoint) -> None:
+    """Draw the widgets for data and settings, and the button that starts the training."""
+    if train_running.failure():
+        st.warning(state.escape(train_running.failure(), 1_000))
+    training_data = train_data.choose_data()
+    if training_data is None:
+        return
+    try:
+        plan = train_data.choose_plan(checkpoint, training_data)
+    except ProbeError as error:
+        blocks.error_box(error, "Change the data or the settings. Your other choices are kept.")
+        return
+    if st.button("Start training", type="primary"):
+        with callbacks.uninterrupted():
+            train_running.start(training_data, plan)
+        st.rerun()
+
+
+_MAX_TEXTS = 10
+"""Maximum number of texts in a list on the page. The export contains all texts."""
+_LISTS = {"wrong": "Most confident errors", "uncertain": "Least certain"}
+_FOLDER, _REPLACE = "train_folder", "train_replace"
+_ANSWER = paths.page_script("answer")
+
+
+def render_outcome(outcome: TrainingOutcome) -> None:
+    """Draw the result of a training run."""
+    training, evaluation = outcome.training, outcome.evaluation
+    st.divider()
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.header("Result", anchor=False, width="content")
+        st.space("stretch")
+        export(
+            training,
+            "training",
+            _data_files(outcome),
+            "Loss and held-out measure at each step.",
+            label="Export training",
+        )
+        if evaluation is not None:
+            export(evaluation, "evaluation", _evaluation_files(training, evaluation))
+        elif outcome.mask_evaluation is not None:
+            lines: ExtraDownload = ("The held-out lines", SENTENCES_FILE, partial(_file, training.held_out))
+            masks = partial(table_bytes, outcome.mask_evaluation.showing(show="masks"), "csv")
+            more: list[ExtraDownload] = [("All masked tokens", "masks.csv", masks), lines]
+            export(outcome.mask_evaluation, "masked-words", more)
+    if evaluation is not None:
+        _comparison(training, evaluation)
+    elif outcome.mask_evaluation is not None:
+        _mask_comparison(outcome.mask_evaluation, len(training.held_out))
+    else:
+        st.markdown("No examples were held out, so the model was not evaluated.")
+    for warning in training.warnings:
+        st.warning(state.escape(warning, 1_000))
+    for note in training.notes:
+        st.caption(state.escape(note, 1_000))
+    _save(outcome)
+    if evaluation is not None:
+        _classes(outcome, evaluation)
+        _texts(outcome, evaluation)
+    elif is_plain(training.data):
+        _plain_texts(outcome)
+    with st.expander("Training curve"):
+        blocks.chart(
+            training_curve(training.history, training.measure, training.history[-1].step, training.best),
+            "Loss and held-out measure by step",
+            key="course of the outcome",
+        )
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+def _comparison(training: TrainingResult, evaluation: EvaluateResult) -> None:
+    """Draw a summary of the evaluation, and a bar chart that compares the model with the baselines."""
+    measure, values = MAIN_MEASURES[evaluation.kind], evaluation.measures
+    text = summary(evaluation)
+    st.markdown(text)
+    low = values.get(f"{measure}_low")
+    interval = None if low is None else (low, values[f"{measure}_high"])
+    bars = {"this model": evaluation.main, **dict(_baselines(evaluation))}
+    blocks.chart(comparison_bars(bars, interval, measure.replace("_", " ")), text.replace("*", ""))
+    bag = "The bag of words is a logistic regression on words and pairs of words, trained on the same texts."
+    blocks.caveat(
+        f"The best of {len(training.history)} checkpoints was selected on these texts, so the result is "
+        f"slightly optimistic. {'' if evaluation.kind == TAGS else bag}"
+    )
+
+
+def _baselines(evaluation: EvaluateResult) -> list[tuple[str, float]]:
+    return [
+        (BASELINE_DESCRIPTIONS[name], evaluation.baselines[name])
+        for name in BASELINE_DESCRIPTIONS
+        if name in evaluation.baselines
+    ]
+
+
+def summary(evaluation: EvaluateResult) -> str:
+    """Return a Markdown sentence that compares the held-out measure of the model with the baselines."""
+    values, count, measure = evaluation.measures, len(evaluation.texts), MAIN_MEASURES[evaluation.kind]
+    if evaluation.kind == NUMBER:
+        baselines = [f"; {name}: {value:.4g}" for name, value in _baselines(evaluation)]
+        return (
+            f"Mean squared error on {count:,} held-out texts: **{evaluation.main:.4g}**{''.join(baselines)}."
+        )
+    name = "Exact-match accuracy" if evaluation.kind == MULTI_LABEL else "Accuracy"
+    unit = "words" if evaluation.kind == TAGS else "texts"
+    low, high = values.get(f"{measure}_low"), values.get(f"{measure}_high")
+    interval = f" (95% interval {low:.0%} to {high:.0%})" if low is not None and high is not None else ""
+    baselines = [f"; {name}: {value:.1%}" for name, value in _baselines(evaluation)]
+    return f"{name} on {count:,} held-out {unit}: **{evaluation.main:.1%}**{interval}{''.join(baselines)}."
+
+
+def _mask_comparison(evaluation: EvaluateMasksResult, texts: int) -> None:
+    """Draw the accuracy on masked tokens, and that of always predicting the most frequent token."""
+    values = evaluation.measures
+    low, high = values["first_guess_low"], values["first_guess_high"]
+    text = (
+        f"Accuracy on {len(evaluation.tokens):,} masked tokens of {texts:,} held-out texts: "
+        f"**{values['first_guess']:.1%}** (95% interval {low:.0%} to {high:.0%}); top-{TOP_K} accuracy: "
+        f"{values[f'among_{TOP_K}']:.1%}; most frequent token: {values['most_frequent_first_guess']:.1%}."
+    )
+    st.markdown(text)
+    bars = {"this model": values["first_guess"], "most frequent token": values["most_frequent_first_guess"]}
+    blocks.chart(comparison_bars(bars, (low, high), "accuracy"), text.replace("*", ""))
+
+
+def comparison_bars(bars: Mapping[str, float], interval: tuple[float, float] | None, measure: str) -> Any:
+    """Return a bar chart of a measure for the model, which is first, and the baselines.
+
+    Args:
+        bars: name → value.
+        interval: confidence interval of the model's value.
+        measure: name of the measure.
+    """
+    names, values = [*bars], [*bars.values()]
+    figure = go.Figure(
+        go.Bar(
+            x=values,
+            y=list(range(len(names))),
+            orientation="h",
+            marker={"color": [ACCENT, *[GRAY] * (len(names) - 1)]},
+            customdata=[as_text(name) for name in names],
+            hovertemplate="%{customdata}: %{x:.4f}<extra></extra>",
+        )
+    )
+    if interval is not None:
+        low, high = interval
+        figure.add_scatter(
+            x=[values[0]],
+            y=[0],
+            mode="markers",
+            marker={"color": SECOND, "size": 1},
+            error_x={
+                "array": [high - values[0]],
+                "arrayminus": [values[0] - low],
+                "color": SECOND,
+                "width": 6,
+            },
+            hovertemplate=f"95% interval: {low:.4f} to {high:.4f}<extra></extra>",
+        )
+    figures.apply_layout(
+        figure,
+        52 + 34 * len(names),
+        right=16,
+        bargap=0.35,
+        xaxis={"title": measure, "range": None if measure == "mse" else [0, 1.005]},
+        yaxis=named_rows(names),
+    )
+    return figure
+
+
+def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
+    """Draw precision and recall of each class, and the confusion matrix."""
+    if evaluation.kind == NUMBER:
+        return
+    left, right = st.columns([1, 1], gap="large")
+    with left:
+        st.header("Metrics by class", anchor=False)
+        table = evaluation.by_class()
+        blocks.table(
+            table,
+            "Precision, recall, F1 and count of each class",
+            column_config={
+                name: st.column_config.NumberColumn(name, format="%.2f")
+                for name in ("precision", "recall", "f1")
+            },
+        )
+        blocks.caveat(
+            "Precision: share of the predictions of a class that are correct. Recall: share of the "
+            "examples of a class that are predicted correctly. F1: their harmonic mean. Count: number of "
+            "examples."
+        )
+    if evaluation.kind == MULTI_LABEL:
+        return
+    with right:
+        st.header("Confusion matrix", anchor=False)
+        cell = heatmap(confusion_heatmap(evaluation), key="confusion")
+        if cell is None:
+            blocks.caveat("Click a cell, or press Enter on it, to see its texts.")
+    if cell is not None:
+        true, predicted = evaluation.labels[cell.row], evaluation.labels[cell.column]
+        units = evaluation.where(cell.row, cell.column)
+        st.markdown(f"**{state.escape(true)} predicted as {state.escape(predicted)}**: {len(units):,}")
+        _list(outcome, evaluation, units, "cell")
+
+
+def _texts(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
+    """Draw the texts with the most confident errors or the least certain predictions."""
+    if evaluation.kind == NUMBER:
+        st.header("Largest errors", anchor=False)
+        _list(outcome, evaluation, evaluation.confident_errors, "wrong")
+        return
+    st.header("Texts to inspect", anchor=False)
+    name = state.segmented_control("train_texts", "Texts to inspect", _LISTS, "wrong")
+    units = evaluation.confident_errors if name == "wrong" else evaluation.least_certain
+    if not len(units):
+        st.caption("All predictions are correct.")
+    _list(outcome, evaluation, units, name)
+
+
+def _list(
+    outcome: TrainingOutcome, evaluation: EvaluateResult, units: Array | Sequence[int], key: str
+) -> None:
+    """Draw texts with their predictions, each with a button that opens the text with the trained model."""
+    table = evaluation.listed(units[:_MAX_TEXTS])
+    for number, row in enumerate(table.to_dict("records")):
+        text, pair = row["text"], row.get("pair")
+        markdown = state.escape(text, 300) + (f" / {state.escape(pair, 300)}" if pair else "")
+        if evaluation.kind == TAGS:
+            text, markdown = _word_in_sentence(outcome, evaluation, int(units[number]))
+        _row(outcome, f"{markdown}  \n:gray[{_prediction(row)}]", f"{key} {number}", text, pair)
+    if len(units) > _MAX_TEXTS:
+        st.caption(f"The first {_MAX_TEXTS} of {len(units):,} predictions. The export contains all of them.")
+
+
+def _plain_texts(outcome: TrainingOutcome) -> None:
+    """Draw texts to open for masked-word prediction: held-out texts, or training texts if there are none."""
+    texts = outcome.training.held_out or outcome.training.data
+    st.header("Predict masked words", anchor=False)
+    for number, text in enumerate(texts[:_MAX_TEXTS]):
+        _row(outcome, state.escape(text, 300), f"fill {number}", text)
+    if len(texts) > _MAX_TEXTS:
+        st.caption(f"The first {_MAX_TEXTS} of {len(texts):,} texts.")
+
+
+def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str | None = None) -> None:
+    """Draw a text and a button that opens it with the trained model."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        with st.container(width="stretch"):
+            st.markdown(markdown)
+        arguments = (outcome, text, pair)
+        if st.button("Open in Answer", key=f"open {key}", on_click=_open_text, args=arguments):
+            with callbacks.uninterrupted():
+                st.switch_page(_ANSWER)
+
+
+def _word_in_sentence(outcome: TrainingOutcome, evaluation: EvaluateResult, unit: int) -> tuple[str, str]:
+    """Return the sentence of a word, as text and as Markdown that highlights the word and its prediction."""
+    sentence: TaggedSentence = outcome.training.held_out[evaluation.rows[unit]]
+    predicted = evaluation.named(evaluation.predicted[unit])
+    start, end = sentence.spans[evaluation.words[unit]]
+    span = blocks.HighlightSpan(start, end, predicted, blocks.COLOURS[0])
+    return sentence.text, blocks.highlight_markdown(sentence.text, [span])
+
+
+def _prediction(row: Mapping[Any, Any]) -> str:
+    true, predicted = (state.escape(str(row[name])) or "none" for name in ("true", "predicted"))
+    probability = f", probability {row['probability']:.1%}" if "probability" in row else ""
+    return f"line {row['line']:,} · true **{true}** · predicted **{predicted}**{probability}"
+
+
+def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> list[ExtraDownload]:
+    """Return downloads of further tables, and of the files that the code in the export menu reads."""
+    tables = {"classes": "Metrics by class", "confusion": "Confusion matrix", "texts": "All texts"}
+    missing = {NUMBER: ("classes", "confusion"), MULTI_LABEL: ("confusion",)}.get(evaluation.kind, ())
+    downloads: list[ExtraDownload] = [
+        (label, f"{name}.csv", partial(table_bytes, evaluation.showing(show=name), "csv"))
+        for name, label in tables.items()
+        if name not in missing
+    ]
+    files = evaluation.inputs.sentences["files"]
+    splits = (
+        ("The held-out split", "rows", training.held_out),
+        ("The training split", "training", training.data),
+    )
+    return [*downloads, *((label, files[name]["file"], partial(_file, rows)) for label, name, rows in splits)]
+
+
+def _data_files(outcome: TrainingOutcome) -> list[ExtraDownload]:
+    """Return downloads of the data files that the exported training code reads."""
+    rows_by_name = {"data": outcome.data.rows, "held_out": outcome.data.held_out}
+    return [
+        (f"Data ({file})", file, partial(_file, rows))
+        for name, file in outcome.training.files.items()
+        if (rows := rows_by_name.get(name)) is not None
+    ]
+
+
+def _file(rows: TrainingRows, _csv_safe: bool) -> bytes:
+    return to_file(rows)
+
+
+# ---------------------------------------------------------------- saving
+
+
+def _save(outcome: TrainingOutcome) -> None:
+    """Draw widgets that save the model to a folder, open it in the workbench, or download it."""
+    with st.container(border=True, key="save"):
+        st.markdown("**Save the model**")
+        state.preserve(_FOLDER)
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+            with st.container(width=460):
+                folder = st.text_input(
+                    "Folder",
+                    key=_FOLDER,
+                    placeholder="models/topics",
+                    help="A folder on the machine that runs the app. The model is saved in the Hugging Face "
+                    "format.",
+                    persist_state="session",
+                ).strip()
+            is_replacing = st.checkbox("Replace an existing model", key=_REPLACE)
+            is_clicked = st.button("Save")
+        if is_clicked:
+            _write(outcome, folder, is_replacing)
+        status = (
+            f"Saved in {state.escape(outcome.folder, 400)}. You can open the model on any page."
+            if outcome.folder
+            else "The model is in memory only and is lost when you close this page."
+        )
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            st.caption(status, width="content")
+            help_text = "Use this model in the workbench, on every page."
+            if st.button("Open model", help=help_text, on_click=_use, args=(outcome,)):
+                with callbacks.uninterrupted():
+                    st.switch_page(_ANSWER)
+            if outcome.download is None:
+                outcome.download = Download(outcome.training)
+            size = format_bytes(outcome.training.nbytes)
+            st.link_button(
+                "Download model",
+                outcome.download.address,
+                icon=":material/download:",
+                help=f"The model folder as a ZIP file, about {size}, created when you click.",
+            )
+
+
+def _write(outcome: TrainingOutcome, folder: str, is_replacing: bool) -> None:
+    try:
+        if not folder:
+            raise ExportError("No folder was given. Type a path, such as the one shown in gray.")
+        outcome.folder = str(outcome.training.save_model(folder, is_replacing).absolute())
+    except ProbeError as error:
+        st.error(state.escape(str(error), 600))
+
+
+def _open_text(outcome: TrainingOutcome, text: str, pair: str | None) -> None:
+    """Submit the trained model and a text to the workbench."""
+    request = replace(workbench.request(), a=text, b=pair or "")
+    _open(outcome, replace(request, relation="pair") if pair else request)
+
+
+def _use(outcome: TrainingOutcome) -> None:
+    """Submit the trained model and the current text to the workbench."""
+    _open(outcome, workbench.request())
+
+
+def _open(outcome: TrainingOutcome, request: workbench.Request) -> None:
+    if not outcome.folder:
+        training = outcome.training
+        outcome.lent = shared_cache.register_in_memory(
+            training.checkpoint, outcome.lent, str(training.provenance["model"])
+        )
+    model = outcome.folder or outcome.lent
+    consent.agree([(model, "")])
+    workbench.submit(replace(request, model=model, revision=""))
+    st.session_state["task"] = outcome.training.task

@@ -1,0 +1,425 @@
+"""Training data: the sample dataset, a file or pasted lines, with a preview."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, TypeGuard, cast
+
+import pandas as pd
+import streamlit as st
+
+from bert_probe.analyses.outputs.evaluate import Rows
+from bert_probe.errors import InvalidFileError, TextError
+from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
+from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER, SEPARATOR, LabeledTexts, parse_labeled_texts
+from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.sentence_files import lines, parse_sentences
+from bert_probe.text.tagged_sentences import parse_tagged_sentences
+from bert_probe.training.models import ALL, HEAD, LORA, TOP, ParameterCount, count_by_scope
+from bert_probe.training.schedule import (
+    RECOMMENDED_BATCHES,
+    RECOMMENDED_EPOCHS,
+    RECOMMENDED_RATES,
+    default_settings,
+)
+from bert_probe.training.train import Train, TrainingPlan
+from bert_probe.ui import blocks, sentence_input, state
+
+HELD_OUT_OPTIONS = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "File"}
+"""URL value → label of each option for the size of the held-out split."""
+_DEFAULT_SHARE = "0.2"
+_SOURCES = {"example": "Sample: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
+_TABLES, _TAGGED, _PLAIN = ("csv", "tsv", "jsonl"), ("conll", "conllu"), ("txt",)
+_PASTED, _READ = "train_lines", "train_lines_read"
+_PREVIEW_ROWS = 100
+_FORMATS = (
+    "A table (.csv, .tsv, .jsonl) with a header and the columns **text** and **label**, or **text_a**, "
+    "**text_b** and **label**; for several labels per text, a column **labels** with | between them. Or "
+    "CoNLL: a word and its tag per line, with empty lines between sentences. Or plain text (.txt), one text "
+    "per line, for masked-language modeling."
+)
+_MASKING = (
+    "No labels are needed. In each epoch, 15 % of the tokens of each text are selected for prediction. Of "
+    "these, 80 % are masked, 10 % replaced by a random token and 10 % unchanged, as in BERT's training."
+)
+
+TrainingRows = Rows | Sequence[str]
+"""Type of a dataset: labeled rows, or plain lines for masked-language modeling."""
+
+
+def is_plain(rows: TrainingRows) -> TypeGuard[Sequence[str]]:
+    """Return whether the rows of a dataset are plain lines without labels."""
+    return not isinstance(rows, LabeledTexts) and all(isinstance(row, str) for row in rows)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """A dataset with its held-out split.
+
+    Attributes:
+        held_out: rows of a separate held-out file. If None, a share of `rows` is held out.
+        share: share of `rows` that is held out, in [0, 1].
+        name: name of the training file.
+    """
+
+    rows: TrainingRows
+    held_out: TrainingRows | None
+    share: float
+    name: str
+
+
+def choose_data() -> TrainingData | None:
+    """Draw selectors for the dataset and its split; return the data, or None if there is none yet."""
+    st.header("1 · Data", anchor=False)
+    source = state.segmented_control(
+        "data", "Dataset", _SOURCES, "example", "Labeled texts, or plain text for masked-language modeling."
+    )
+    named_rows = _choose_rows(source)
+    if named_rows is None:
+        return None
+    name, rows = named_rows
+    _preview(rows)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        share = state.segmented_control(
+            "held_out",
+            "Held-out split",
+            HELD_OUT_OPTIONS,
+            _DEFAULT_SHARE,
+            "Examples held out from training and used for evaluation. The split is stratified by class.",
+        )
+    if share != "file":
+        return TrainingData(rows, None, float(share), name)
+    held_out = _upload("train_held_out", "Held-out file with the same columns")
+    if held_out is None:
+        return None
+    _preview(held_out[1])
+    return TrainingData(rows, held_out[1], 0.0, name)
+
+
+def _choose_rows(source: str) -> tuple[str, TrainingRows] | None:
+    if source == "example":
+        st.caption(
+            "300 short sentences on six topics, 50 per topic, included in the package. Sentences on the "
+            "same topic share few words, so the topic must be recognized by meaning."
+        )
+        return "everyday_topics.csv", everyday_topics()
+    named_rows = _paste() if source == "lines" else _upload("train_data", "Training file")
+    if named_rows is None:
+        st.caption(_MASKING if source == "lines" else _FORMATS)
+    return named_rows
+
+
+def _paste() -> tuple[str, TrainingRows] | None:
+    """Draw a text area and return a file name with the pasted lines, or None if there are no lines."""
+    try:
+        text = sentence_input.paste_text(
+            _PASTED,
+            "Texts, one per line",
+            "Paste texts, one per line",
+            help_text="Press Ctrl+Enter, or leave the field, to read the texts.",
+        )
+    except TextError as error:
+        _file_error(error, "pasted lines")
+        return None
+    last = st.session_state.get(_READ)
+    # The plan is cached by the identity of the rows, so create them only once.
+    if last is None or last[0] != text:
+        last = st.session_state[_READ] = (text, tuple(lines(text)))
+    return ("lines.txt", last[1]) if last[1] else None
+
+
+def _upload(key: str, label: str) -> tuple[str, TrainingRows] | None:
+    """Draw an uploader; return the file's name and rows, or None if there is no file or it is invalid."""
+    help_text = (
+        f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine."
+    )
+    file = sentence_input.upload_file(key, label, [*_TABLES, *_TAGGED, *_PLAIN], help_text, _read)
+    if file is None:
+        return None
+    name, rows = file
+    if isinstance(rows, TextError):
+        _file_error(rows, name)
+        return None
+    st.caption(f"{state.escape(name)} was read.")
+    return name, rows
+
+
+def _read(name: str, content: bytes) -> tuple[str, TrainingRows | TextError]:
+    """Return the name of a file, and its rows or the error that occurred. Called once per file."""
+    suffix = PurePath(name).suffix.lower().lstrip(".")
+    parse: Callable[[bytes, str], Any] = (
+        parse_labeled_texts
+        if suffix in _TABLES
+        else parse_sentences
+        if suffix in _PLAIN
+        else parse_tagged_sentences
+    )
+    try:
+        sentence_input.check_size(name, content)
+        return name, parse(content, name)
+    except TextError as error:
+        return name, error
+
+
+def _file_error(error: TextError, name: str) -> None:
+    """Draw the errors found in a training file."""
+    with st.container(border=True, key=f"refusal {name}"):
+        st.markdown("**This file cannot be read**")
+        if not isinstance(error, InvalidFileError):
+            st.text(str(error))
+            return
+        noun = "error" if error.count == 1 else "errors"
+        st.markdown(f"{state.escape(name)} has {error.count:,} {noun}:")
+        errors = sorted(error.faults)
+        st.markdown("\n".join(f"- line {line:,}: {state.escape(message)}" for line, message in errors))
+        if error.count > len(error.faults):
+            st.caption(f"Further errors: {error.count - len(error.faults):,}.")
+        st.caption("Fix the file and upload it again. Your other choices are kept.")
+
+
+def _preview(rows: TrainingRows) -> None:
+    """Draw a preview of the data: the first rows and the frequency of each label."""
+    texts, labels = st.columns([3, 2], gap="large")
+    with texts:
+        first = _first_rows(rows)
+        st.markdown(f"**First {len(first):,} rows**")
+        blocks.table(first, "The first rows", max_height=250)
+    with labels:
+        if is_plain(rows):
+            st.markdown(f"**{len(rows):,} texts for masked-language modeling**")
+            st.markdown(_MASKING)
+            return
+        rows = cast(Rows, rows)
+        if isinstance(rows, LabeledTexts) and rows.kind == NUMBER:
+            numbers = pd.Series([row.label for row in rows.rows], dtype=float)
+            st.markdown(f"**{len(numbers):,} texts with numeric labels**")
+            st.markdown(f"{numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.4g}.")
+            return
+        counts = _counts(rows)
+        size = f"{len(rows.rows):,} texts" if isinstance(rows, LabeledTexts) else f"{len(rows):,} sentences"
+        st.markdown(f"**{size}, {len(counts):,} {_label_noun(rows)}**")
+        table = pd.DataFrame(counts.most_common(), columns=["label", "count"])
+        blocks.table(
+            table,
+            "Frequency of each label",
+            max_height=250,
+            column_config={
+                "count": st.column_config.ProgressColumn(
+                    "count", format="%d", min_value=0, max_value=max(counts.values(), default=1)
+                )
+            },
+        )
+
+
+def _label_noun(rows: Rows) -> str:
+    if not isinstance(rows, LabeledTexts):
+        return "tags"
+    return "labels" if rows.kind == MULTI_LABEL else "classes"
+
+
+def _counts(rows: Rows) -> Counter[str]:
+    if not isinstance(rows, LabeledTexts):
+        return Counter(tag for sentence in rows for tag in sentence.tags)
+    counts: Counter[str] = Counter()
+    for row in rows.rows:
+        counts.update(row.label if isinstance(row.label, tuple) else [str(row.label)])
+    return counts
+
+
+def _first_rows(rows: TrainingRows) -> pd.DataFrame:
+    if is_plain(rows):
+        numbered = [
+            (getattr(row, "line", number), str(row)) for number, row in enumerate(rows[:_PREVIEW_ROWS], 1)
+        ]
+        return pd.DataFrame(numbered, columns=["line", "text"])
+    rows = cast(Rows, rows)
+    if not isinstance(rows, LabeledTexts):
+        return pd.DataFrame(
+            [(row.line, row.text, " ".join(row.tags)) for row in rows[:_PREVIEW_ROWS]],
+            columns=["line", "text", "tags"],
+        )
+    first = rows.rows[:_PREVIEW_ROWS]
+    columns: dict[str, Sequence[Any]] = {
+        "line": [row.line for row in first],
+        # The label precedes the text, because a long text would push it out of a narrow table.
+        "label": [SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label for row in first],
+        "text": [row.text for row in first],
+    }
+    if any(row.pair is not None for row in first):
+        columns["pair"] = [row.pair for row in first]
+    return pd.DataFrame(columns)
+
+
+_UPDATES = {HEAD: "Head only", TOP: "Top layers", ALL: "All", LORA: "LoRA"}
+_DESCRIPTIONS = {
+    HEAD: "The encoder is frozen.",
+    TOP: "The head and the last layers are trained. This is slower, but better if the task differs from "
+    "pretraining.",
+    ALL: "All parameters of the model are trained. This is the slowest option.",
+    LORA: "Low-rank matrices are added to each layer; the model's own parameters are frozen.",
+}
+_MAX_EPOCHS = 1_000
+_PLAN, _DEPTH = "train_plan", "top_layers"
+
+
+def choose_plan(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
+    """Draw the training settings and return the training plan.
+
+    Raises:
+        ProbeError: the data or the settings are invalid.
+    """
+    st.header("2 · Trainable parameters", anchor=False)
+    update = choose_update(_format_counts(checkpoint, data))
+    st.header("3 · Settings", anchor=False)
+    plan = _plan(_question(update, data, checkpoint), checkpoint, data)
+    st.markdown(state.escape(str(plan), 1_000))
+    for warning in plan.warnings:
+        st.warning(state.escape(warning, 1_000))
+    for note in plan.notes:
+        st.caption(state.escape(note, 1_000))
+    return plan
+
+
+def _format_counts(checkpoint: Checkpoint, data: TrainingData) -> list[ParameterCount]:
+    """Return the number of trainable parameters for each choice of trainable parameters."""
+    if is_plain(data.rows):
+        return [*count_by_scope(checkpoint, FILL_MASK)]
+    rows = cast(Rows, data.rows)
+    if isinstance(rows, LabeledTexts):
+        return [*count_by_scope(checkpoint, TEXT_CLASSIFICATION, len(rows.labels) or 1)]
+    tags = {tag for sentence in rows for tag in sentence.tags}
+    return [*count_by_scope(checkpoint, TOKEN_CLASSIFICATION, len(tags))]
+
+
+def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
+    """Return the training plan. It is cached until a setting changes, because planning reads all texts."""
+    last: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
+    cause = (question, checkpoint.cache_key)
+    if (
+        last is None
+        or last[0] != cause
+        or last[1].rows is not data.rows
+        or last[1].held_out is not data.held_out
+    ):
+        with st.spinner("Reading the texts …", show_time=False):
+            last = cause, data, question.plan(checkpoint, data.rows, data.held_out)
+        st.session_state[_PLAN] = last
+    return last[2]
+
+
+def choose_update(parameter_counts: Sequence[ParameterCount]) -> str:
+    """Draw a selector for the trainable parameters, with their counts; return the value of `update`."""
+    by_name = {count.update: count for count in parameter_counts}
+    depths = sum(name.startswith(TOP) for name in by_name)
+    options = [option for option in _UPDATES if option != TOP or depths]
+    state.prepare("update", options, HEAD)
+    left, right = st.columns([3, 2], gap="large")
+    with right:
+        container = st.container()
+    depth = _choose_depth(container, depths) if depths and st.session_state["update"] == TOP else 1
+    names = {option: f"{TOP}:{depth}" if option == TOP else option for option in options}
+    counts = [by_name[names[option]] for option in options]
+    captions = [
+        f"Training updates {count.trainable:,} of {count.parameters:,} parameters "
+        f"({count.trainable / count.parameters:.1%}). {_DESCRIPTIONS[option]}"
+        for option, count in zip(options, counts, strict=True)
+    ]
+    with left:
+        option = st.radio(
+            "Trainable parameters",
+            options,
+            format_func=_UPDATES.__getitem__,
+            captions=captions,
+            key="update",
+            label_visibility="collapsed",
+            persist_state="session",
+        )
+    return names[option or HEAD]
+
+
+def _choose_depth(container: Any, layers: int) -> int:
+    with container:
+        state.prepare(_DEPTH, range(1, layers + 1), min(2, layers))
+        if layers == 1:
+            return 1
+        depth: int = st.slider("Last layers", 1, layers, key=_DEPTH, persist_state="session")
+        return depth
+
+
+def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
+    """Draw the training settings and return the `Train` question, in which defaults are omitted.
+
+    Raises:
+        SelectionError: the learning rate is invalid.
+    """
+    defaults = default_settings(update)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(width=130):
+            epochs = number("epochs", "Epochs", defaults.epochs, 1, _MAX_EPOCHS, f" {update}")
+        with st.container(width=170):
+            rate = _choose_rate(update, defaults.rate)
+        with st.container(width=240):
+            sizes = {str(size): str(size) for size in (8, *RECOMMENDED_BATCHES, 64)}
+            batch = state.segmented_control(
+                "batch", "Batch size", sizes, "16", "Number of texts per training step."
+            )
+        with st.container(width=130):
+            seed = number("seed", "Seed", 0, 0, 2**32 - 1)
+    whole_words = is_plain(data.rows) and state.toggle(
+        "whole_words",
+        "Whole words",
+        False,
+        "Whole-word masking: mask all subword tokens of a word together, which makes prediction harder.",
+    )
+    rates = ", ".join(f"{rate:g}" for rate in RECOMMENDED_RATES)
+    st.caption(
+        f"To train the encoder, the BERT paper recommends {RECOMMENDED_EPOCHS[0]} to "
+        f"{RECOMMENDED_EPOCHS[-1]} epochs, a batch size of {' or '.join(map(str, RECOMMENDED_BATCHES))} and "
+        f"a learning rate of {rates}. A head that is trained without the encoder starts from random weights "
+        "and needs a higher learning rate and more epochs. The same seed gives the same weights."
+    )
+    address = {"update": update, "batch": batch, "seed": str(seed), "held_out": repr(data.share)}
+    address |= {"whole_words": "1"} if whole_words else {}
+    address |= {} if epochs == defaults.epochs else {"epochs": str(epochs)}
+    address |= {} if rate == f"{defaults.rate:g}" else {"rate": rate}
+    return Train.from_address(address, checkpoint.description)
+
+
+def number(key: str, label: str, default: int, minimum: int, maximum: int, suffix: str = "") -> int:
+    """Draw a number input and return its value, which is stored in the URL unless it is the default.
+
+    Args:
+        suffix: suffix of the widget key; widgets with different suffixes have separate defaults.
+    """
+    name = key + suffix
+    if name not in st.session_state:
+        text = state.url_parameters().get(key, "")
+        is_valid = re.fullmatch("[0-9]{1,10}", text) and minimum <= int(text) <= maximum
+        st.session_state[name] = int(text) if is_valid else default
+    value = int(st.number_input(label, minimum, maximum, key=name, persist_state="session"))
+    state.remember(key, None if value == default else str(value))
+    return value
+
+
+def _choose_rate(update: str, default: float) -> str:
+    """Draw a selector for the learning rate, which also accepts typed values."""
+    key, default_text = f"rate {update}", f"{default:g}"
+    options = [f"{rate:g}" for rate in sorted({default, *RECOMMENDED_RATES}, reverse=True)]
+    if key not in st.session_state:
+        st.session_state[key] = state.url_parameters().get("rate") or default_text
+    value = st.selectbox(
+        "Learning rate",
+        list(dict.fromkeys([*options, st.session_state[key] or default_text])),
+        key=key,
+        accept_new_options=True,
+        help="The maximum learning rate, which is reached after a warmup of a tenth of the steps and then "
+        "falls to 0. You can type another value.",
+        persist_state="session",
+    )
+    rate = (value or default_text).strip().lower()
+    state.remember("rate", None if rate == default_text else rate)
+    return rate
