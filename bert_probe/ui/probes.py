@@ -221,12 +221,19 @@ def _choose_pooling(checkpoint: Checkpoint) -> str | None:
 
 def _result(result: ProbeResult, files: ProbeFiles) -> None:
     unit = "words" if not result.of_sentences else "texts" if result.question.label is None else "sentences"
-    best = int(result.accuracies.argmax())
+    highest = result.accuracies.max()
+    best = [
+        str(layer) for layer, share in zip(result.layers, result.accuracies, strict=True) if share == highest
+    ]
+    subject = (
+        f"The probe of layer **{best[0]}** has"
+        if len(best) == 1
+        else f"The probes of layers **{', '.join(best[:-1])} and {best[-1]}** have"
+    )
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.markdown(
-            f"The probe of layer **{result.layers[best]}** has the highest accuracy, "
-            f"**{result.accuracies[best]:.1%}** of {result.counts[1]:,} held-out {unit}; the baseline, which "
-            f"does not use the model, reaches {result.baseline:.1%}."
+            f"{subject} the highest accuracy, **{highest:.1%}** of {result.counts[1]:,} held-out {unit}; the "
+            f"baseline, which does not use the model, reaches {result.baseline:.1%}."
         )
         st.space("stretch")
         export(result, "probe", data={"data": files.data, "held_out": files.held_out})

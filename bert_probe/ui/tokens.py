@@ -91,6 +91,11 @@ def _split_words(trace: Trace) -> None:
         "Split words and their subword tokens",
         column_config={"tokens": st.column_config.ListColumn("tokens", width="large")},
     )
+    if any(str(trace.tokens[i]).startswith("##") for word in split_words for i in word.positions):
+        st.caption(
+            "WordPiece takes the longest token in the vocabulary that the word starts with, then the longest "
+            "token that continues it, and so on. A token that continues a word starts with ##."
+        )
 
 
 def _every_token(trace: Trace) -> None:

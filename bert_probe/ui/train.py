@@ -88,7 +88,7 @@ def render_outcome(outcome: TrainingOutcome) -> None:
             "training",
             _data_files(outcome),
             "Loss and held-out measure at each step.",
-            label="Export training",
+            label="Export training history",
         )
         if evaluation is not None:
             export(evaluation, "evaluation", _evaluation_files(training, evaluation))

@@ -375,12 +375,13 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
         False,
         "Whole-word masking: mask all subword tokens of a word together, which makes prediction harder.",
     )
-    rates = ", ".join(f"{rate:g}" for rate in RECOMMENDED_RATES)
+    *rates, last_rate = [f"{rate:g}" for rate in RECOMMENDED_RATES]
     st.caption(
         f"To train the encoder, the BERT paper recommends {RECOMMENDED_EPOCHS[0]} to "
         f"{RECOMMENDED_EPOCHS[-1]} epochs, a batch size of {' or '.join(map(str, RECOMMENDED_BATCHES))} and "
-        f"a learning rate of {rates}. A head that is trained without the encoder starts from random weights "
-        "and needs a higher learning rate and more epochs. The same seed gives the same weights."
+        f"a learning rate of {', '.join(rates)} or {last_rate}. A head that is trained without the encoder "
+        "starts from random weights and needs a higher learning rate and more epochs. The same seed gives "
+        "the same weights."
     )
     address = {"update": update, "batch": batch, "seed": str(seed), "held_out": repr(data.share)}
     address |= {"whole_words": "1"} if whole_words else {}

@@ -270,7 +270,11 @@ def _submitted_values() -> dict[str, str]:
 
 
 def draw_sidebar() -> None:
-    """Draw the form with the texts and the model; fields that the page does not read are hidden."""
+    """Draw the form with the texts and the model; fields that the page does not read are hidden.
+
+    The fields also have the submitted values as defaults. The browser loads the code of a widget on first
+    use, and a value that is sent before that is lost if another run ends in the meantime.
+    """
     now = request()
     _restore_drafts()
     own = _own_input()
@@ -287,13 +291,16 @@ def draw_sidebar() -> None:
         _draw_inputs()
         with st.form("workbench", border=False):
             with st.container(key="workbench_texts"):
-                st.text_area("Sentence A", key="draft_a", height=110, placeholder="Type or paste a sentence")
                 st.text_area(
-                    "Sentence B", key="draft_b", height=110, placeholder="Optional: a second sentence"
+                    "Sentence A", now.a, key="draft_a", height=110, placeholder="Type or paste a sentence"
+                )
+                st.text_area(
+                    "Sentence B", now.b, key="draft_b", height=110, placeholder="Optional: a second sentence"
                 )
                 st.segmented_control(
                     "Role of sentence B",
                     list(_RELATIONS),
+                    default=now.relation,
                     required=True,
                     format_func=_RELATIONS.__getitem__,
                     key="draft_relation",
@@ -301,9 +308,11 @@ def draw_sidebar() -> None:
                     "joined to A with [SEP], so that tokens of both can attend to each other.",
                 )
             with st.expander("Model and length"):
+                models = list(dict.fromkeys([*SUGGESTED, now.model or BUILT_IN]))
                 st.selectbox(
                     "Model",
-                    list(dict.fromkeys([*SUGGESTED, now.model or BUILT_IN])),
+                    models,
+                    models.index(now.model or BUILT_IN),
                     key="draft_model",
                     accept_new_options=True,
                     help=f"{BUILT_IN} is built in and works offline. You can also enter the path of a local "
@@ -311,12 +320,14 @@ def draw_sidebar() -> None:
                 )
                 st.text_input(
                     "Revision",
+                    now.revision,
                     key="draft_revision",
                     placeholder="Newest",
                     help="Branch, tag or commit on the Hub. Leave it empty for the newest revision.",
                 )
                 st.toggle(
                     "Truncate long texts",
+                    now.truncate,
                     key="draft_truncate",
                     help="If this is off, a text that is longer than the model accepts causes an error.",
                 )

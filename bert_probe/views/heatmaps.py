@@ -128,8 +128,8 @@ def head_grid(values: Array, name: str, caption: str, scale: Scale, file_name: s
 def find_heads_heatmap(result: FindHeadsResult) -> Heatmap:
     """Return a heatmap of how much each head attends from the query words to the key words."""
     name = "weight" if len(result.words) == 1 else "mean weight"
-    arrows = ", ".join(f"{query} → {key}" for query, key in result.words)
-    return head_grid(result.weights, name, f"Attention from {arrows}, by head", SHARES, "find_heads")
+    pairs = ", ".join(f"from “{query}” to “{key}”" for query, key in result.words)
+    return head_grid(result.weights, name, f"Attention {pairs}, by head", SHARES, "find_heads")
 
 
 def ablation_sweep_heatmap(result: HeadAblationSweepResult) -> Heatmap:

@@ -83,7 +83,8 @@ def test_minimal_pair_equals_hand_computation(
 def test_finding_equals_hand_computation(by_hand: MinimalPairResult) -> None:
     assert by_hand.finding() == (
         "Of all aligned tokens, the vector of ‘it’ changed most: cosine distance 1.00 in layer 1; "
-        "head 1.1 shifts 0.30 of its attention from ‘it’ (0.50 → 0.20) to the changed tokens (0.20 → 0.60). "
+        "head 1.1 shifts at least 0.30 of its attention from ‘it’ (0.50 → 0.20) to the changed tokens "
+        "(0.20 → 0.60). "
         "Head 1.1 changed most over all aligned tokens: total variation 0.20."
     )
     assert by_hand.finding(1).startswith(

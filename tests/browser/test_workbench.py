@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.helpers.browser import App, find_violations, open_page, visit, wait_until_settled
 
@@ -42,6 +44,23 @@ def test_text_that_was_typed_but_not_run_is_marked(app: App, page: Page, name: s
     page.get_by_role("button", name="Run").click()
     expect_mark(page, False)
     wait_until_settled(page)
+    expect_mark(page, False)
+
+
+def test_fields_that_load_after_another_run_contain_the_texts_of_the_link(app: App, page: Page) -> None:
+    """On a slow machine, the user can click before the browser has loaded the code of the text fields."""
+    delayed: list[Route] = []
+    page.route("**/TextArea*.js", lambda route: delayed.append(route))
+    page.goto(f"{app.origin}/compare?a=the cup was full&b=the cup was empty")
+    expect(page.get_by_role("heading", name="Which heads changed?")).to_be_visible(timeout=120_000)
+    page.get_by_role("radio", name="Jensen–Shannon").click()
+    expect(page).to_have_url(re.compile("jensen"), timeout=60_000)
+    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+    assert delayed
+    for route in delayed:
+        route.continue_()
+    expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("the cup was full")
+    expect(page.get_by_role("textbox", name="Sentence B")).to_have_value("the cup was empty")
     expect_mark(page, False)
 
 
