@@ -10,14 +10,13 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from bert_probe.corpus.summary import head_statistics
 
 import bert_probe
 from benchmarks.corpus_cost import LENGTHS, make_texts
 from benchmarks.pairs import Line, paired
 from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.heads import QUANTILES, HeadStatistics, HeadStatisticsResult
+from bert_probe.corpus.heads import QUANTILES, HeadStatistics, HeadStatisticsResult, head_statistics
 from bert_probe.corpus.inputs import PROFILES, IngestConfig
 from bert_probe.corpus.store import Store
 
