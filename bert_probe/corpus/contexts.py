@@ -471,6 +471,7 @@ def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array)
     indices = np.empty(len(pairs), np.int64)
     first = 0
     for batch in vectors.batches:
+        batch.file.check()
         inside = np.flatnonzero((pairs[:, 0] >= batch.rows[0]) & (pairs[:, 0] <= batch.rows[-1]))
         indices[inside] = first + np.searchsorted(batch.rows, pairs[inside, 0]) + pairs[inside, 1] - 1
         first += len(batch.rows)

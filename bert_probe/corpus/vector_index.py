@@ -85,8 +85,10 @@ class VectorIndex:
         metadata: description of the index, see `IndexMetadata`.
     """
 
-    def __init__(self, lists: faiss.IndexIVF, metadata: IndexMetadata, vectors: LayerVectors) -> None:
-        self._lists, self.metadata, self._vectors = lists, metadata, vectors
+    def __init__(
+        self, file: MappedFile, lists: faiss.IndexIVF, metadata: IndexMetadata, vectors: LayerVectors
+    ) -> None:
+        self._file, self._lists, self.metadata, self._vectors = file, lists, metadata, vectors
 
     @classmethod
     def of(
@@ -117,7 +119,7 @@ class VectorIndex:
                     f"{folder} cannot be written: {error.strerror or error}. A store of this size is "
                     "searched with an index. Free some space, or use the option exact, which needs no index."
                 ) from None
-        return cls(_open_index(file), metadata, vectors)
+        return cls(MappedFile.of(file), _open_index(file), metadata, vectors)
 
     def search(self, query: Array) -> Callable[[int], Hits]:
         """Return a function that takes a number k, and returns k approximate neighbors of a query vector."""
@@ -128,6 +130,7 @@ class VectorIndex:
         """Return the `count` nearest candidates. Probe more lists if these give too few candidates."""
         probes = self.metadata.probes
         while True:
+            self._file.check()
             candidates = _candidates(self._lists, unit, 4 * count + 100, probes)
             if len(candidates) >= min(count, self.metadata.vectors) or probes >= self.metadata.lists:
                 break
@@ -341,16 +344,54 @@ class Hits:
         return Hits(self.rows[:count], self.positions[:count], self.cosines[:count])
 
 
+@dataclass(frozen=True)
+class MappedFile:
+    """A memory-mapped file. If it shrinks, an access to the missing part ends the whole process.
+
+    Attributes:
+        path: the file.
+        inode, size: its inode and its size in bytes when it was mapped.
+    """
+
+    path: Path
+    inode: int
+    size: int
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Describe a file that is about to be mapped."""
+        status = path.stat()
+        return cls(path, status.st_ino, status.st_size)
+
+    def check(self) -> None:
+        """Check that the file did not shrink; call this right before each access.
+
+        Raises:
+            StoreError: the file became smaller. If it was replaced or deleted, the mapping remains valid.
+        """
+        try:
+            status = self.path.stat()
+        except OSError:
+            return
+        if status.st_ino == self.inode and status.st_size < self.size:
+            raise StoreError(
+                f"{self.path} became smaller while it was open ({status.st_size:,} instead of {self.size:,} "
+                "bytes). Restore the file, or run the corpus again, and then open it again."
+            )
+
+
 @dataclass(frozen=True, eq=False)
 class VectorBatch:
     """The vectors of a layer in one record batch of an Arrow file, as views of the memory-mapped file.
 
     Attributes:
+        file: the file, which is checked before each access.
         rows: row number of each vector, from 1.
         positions: position of each vector in its row, from 1.
         vectors: the vectors, float32 or float16 of shape [vector, hidden].
     """
 
+    file: MappedFile
     rows: Array
     positions: Array
     vectors: Array
@@ -383,6 +424,7 @@ class VectorBatch:
     def _blocks(self) -> Iterator[Array]:
         """Yield the vectors in blocks, as float32 arrays. Vectors stored in float32 are not copied."""
         for start in range(0, len(self.rows), _BLOCK):
+            self.file.check()
             block = self.vectors[start : start + _BLOCK]
             # NumPy's own conversion from float16 takes five times as long.
             yield block if block.dtype == np.float32 else from_dlpack(block).float().numpy()
@@ -418,6 +460,7 @@ class LayerVectors:
         for number in np.unique(batch_numbers):
             batch, selected = self.batches[number], np.flatnonzero(batch_numbers == number)
             within = indices[selected] - (self.ends[number] - len(batch.rows))
+            batch.file.check()
             rows[selected], positions[selected] = batch.rows[within], batch.positions[within]
             vectors[selected] = batch.vectors[within]
         return rows, positions, vectors
@@ -514,17 +557,19 @@ def unit_vector(vector: Array, hidden: int) -> Array:
 
 def _open_batches(file: Path, layer: int) -> Iterator[VectorBatch]:
     try:
+        mapped = MappedFile.of(file)
         # The memory mapping remains valid after the file is closed, as long as views of it exist.
         with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as reader:
             for number in range(reader.num_record_batches):
-                yield from _select_layer(reader.get_batch(number), layer)
+                mapped.check()
+                yield from _select_layer(mapped, reader.get_batch(number), layer)
     except (OSError, KeyError, pa.ArrowException) as error:
         raise StoreError(
             f"{file} cannot be read as vectors: {error}. Run the corpus again; complete shards are kept."
         ) from None
 
 
-def _select_layer(batch: pa.RecordBatch, layer: int) -> Iterator[VectorBatch]:
+def _select_layer(file: MappedFile, batch: pa.RecordBatch, layer: int) -> Iterator[VectorBatch]:
     if any(column.null_count for column in (*batch.columns, batch["vector"].flatten())):
         raise pa.ArrowInvalid("a row, position, layer or vector component is missing")
     layers = batch["layer"].to_numpy()
@@ -533,4 +578,4 @@ def _select_layer(batch: pa.RecordBatch, layer: int) -> Iterator[VectorBatch]:
         return
     stored = batch["vector"].slice(span.start, span.stop - span.start)
     vectors = stored.flatten().to_numpy().reshape(-1, stored.type.list_size)
-    yield VectorBatch(batch["row"].to_numpy()[span], batch["position"].to_numpy()[span], vectors)
+    yield VectorBatch(file, batch["row"].to_numpy()[span], batch["position"].to_numpy()[span], vectors)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -230,6 +232,46 @@ def test_changed_index_is_reported(clouds: list[Path], tmp_path: Path) -> None:
     assert vector_index.problem(file) == "was changed: its SHA-256 differs"
     file.write_bytes(content[:-1])
     assert vector_index.problem(file) == "does not match its description"
+
+
+def test_search_refuses_vectors_that_shrink_while_open(tmp_path: Path) -> None:
+    """An access to the missing part of a mapped file would end the process with SIGBUS."""
+    random = np.random.default_rng(0)
+    files = write_vectors(tmp_path, [random.normal(size=(3000, 8)).astype(np.float32)])
+    vectors = LayerVectors(files, 6)
+    size = files[0].stat().st_size
+    message = re.escape(
+        f"{files[0]} became smaller while it was open (100 instead of {size:,} bytes). Restore the file, or "
+        "run the corpus again, and then open it again."
+    )
+    os.truncate(files[0], 100)
+    with pytest.raises(StoreError, match=f"^{message}$"):
+        ExactSearch(vectors, np.ones(8))
+    with pytest.raises(StoreError, match=f"^{message}$"):
+        vectors.take(np.array([2999]))
+
+
+def test_replaced_or_deleted_vectors_remain_readable(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    files = write_vectors(tmp_path, [random.normal(size=(3000, 8)).astype(np.float32)])
+    vectors, query = LayerVectors(files, 6), np.ones(8)
+    expected = ExactSearch(vectors, query).best(5).cosines
+    other = tmp_path / "other"
+    other.write_bytes(b"short")
+    other.replace(files[0])
+    assert ExactSearch(vectors, query).best(5).cosines.tolist() == expected.tolist()
+    files[0].unlink()
+    assert ExactSearch(vectors, query).best(5).cosines.tolist() == expected.tolist()
+
+
+def test_index_that_shrinks_while_open_is_refused(clouds: list[Path], tmp_path: Path) -> None:
+    index = VectorIndex.of(tmp_path, DIGEST, 6, LayerVectors(clouds, 6))
+    file = vector_index.index_files(tmp_path)[0]
+    search = index.search(np.ones(LayerVectors(clouds, 6).hidden))
+    assert len(search(3)) == 3
+    os.truncate(file, 100)
+    with pytest.raises(StoreError, match="became smaller while it was open"):
+        search(3)
 
 
 def test_index_is_written_atomically(
