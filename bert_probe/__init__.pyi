@@ -58,6 +58,8 @@ from .analyses.vocabulary.vocabulary import Vocabulary as Vocabulary
 from .analyses.weights.parameters import ModelSizes as ModelSizes
 from .analyses.weights.parameters import Parameters as Parameters
 from .analyses.weights.positions import Positions as Positions
+from .conversion.convert import ConvertedModel as ConvertedModel
+from .conversion.convert import convert as convert
 from .core.result import Result as Result
 from .core.result import save as save
 from .corpus.attention_search import AttentionSearch as AttentionSearch

@@ -24,6 +24,10 @@ COMMANDS = {
     "app": ("app", "Open the app in a browser; Ctrl+C stops it."),
     "ask": ("reports", "Recompute the view that a view file describes, and print its table."),
     "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
+    "convert": (
+        "convert",
+        "Convert the pickled weights of a MODEL (pytorch_model.bin) to safetensors, in a new folder.",
+    ),
     "corpus": ("corpus", "Read many sentences once into a store of tables, and query it."),
     "evaluate": ("predict", "How well the trained head of a model predicts the labels of DATA."),
     "faithfulness": (
