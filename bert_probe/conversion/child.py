@@ -2,7 +2,7 @@
 
 `python -m bert_probe.conversion.child` reads a `Setup` as one line of JSON, opens the output files, and gives
 up every other access to the system (see `sandbox`) before it reads the first byte of a pickle. It writes
-lines of JSON: {"progress": bytes}, and at the end {"error": sentence} or {"files": …} (see `Conversion`). It
+lines of JSON: {"progress": bytes}, first when it begins to read, and at the end {"error": sentence} or {"files": …} (see `Conversion`). It
 exits when its standard input ends, that is, when its parent process ends.
 """
 
@@ -54,7 +54,7 @@ _ALLOWED: Final = re.compile(
     r"collections\.OrderedDict"
     r"|torch\.(Size|Tensor|nn\.parameter\.Parameter|(float|int|uint)[0-9]+|bfloat16|bool)"
     r"|torch\._utils\._rebuild_(tensor|tensor_v2|tensor_v3|parameter)"
-    r"|torch\.(cuda\.)?[A-Z][A-Za-z0-9]{2,8}Storage|torch\.storage\.(UntypedStorage|TypedStorage)"
+    r"|torch\.(cuda\.)?[A-Z][A-Za-z0-9]{2,14}Storage|torch\.storage\.(UntypedStorage|TypedStorage)"
 )
 """Matches the globals that a state dict needs. torch's restricted unpickler allows more, such as bytearray."""
 _LEGACY_PICKLES: Final = 5
@@ -382,6 +382,7 @@ def _answer(setup: Setup, send: Callable[[Any], None]) -> Iterator[Conversion]:
     limit_resources(setup["memory"], setup["seconds"], 2 * max(sizes) + (1 << 24))
     forbid_system_access()
     torch.serialization.clear_safe_globals()
+    send({"progress": 0})
     done = 0
     for file, target, size in zip(setup["files"], targets, sizes, strict=True):
         with target:

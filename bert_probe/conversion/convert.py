@@ -40,8 +40,10 @@ SPARE_MEMORY = 1 << 30
 """Bytes of address space that the process may use in addition to twice the size of the largest file."""
 WORKING_MEMORY = 1 << 29
 """Bytes of memory that the process needs in addition to the weights: torch and one tensor."""
-START_SECONDS, BYTES_PER_SECOND = 120, 10_000_000
-"""The time limit of a conversion: a constant, and a low estimate of the speed."""
+CONSTANT_SECONDS, BYTES_PER_SECOND = 120, 10_000_000
+"""The default time limit: a constant, and a low estimate of the speed."""
+START_SECONDS = 600
+"""Time limit for the process to import torch, which the time limit of the conversion does not include."""
 _POLL_SECONDS = 0.05
 _MAX_LINE = 1 << 24
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "LANG")
@@ -165,7 +167,7 @@ def _run(
     paths = [Path(setup["source"]) for setup in setups]
     stamps = [_stamp(path) for path in paths]
     sizes = [path.stat().st_size for path in paths]
-    limit = START_SECONDS + sum(sizes) / BYTES_PER_SECOND if seconds is None else seconds
+    limit = CONSTANT_SECONDS + sum(sizes) / BYTES_PER_SECOND if seconds is None else seconds
     setup = Setup(files=list(setups), memory=2 * max(sizes) + SPARE_MEMORY, seconds=math.ceil(limit))
     with _Process(setup) as process:
         digests = [digest([path]) for path in paths]  # while the process starts
@@ -234,9 +236,9 @@ class _Process:
         Raises:
             WeightsError: the process took too long, or ended without an answer.
         """
-        end, done = time.monotonic() + seconds, 0
+        end, done = time.monotonic() + START_SECONDS, -1
         while True:
-            progress(done, total)
+            progress(max(0, done), total)
             if time.monotonic() > end:
                 raise WeightsError(
                     f"Reading the weights took longer than {seconds:g} seconds, so it was ended. They may be "
@@ -249,6 +251,8 @@ class _Process:
             answer = self._parse(line)
             if "progress" not in answer:
                 return answer
+            if done < 0:  # the process begins to read
+                end = time.monotonic() + seconds
             done = min(int(answer["progress"]), total)
 
     def _parse(self, line: bytes) -> dict[str, Any]:
