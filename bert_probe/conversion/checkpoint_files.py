@@ -85,7 +85,7 @@ def find_files(source: Source) -> CheckpointFiles:
 def _nothing_to_convert(source: Source, copies: list[str]) -> str:
     if any(name.endswith(".safetensors") for name in copies):
         return f"The weights of {source.name} are safetensors already. Open the model as it is."
-    return f"{source.name} has no {_PICKLE}, and no other format of pickled weights is converted. Check its files."
+    return f"{source.name} has no {_PICKLE}; no other format of weights is converted. Check its files."
 
 
 def _folders(folder: Path) -> Iterator[Path]:

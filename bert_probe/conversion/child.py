@@ -2,8 +2,9 @@
 
 `python -m bert_probe.conversion.child` reads a `Setup` as one line of JSON, opens the output files, and gives
 up every other access to the system (see `sandbox`) before it reads the first byte of a pickle. It writes
-lines of JSON: {"progress": bytes}, first when it begins to read, and at the end {"error": sentence} or {"files": …} (see `Conversion`). It
-exits when its standard input ends, that is, when its parent process ends.
+lines of JSON: {"progress": bytes}, first when it begins to read, and at the end {"error": sentence} or
+{"files": …}, a `Conversion` for each file. It exits when its standard input ends, that is, when its parent
+process ends.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _ALLOWED: Final = re.compile(
     r"|torch\._utils\._rebuild_(tensor|tensor_v2|tensor_v3|parameter)"
     r"|torch\.(cuda\.)?[A-Z][A-Za-z0-9]{2,14}Storage|torch\.storage\.(UntypedStorage|TypedStorage)"
 )
-"""Matches the globals that a state dict needs. torch's restricted unpickler allows more, such as bytearray."""
+"""Matches the globals that a state dict needs; torch's unpickler allows more, such as bytearray."""
 _LEGACY_PICKLES: Final = 5
 """A file of torch before 1.6 begins with five pickles: magic number, version, system, tensors, storages."""
 _ZIP, _BLOCK = b"PK\x03\x04", 1 << 24
