@@ -165,7 +165,8 @@ def test_cancelled_conversion_leaves_nothing(folder: Path, tmp_path: Path) -> No
 def test_killed_conversion_leaves_no_model_and_no_process(folder: Path, tmp_path: Path) -> None:
     pickles.write(folder, pickles.zipped(pickles.ENDLESS))
     target = tmp_path / "converted"
-    code = f"import bert_probe; bert_probe.convert({str(folder)!r}, {str(target)!r}, progress=lambda *_: print(1, flush=True))"
+    arguments = f"{str(folder)!r}, {str(target)!r}, progress=lambda *_: print(1, flush=True)"
+    code = f"import bert_probe; bert_probe.convert({arguments})"
     program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert program.stdout is not None
     program.stdout.readline()
@@ -182,16 +183,16 @@ def test_process_gets_no_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HF_TOKEN", "secret")
     environments: list[dict[str, str]] = []
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def start(*_: object, env: dict[str, str], **__: object) -> None:
         environments.append(env)
-        raise Stop
+        raise StopError
 
     monkeypatch.setattr(subprocess, "Popen", start)
     path = folder / "model.safetensors"
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         conversion._run([conversion.FileSetup(source=str(path), target="x", tied={})], 1, lambda *_: None)
     assert "secret" not in environments[0].values()
     assert os.environ["HF_TOKEN"] == "secret"

@@ -55,7 +55,7 @@ def test_global_is_refused_by_name(name: str, form: str, path: Path, tmp_path: P
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("is_zip", [True, False])
-def test_global_is_named_in_every_protocol(is_zip: bool, protocol: int, path: Path, tmp_path: Path) -> None:
+def test_global_is_named_in_every_protocol(is_zip: bool, protocol: int, path: Path) -> None:
     class Attack:
         def __reduce__(self) -> object:
             return pickle.loads, (b"x",)
