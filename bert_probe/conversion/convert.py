@@ -7,7 +7,6 @@ import json
 import math
 import os
 import queue
-import shlex
 import shutil
 import subprocess
 import sys
@@ -25,7 +24,13 @@ from safetensors import SafetensorError, safe_open
 import bert_probe
 from bert_probe.conversion.checkpoint_files import HUB_PATTERNS, CheckpointFiles, find_files
 from bert_probe.conversion.child import Conversion, FileSetup, Setup
-from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, WeightsError
+from bert_probe.errors import (
+    CheckpointError,
+    OutOfMemoryError,
+    ProbeError,
+    UnavailableError,
+    WeightsError,
+)
 from bert_probe.model.checkpoint import FILL_MASK
 from bert_probe.model.config import load_config, read_head_settings
 from bert_probe.model.memory import reserved_memory
@@ -36,6 +41,8 @@ from bert_probe.model.sources import digest, locate
 from bert_probe.model.training_history import HISTORY_FILE
 from bert_probe.training.saving import check_space, write_folder
 
+SAFE_TORCH = (2, 10)
+"""The oldest version of torch whose restricted unpickler has no known vulnerability."""
 SPARE_MEMORY = 1 << 30
 """Bytes of address space that the process may use in addition to twice the size of the largest file."""
 WORKING_MEMORY = 1 << 29
@@ -92,7 +99,9 @@ def convert(
         WeightsError: there are no pickled weights, or they are broken or unsafe.
         OutOfMemoryError: the weights need more memory than is free or allowed.
         ExportError: the folder cannot be written.
+        UnavailableError: this version of torch does not read pickled weights safely.
     """
+    check_torch_version(str(torch.__version__))
     target = Path(folder)
     source = locate(model, revision, progress, HUB_PATTERNS)
     files = find_files(source)
@@ -129,10 +138,21 @@ def convert(
     return ConvertedModel(target, _record(source.name, source.revision, records))
 
 
-def command(model: str, revision: str | None = None) -> str:
-    """Return the command line that converts a model."""
-    words = ["bert-probe", "convert", model, *(["--revision", revision] if revision else [])]
-    return f"{shlex.join(words)} --out FOLDER"
+def check_torch_version(version: str) -> None:
+    """Raise an error for a version of torch whose restricted unpickler can be bypassed.
+
+    Files in the tar format run code before 2.6 (CVE-2025-32434), and wrong storage sizes corrupt memory before
+    2.10 (CVE-2026-24747).
+
+    Raises:
+        UnavailableError: the version is older than `SAFE_TORCH`.
+    """
+    numbers = tuple(int(number) for number in version.split("+")[0].split(".")[:2])
+    if numbers < SAFE_TORCH:
+        raise UnavailableError(
+            f"torch {version} does not read pickled weights safely. Install torch {'.'.join(map(str, SAFE_TORCH))} "
+            "or newer."
+        )
 
 
 def find_tied_weights(folder: Path) -> dict[str, str]:

@@ -20,7 +20,14 @@ import bert_probe
 from bert_probe.cli.main import main
 from bert_probe.conversion import convert as conversion
 from bert_probe.conversion.checkpoint_files import find_files
-from bert_probe.errors import CheckpointError, ExportError, NotFoundError, PickledWeightsError, WeightsError
+from bert_probe.errors import (
+    CheckpointError,
+    ExportError,
+    NotFoundError,
+    PickledWeightsError,
+    UnavailableError,
+    WeightsError,
+)
 from bert_probe.model.progress import Cancelled
 from bert_probe.model.sources import Source
 from tests.helpers import pickles, trained
@@ -196,6 +203,14 @@ def test_process_gets_no_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         conversion._run([conversion.FileSetup(source=str(path), target="x", tied={})], 1, lambda *_: None)
     assert "secret" not in environments[0].values()
     assert os.environ["HF_TOKEN"] == "secret"
+
+
+@pytest.mark.parametrize("version", ["2.5.1", "2.9.1+cpu", "1.13.0"])
+def test_unsafe_torch_is_refused(version: str) -> None:
+    with pytest.raises(UnavailableError, match="does not read pickled weights safely. Install torch 2.10"):
+        conversion.check_torch_version(version)
+    conversion.check_torch_version("2.10.0+cpu")
+    conversion.check_torch_version("3.0.0a0+git123")
 
 
 # ---------------------------------------------------------------- files

@@ -234,6 +234,14 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "negative offset": (lambda: zipped(state_of(tensor(4, -8, (4,), (1,))), {"0": FOUR}), "is broken"),
     "negative stride": (lambda: zipped(state_of(tensor(4, 3, (4,), (-1,))), {"0": FOUR}), "is broken"),
     "negative storage": (lambda: zipped(state_of(tensor(-4, 0, (4,), (1,))), {"0": FOUR}), "is broken"),
+    "item of a tensor": (
+        lambda: zipped(b"\x80\x02" + tensor(4, 0, (4,), (1,)) + b"K\x00G?\xf0\0\0\0\0\0\0s.", {"0": FOUR}),
+        "is broken",
+    ),
+    "items of a tensor": (
+        lambda: zipped(b"\x80\x02" + tensor(4, 0, (4,), (1,)) + b"(K\x00K\x01u.", {"0": FOUR}),
+        "is broken",
+    ),
     "missing storage": (lambda: zipped(state_of(tensor(4, 0, (4,), (1,), "7"))), "is broken"),
     "storage with a path": (
         lambda: zipped(state_of(tensor(4, 0, (4,), (1,), "../../../etc/passwd")), {"0": FOUR}),
