@@ -141,8 +141,8 @@ def convert(
 def check_torch_version(version: str) -> None:
     """Raise an error for a version of torch whose restricted unpickler can be bypassed.
 
-    Files in the tar format run code before 2.6 (CVE-2025-32434), and wrong storage sizes corrupt memory before
-    2.10 (CVE-2026-24747).
+    Before 2.6, files in the tar format run code (CVE-2025-32434); before 2.10, wrong storage sizes corrupt
+    memory (CVE-2026-24747).
 
     Raises:
         UnavailableError: the version is older than `SAFE_TORCH`.
@@ -150,8 +150,8 @@ def check_torch_version(version: str) -> None:
     numbers = tuple(int(number) for number in version.split("+")[0].split(".")[:2])
     if numbers < SAFE_TORCH:
         raise UnavailableError(
-            f"torch {version} does not read pickled weights safely. Install torch {'.'.join(map(str, SAFE_TORCH))} "
-            "or newer."
+            f"torch {version} does not read pickled weights safely. Install torch "
+            f"{'.'.join(map(str, SAFE_TORCH))} or newer."
         )
 
 
