@@ -55,6 +55,8 @@ from .analyses.vocabulary.fertility import FertilityChange as FertilityChange
 from .analyses.vocabulary.neighbors import Neighbors as Neighbors
 from .analyses.vocabulary.tokens import Tokens as Tokens
 from .analyses.vocabulary.vocabulary import Vocabulary as Vocabulary
+from .analyses.weights.model_check import ModelCheck as ModelCheck
+from .analyses.weights.model_check import check as check
 from .analyses.weights.parameters import ModelSizes as ModelSizes
 from .analyses.weights.parameters import Parameters as Parameters
 from .analyses.weights.positions import Positions as Positions

@@ -87,12 +87,10 @@ def test_folder_without_weights_is_refused(folder: Path) -> None:
 def test_pickle_is_not_opened(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"not even a pickle")
-    message = assert_refused(
-        PickledWeightsError, folder, "only available as pytorch_model.bin", "can run code"
-    )
-    assert message.endswith(
-        f"Convert them to model.safetensors with bert-probe convert {folder} --out FOLDER."
-    )
+    words = ("only available as pytorch_model.bin", "can run code")
+    message = assert_refused(PickledWeightsError, folder, *words)
+    command = f"bert-probe convert {folder} --out FOLDER"
+    assert message.endswith(f"Convert them to model.safetensors with {command}.")
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
