@@ -58,6 +58,8 @@ _ALLOWED: Final = re.compile(
     r"|torch\.(cuda\.)?[A-Z][A-Za-z0-9]{2,14}Storage|torch\.storage\.(UntypedStorage|TypedStorage)"
 )
 """Matches the globals that a state dict needs; torch's unpickler allows more, such as bytearray."""
+_UNSUPPORTED: Final = ("STACK_GLOBAL", "EXT1", "EXT2", "EXT4")
+"""Other instructions that import a global; torch.save writes protocol 2, which does not need them."""
 _LEGACY_PICKLES: Final = 5
 """A file of torch before 1.6 begins with five pickles: magic number, version, system, tensors, storages."""
 _ZIP, _BLOCK = b"PK\x03\x04", 1 << 24
@@ -182,8 +184,7 @@ def _scan(source: _Source, stream: IO[bytes], count: int) -> None:
     """Raise an error if the next pickles of a stream use another global, or are not pickles."""
     instructions = 0
     for position in range(count):
-        strings: list[str] = []  # the last strings, from which protocol 4 builds the name of a global
-        memo: dict[int, str] = {}
+        names: list[str] = []  # the last two texts, from which protocol 4 builds the name of a global
         try:
             for operation, argument, _ in pickletools.genops(stream):
                 instructions += 1
@@ -192,29 +193,24 @@ def _scan(source: _Source, stream: IO[bytes], count: int) -> None:
                         f"has more than {MAX_INSTRUCTIONS:,} pickle instructions", "Use other weights."
                     )
                 if operation.name in ("GLOBAL", "INST"):
-                    _check_global(source, argument.replace(" ", ".", 1))
-                elif operation.name == "STACK_GLOBAL":
-                    _check_global(source, ".".join(strings[-2:]))
-                elif operation.name in ("REDUCE_EX", "EXT1", "EXT2", "EXT4"):
-                    _check_global(source, f"copyreg extension {argument}")
+                    name = argument.replace(" ", ".", 1)
+                    if not _ALLOWED.fullmatch(name):
+                        raise _asks_for(source, name)
+                elif operation.name in _UNSUPPORTED:  # torch does not support them either
+                    raise _asks_for(source, ".".join(names) or f"the extension {argument}")
                 elif isinstance(argument, str):
-                    strings = [*strings[-1:], argument]
-                elif operation.name == "MEMOIZE" and strings:
-                    memo[len(memo)] = strings[-1]
-                elif operation.name in ("BINGET", "LONG_BINGET", "GET") and argument in memo:
-                    strings = [*strings[-1:], memo[argument]]
+                    names = [*names[-1:], argument]
         except (ValueError, EOFError, OSError, OverflowError, zipfile.BadZipFile) as error:
             if source.is_zip or position:
                 raise source.error(f"is broken or truncated ({_reason(error)})") from None
             raise source.error("is not a file of torch.save") from None
 
 
-def _check_global(source: _Source, name: str) -> None:
-    if not _ALLOWED.fullmatch(name):
-        raise source.error(
-            f"asks for {_printable(name)}, which a file of weights does not need and which may run code",
-            "Nothing of it was run. Use other weights, and tell its publisher.",
-        )
+def _asks_for(source: _Source, name: str) -> WeightsError:
+    return source.error(
+        f"asks for {_printable(name)}, which a file of weights does not need and which may run code",
+        "Nothing of it was run. Use other weights, and tell its publisher.",
+    )
 
 
 # ---------------------------------------------------------------- reading
@@ -234,7 +230,7 @@ def _load(source: _Source) -> Any:
     except Exception as error:  # the pickle may fail in any function that it calls
         text = str(error)
         if refused := re.search(r"GLOBAL (\S+)", text):
-            _check_global(source, f"{refused[1]} (refused by torch)")
+            raise _asks_for(source, refused[1]) from None
         with memory_errors(f"{source.name} needs more memory than is allowed for its size."):
             if isinstance(error, RuntimeError):
                 raise_if_out_of_memory(error)
