@@ -382,7 +382,8 @@ def find_converted_revision(name: str) -> str | None:
     """
     try:
         with _QUIET:
-            for discussion in huggingface_hub.get_repo_discussions(
+            api = huggingface_hub.HfApi()
+            for discussion in api.get_repo_discussions(
                 name, author=CONVERSION_BOT, discussion_type="pull_request", discussion_status="open"
             ):
                 reference = discussion.git_reference
@@ -391,18 +392,16 @@ def find_converted_revision(name: str) -> str | None:
                     and discussion.title == _CONVERSION_TITLE
                     and re.fullmatch(r"refs/pr/[0-9]+", reference or "")
                 )
-                if is_conversion and _is_based_on_main(name, reference):
+                if is_conversion and _is_based_on_main(api, name, reference):
                     return str(reference)
     except (OSError, ValueError, KeyError, hub.HFValidationError, _HTTPError):  # this is only an offer
         return None
     return None
 
 
-def _is_based_on_main(name: str, reference: str) -> bool:
-    newest = huggingface_hub.list_repo_commits(name)[0].commit_id
-    return newest in [
-        commit.commit_id for commit in huggingface_hub.list_repo_commits(name, revision=reference)
-    ]
+def _is_based_on_main(api: huggingface_hub.HfApi, name: str, reference: str) -> bool:
+    newest = api.list_repo_commits(name)[0].commit_id
+    return newest in [commit.commit_id for commit in api.list_repo_commits(name, revision=reference)]
 
 
 def digest(files: list[Path], progress: Progress = no_progress) -> str:

@@ -61,7 +61,7 @@ def test_refused_pickle_is_reported_below_the_offer(pickled: Path, monkeypatch: 
     wait_until(all_jobs_ended)
     app.run()
     assert [error.value for error in app.error] == [
-        "pytorch\\_model.bin asks for os.system. Use other weights."
+        "pytorch\\_model\\.bin asks for os\\.system\\. Use other weights\\."
     ]
 
 
