@@ -21,6 +21,7 @@ import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, NoReturn, TypedDict
 
@@ -193,7 +194,7 @@ def _scan(source: _Source, stream: IO[bytes], count: int) -> None:
                         f"has more than {MAX_INSTRUCTIONS:,} pickle instructions", "Use other weights."
                     )
                 if operation.name in ("GLOBAL", "INST"):
-                    name = argument.replace(" ", ".", 1)
+                    name = str(argument).replace(" ", ".", 1)
                     if not _ALLOWED.fullmatch(name):
                         raise _asks_for(source, name)
                 elif operation.name in _UNSUPPORTED:  # torch does not support them either
@@ -347,7 +348,7 @@ def write_safetensors(
 
 
 def _write_bytes(tensor: torch.Tensor, target: BinaryIO) -> None:
-    content = memoryview(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+    content = memoryview(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     for start in range(0, len(content), _BLOCK):
         target.write(content[start : start + _BLOCK])
 
@@ -379,16 +380,15 @@ def _answer(setup: Setup, send: Callable[[Any], None]) -> Iterator[Conversion]:
     limit_resources(setup["memory"], setup["seconds"], 2 * max(sizes) + (1 << 24))
     forbid_system_access()
     torch.serialization.clear_safe_globals()
-    send({"progress": 0})
+
+    def on_written(start: int, written: int) -> None:
+        send({"progress": start + written})
+
+    on_written(0, 0)
     done = 0
     for file, target, size in zip(setup["files"], targets, sizes, strict=True):
         with target:
-            yield convert_file(
-                Path(file["source"]),
-                target,
-                file["tied"],
-                lambda written, start=done: send({"progress": start + written}),
-            )
+            yield convert_file(Path(file["source"]), target, file["tied"], partial(on_written, done))
         done += size
 
 

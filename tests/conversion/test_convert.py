@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import bert_probe
 from bert_probe.cli.main import main
+from bert_probe.conversion import child
 from bert_probe.conversion import convert as conversion
 from bert_probe.conversion.checkpoint_files import find_files
 from bert_probe.errors import (
@@ -200,7 +201,7 @@ def test_process_gets_no_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(subprocess, "Popen", start)
     path = folder / "model.safetensors"
     with pytest.raises(StopError):
-        conversion._run([conversion.FileSetup(source=str(path), target="x", tied={})], 1, lambda *_: None)
+        conversion._run([child.FileSetup(source=str(path), target="x", tied={})], 1, lambda *_: None)
     assert "secret" not in environments[0].values()
     assert os.environ["HF_TOKEN"] == "secret"
 

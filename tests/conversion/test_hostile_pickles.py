@@ -26,7 +26,7 @@ def converted(path: Path, **tied: str) -> dict[str, torch.Tensor]:
 
 def in_process(path: Path, seconds: float | None = 60) -> None:
     """Convert a file in the restricted process."""
-    setup = convert.FileSetup(source=str(path), target=str(path.with_suffix(".safetensors")), tied={})
+    setup = child.FileSetup(source=str(path), target=str(path.with_suffix(".safetensors")), tied={})
     convert._run([setup], seconds, lambda *_: None)
 
 
@@ -57,7 +57,7 @@ def test_global_is_refused_by_name(name: str, form: str, path: Path, tmp_path: P
 @pytest.mark.parametrize("is_zip", [True, False])
 def test_global_is_named_in_every_protocol(is_zip: bool, protocol: int, path: Path) -> None:
     class Attack:
-        def __reduce__(self) -> object:
+        def __reduce__(self) -> tuple[object, tuple[bytes]]:
             return pickle.loads, (b"x",)
 
     content = pickle.dumps({"w": Attack()}, protocol)

@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -72,10 +73,8 @@ SEED = (
 """The gadgets that the gate tries."""
 
 
-LEGACY_START = b"".join(
-    pickle.dumps(value, 2)
-    for value in (torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, {})
-)
+_START: tuple[Any, ...] = (torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, {})
+LEGACY_START = b"".join(pickle.dumps(value, 2) for value in _START)
 """The pickles of a file of torch.save before version 1.6 that precede the state dict."""
 
 
