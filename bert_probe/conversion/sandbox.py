@@ -199,7 +199,9 @@ _X32_BIT = 0x40000000
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
+_PR_SET_NO_NEW_PRIVS = 38
+_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
+_SET_MODE_FILTER, _ALL_THREADS = 1, 1
 
 
 def _install_filter() -> bool:
@@ -213,11 +215,15 @@ def _install_filter() -> bool:
         _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
 
     description = Program(len(program) // 8, ctypes.addressof(buffer))
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
-    if prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+    libc.syscall.argtypes = [ctypes.c_long, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_void_p]
+    libc.syscall.restype = ctypes.c_long
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return False
-    return bool(prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(description), 0, 0) == 0)
+    # Unlike prctl, seccomp(2) can also restrict the threads that are running already.
+    result = libc.syscall(_SECCOMP[machine], _SET_MODE_FILTER, _ALL_THREADS, ctypes.addressof(description))
+    return bool(result == 0)
 
 
 def _filter_program(machine: str) -> list[bytes]:
