@@ -175,12 +175,11 @@ def test_killed_conversion_leaves_no_model_and_no_process(folder: Path, tmp_path
     target = tmp_path / "converted"
     arguments = f"{str(folder)!r}, {str(target)!r}, progress=lambda *_: print(1, flush=True)"
     code = f"import bert_probe; bert_probe.convert({arguments})"
-    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert program.stdout is not None
-    program.stdout.readline()
-    children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
-    program.send_signal(signal.SIGKILL)
-    program.wait()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+        program.send_signal(signal.SIGKILL)
     assert len(children) == 1
     while Path(f"/proc/{children[0]}").exists() and "Z" not in Path(f"/proc/{children[0]}/stat").read_text():
         pass
