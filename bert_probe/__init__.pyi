@@ -55,9 +55,13 @@ from .analyses.vocabulary.fertility import FertilityChange as FertilityChange
 from .analyses.vocabulary.tokens import Tokens as Tokens
 from .analyses.vocabulary.vocabulary import Neighbors as Neighbors
 from .analyses.vocabulary.vocabulary import Vocabulary as Vocabulary
+from .analyses.weights.model_check import ModelCheck as ModelCheck
+from .analyses.weights.model_check import check as check
 from .analyses.weights.parameters import ModelSizes as ModelSizes
 from .analyses.weights.parameters import Parameters as Parameters
 from .analyses.weights.positions import Positions as Positions
+from .conversion.convert import ConvertedModel as ConvertedModel
+from .conversion.convert import convert as convert
 from .core.result import Result as Result
 from .core.result import save as save
 from .corpus.attention_search import AttentionSearch as AttentionSearch

@@ -5,7 +5,8 @@
     │   ├── NotFoundError        no such folder or Hub ID
     │   ├── NetworkError         the hub could not be reached
     │   ├── ArchitectureError    not an encoder with readable attention
-    │   ├── WeightsError         pickle only, broken, truncated, or inconsistent with the config
+    │   ├── WeightsError         broken, truncated, or inconsistent with the config
+    │   │   └── PickledWeightsError  no safetensors, only a pickle
     │   └── TokenizerError       no usable tokenizer
     ├── TextError                a text or a file of texts could not be read
     │   ├── EmptyTextError       no tokens
@@ -52,6 +53,19 @@ class ArchitectureError(CheckpointError):
 
 class WeightsError(CheckpointError):
     """Raised for weights that are missing, unsafe, broken, or inconsistent with the config."""
+
+
+class PickledWeightsError(WeightsError):
+    """Raised for a checkpoint without safetensors, whose weights may be available as a pickle.
+
+    Attributes:
+        model: folder or Hub ID, as the caller wrote it.
+        converted_revision: the hub's revision with converted weights, or None.
+    """
+
+    def __init__(self, message: str, model: str = "", converted_revision: str | None = None) -> None:
+        super().__init__(message)
+        self.model, self.converted_revision = model, converted_revision
 
 
 class TokenizerError(CheckpointError):

@@ -32,6 +32,7 @@ FLOORS = {
     "training": 5,
     "runtime": 5,
     "corpus": 5,
+    "conversion": 6,
     "views": 6,
     "reports": 7,
     "api": 7,

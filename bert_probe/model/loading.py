@@ -113,7 +113,7 @@ def load(
     precision = _dtype(dtype)
     source = locate(model, revision, progress)
     config = load_config(source.folder, source.name)
-    files = weight_files(source.folder)
+    files = weight_files(source.folder, source)
     headers = read_headers(files)
     with _loading_errors(source):
         check_sizes(config, headers)

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,14 @@ from huggingface_hub import errors as hub
 from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError, safe_open
 
-from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, TokenizerError, WeightsError
+from bert_probe.errors import (
+    CheckpointError,
+    NetworkError,
+    NotFoundError,
+    PickledWeightsError,
+    TokenizerError,
+    WeightsError,
+)
 from bert_probe.model.logging_utils import SilencedLogging
 from bert_probe.model.progress import Progress, no_progress
 
@@ -294,11 +302,17 @@ def check_tokenizer_files(folder: Path) -> None:
             )
 
 
-def weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
     """Return the safetensors files of a checkpoint, after opening each one to check that it is complete.
 
+    Args:
+        folder: the folder of the checkpoint.
+        source: where the folder comes from, for the error message. For a model of the hub without
+            safetensors, the hub is asked for a converted revision.
+
     Raises:
-        WeightsError: there are no safetensors files, or a file is missing, broken or truncated.
+        PickledWeightsError: there are no safetensors files.
+        WeightsError: a file is missing, broken or truncated.
     """
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
@@ -316,7 +330,7 @@ def weight_files(folder: Path) -> list[Path]:
             raise WeightsError(f"{index.name} refers to files outside its folder. Save the model again.")
         files = [folder / name for name in names]
     else:
-        raise WeightsError(_no_safetensors(folder))
+        raise _no_safetensors(source or Source(folder, str(folder), "local folder", None))
     for file in files:
         if not file.is_file():
             raise WeightsError(
@@ -332,17 +346,62 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def _no_safetensors(folder: Path) -> str:
-    pickles = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLES)
-    if pickles:
-        return (
-            f"The weights are only available as {pickles[0]}, a format that can run code when opened. "
-            "Convert them to model.safetensors with save_pretrained."
-        )
-    return (
-        "model.safetensors is missing, and no other format of weights is supported. "
-        "If the model has only a pickle (pytorch_model.bin), convert it with save_pretrained."
+def _no_safetensors(source: Source) -> PickledWeightsError:
+    pickles = sorted(file.name for file in source.folder.iterdir() if file.suffix in _PICKLES)
+    command = f"bert-probe convert {shlex.quote(source.name)} --out FOLDER"
+    converted = find_converted_revision(source.name) if source.origin == "hub" else None
+    offer = (
+        f"The hub has a converted copy: pass the revision {converted}. Or convert" if converted else "Convert"
     )
+    if pickles:
+        message = (
+            f"The weights are only available as {pickles[0]}, a format that can run code when opened. "
+            f"{offer} them to model.safetensors with {command}."
+        )
+    else:
+        start = offer if converted else "If the model has only a pickle (pytorch_model.bin), convert"
+        message = (
+            "model.safetensors is missing, and no other format of weights is supported. "
+            f"{start} it with {command}."
+        )
+    return PickledWeightsError(message, source.name, converted)
+
+
+CONVERSION_BOT = "SFconvertbot"
+"""The account of the hub's bot that converts pickled weights."""
+_CONVERSION_TITLE = "Adding `safetensors` variant of this model"
+
+
+def find_converted_revision(name: str) -> str | None:
+    """Return the revision in which the hub's bot has converted the weights of a model, such as refs/pr/5.
+
+    The hub is only read. A conversion of older weights than those of the main branch is not returned.
+
+    Returns:
+        The revision; None if there is none, or the hub cannot be reached.
+    """
+    try:
+        with _QUIET:
+            api = huggingface_hub.HfApi()
+            for discussion in api.get_repo_discussions(
+                name, author=CONVERSION_BOT, discussion_type="pull_request", discussion_status="open"
+            ):
+                reference = discussion.git_reference
+                is_conversion = (
+                    discussion.author == CONVERSION_BOT
+                    and discussion.title == _CONVERSION_TITLE
+                    and re.fullmatch(r"refs/pr/[0-9]+", reference or "")
+                )
+                if is_conversion and _is_based_on_main(api, name, reference):
+                    return str(reference)
+    except (OSError, ValueError, KeyError, hub.HFValidationError, _HTTPError):  # this is only an offer
+        return None
+    return None
+
+
+def _is_based_on_main(api: huggingface_hub.HfApi, name: str, reference: str) -> bool:
+    newest = api.list_repo_commits(name)[0].commit_id
+    return newest in [commit.commit_id for commit in api.list_repo_commits(name, revision=reference)]
 
 
 def digest(files: list[Path], progress: Progress = no_progress) -> str:

@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import streamlit as st
 
+from bert_probe.errors import PickledWeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import blocks, consent, jobs, state, url_texts
+from bert_probe.ui import blocks, consent, conversion, jobs, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
 
 SUGGESTED = (
@@ -28,6 +29,7 @@ SUGGESTED = (
 PATIENCE = 4.0
 """Seconds before a page that waits for a model shows progress and reruns. A rerun may discard typed text."""
 _SEEN, _REPLACED = "model files", "replaced models"
+_OPENING, _NEXT_MODEL = "opening", "next model"
 """Session keys of the file stamps of each opened model, and of the models whose files were replaced."""
 _SILENCE = 300.0
 """Number of seconds without progress after which opening a model is aborted."""
@@ -275,6 +277,9 @@ def draw_sidebar() -> None:
     The fields also have the submitted values as defaults. The browser loads the code of a widget on first
     use, and a value that is sent before that is lost if another run ends in the meantime.
     """
+    if _NEXT_MODEL in st.session_state:  # set by the last run, when the form was already drawn
+        model, revision = st.session_state.pop(_NEXT_MODEL)
+        submit(replace(request(), model=model, revision=revision))
     now = request()
     _restore_drafts()
     own = _own_input()
@@ -370,6 +375,11 @@ def checkpoint() -> Checkpoint:
     )
 
 
+def _open_next(model: str, revision: str) -> None:
+    """Select a model in the next run, for example after its conversion."""
+    st.session_state[_NEXT_MODEL] = model, revision
+
+
 def _use_built_in() -> None:
     """Switch to the built-in model, and keep texts that were typed but not submitted."""
     st.session_state["request"] = replace(request(), model="", revision="")
@@ -381,7 +391,7 @@ def _use_built_in() -> None:
 def open_model(
     model: str,
     revision: str,
-    key: str = "opening",
+    key: str = _OPENING,
     origin: str = "",
     cancel: tuple[str, Callable[[], None]] | None = None,
 ) -> Checkpoint:
@@ -413,19 +423,25 @@ def open_model(
     def work(progress: Progress) -> Checkpoint:
         return shared_cache.open_checkpoint(model, revision, progress)
 
-    with st.spinner(f"Opening {name} …", show_time=False):
-        checkpoint = jobs.run(
-            key,
-            ("opening", model, revision, stamp(model)),
-            f"Open {name}",
-            work,
-            "B",
-            start=True,
-            describe=describe,
-            patience=PATIENCE,
-            queued=False,
-            silence=_SILENCE,
-        )
+    try:
+        with st.spinner(f"Opening {name} …", show_time=False):
+            checkpoint = jobs.run(
+                key,
+                ("opening", model, revision, stamp(model)),
+                f"Open {name}",
+                work,
+                "B",
+                start=True,
+                describe=describe,
+                patience=PATIENCE,
+                queued=False,
+                silence=_SILENCE,
+            )
+    except PickledWeightsError as error:
+        if key != _OPENING:  # the second model of a page has its own form
+            raise
+        conversion.offer(error, model, revision, key, _open_next)
+        st.stop()
     if checkpoint is None:
         st.stop()
     _notice_replaced(model, revision)

@@ -200,6 +200,7 @@ def test_csv_safe_escapes_formulas(run: Run, table: Table, tmp_path: Path) -> No
 def test_every_command_with_a_table_has_the_output_options() -> None:
     for name in set(COMMANDS) - {
         "app",
+        "convert",
         "corpus",
         "mcp",
         "report",

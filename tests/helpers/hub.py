@@ -26,6 +26,8 @@ class Hub:
         cuts: path → bytes after which the connection breaks; the file fails from then on, with status 503.
         requested_files: paths of the files that were read.
         ranges: partial requests, as path and first byte.
+        discussions: pull requests, as the hub describes them.
+        conversion_parent: the commit on which the pull requests are based.
     """
 
     files: dict[str, bytes]
@@ -33,6 +35,8 @@ class Hub:
     cuts: dict[str, int] = field(default_factory=dict)
     requested_files: list[str] = field(default_factory=list)
     ranges: list[tuple[str, int]] = field(default_factory=list)
+    discussions: list[dict[str, Any]] = field(default_factory=list)
+    conversion_parent: str = COMMIT
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers and body for a path."""
@@ -40,6 +44,12 @@ class Hub:
         revision = path.removeprefix(f"{api}/revision/") if "/revision/" in path else "main"
         if not path.startswith((f"{api}/", f"/{REPOSITORY}/resolve/")) and path != api:
             return _error(404 if path.startswith("/api/models/someone/") else 401, "RepoNotFound")
+        if path == f"{api}/discussions":
+            content = {"discussions": self.discussions, "count": len(self.discussions), "start": 0}
+            return 200, {}, json.dumps(content).encode()
+        if path.startswith(f"{api}/commits/"):
+            parents = [COMMIT] if path.endswith("/main") else ["f" * 40, self.conversion_parent]
+            return 200, {}, json.dumps([_commit(parent) for parent in parents]).encode()
         if revision not in ("main", "v1", COMMIT):
             return _error(404, "RevisionNotFound")
         if "/tree/" in path:
@@ -58,6 +68,23 @@ class Hub:
     def _entry(self, name: str) -> dict[str, Any]:
         content = self.files[name]
         return {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+
+
+def _commit(commit: str) -> dict[str, Any]:
+    return {"id": commit, "authors": [], "date": "2026-01-01T00:00:00.000Z", "title": "x", "message": ""}
+
+
+def pull_request(number: int, **changes: Any) -> dict[str, Any]:
+    """Return the hub's description of a pull request of its conversion bot."""
+    return {
+        "num": number,
+        "author": {"name": "SFconvertbot"},
+        "repo": {"name": REPOSITORY, "type": "model"},
+        "title": "Adding `safetensors` variant of this model",
+        "status": "open",
+        "isPullRequest": True,
+        "createdAt": "2026-01-01T00:00:00.000Z",
+    } | changes
 
 
 def _error(status: int, code: str) -> tuple[int, dict[str, str], bytes]:

@@ -13,12 +13,18 @@ import bert_probe
 from bert_probe import ModelSizes, open_config
 from bert_probe.cli import options, tokens
 from bert_probe.cli.main import main
-from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
+from bert_probe.errors import (
+    CheckpointError,
+    NetworkError,
+    NotFoundError,
+    PickledWeightsError,
+    WeightsError,
+)
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import _progress_bar_class, locate
 from tests.helpers.families import TEXT
-from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serve_hub
+from tests.helpers.hub import COMMIT, REPOSITORY, Hub, pull_request, serve_hub
 
 
 @pytest.fixture
@@ -158,6 +164,35 @@ def test_model_with_only_a_pickle_is_not_downloaded(hub: Hub) -> None:
     with pytest.raises(WeightsError, match=r"model\.safetensors is missing"):
         bert_probe.load(REPOSITORY)
     assert "pytorch_model.bin" not in hub.requested_files
+
+
+@pytest.mark.parametrize(
+    ("changes", "parent", "reference"),
+    [
+        ({}, COMMIT, "refs/pr/5"),
+        ({"author": {"name": "someone-else"}}, COMMIT, None),
+        ({"title": "Better weights"}, COMMIT, None),
+        ({}, "e" * 40, None),
+    ],
+    ids=["by the bot", "by someone else", "other title", "of older weights"],
+)
+def test_revision_of_the_conversion_bot_is_offered(
+    changes: dict[str, object], parent: str, reference: str | None, hub: Hub
+) -> None:
+    del hub.files["model.safetensors"]
+    hub.discussions = [pull_request(5, **changes)]
+    hub.conversion_parent = parent
+    with pytest.raises(PickledWeightsError) as caught:
+        bert_probe.load(REPOSITORY)
+    start = "model.safetensors is missing, and no other format of weights is supported. "
+    offer = (
+        f"The hub has a converted copy: pass the revision {reference}. Or convert"
+        if reference
+        else "If the model has only a pickle (pytorch_model.bin), convert"
+    )
+    end = f" it with bert-probe convert {REPOSITORY} --out FOLDER."
+    assert str(caught.value) == start + offer + end
+    assert (caught.value.model, caught.value.converted_revision) == (REPOSITORY, reference)
 
 
 def test_unreachable_hub_is_network_error(online: Callable[[str], None]) -> None:

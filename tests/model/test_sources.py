@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert_probe
-from bert_probe.errors import CheckpointError, NotFoundError, WeightsError
+from bert_probe.errors import CheckpointError, NotFoundError, PickledWeightsError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import read_config
 from tests.helpers.families import TEXT
@@ -77,13 +77,20 @@ def test_config_without_model_type_is_refused(folder: Path, kind: Any) -> None:
 
 def test_folder_without_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    assert_refused(WeightsError, folder, "model.safetensors is missing", "save_pretrained")
+    message = assert_refused(PickledWeightsError, folder, "model.safetensors is missing")
+    assert message.endswith(
+        "If the model has only a pickle (pytorch_model.bin), convert it with "
+        f"bert-probe convert {folder} --out FOLDER."
+    )
 
 
 def test_pickle_is_not_opened(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"not even a pickle")
-    assert_refused(WeightsError, folder, "only available as pytorch_model.bin", "can run code", "Convert")
+    words = ("only available as pytorch_model.bin", "can run code")
+    message = assert_refused(PickledWeightsError, folder, *words)
+    command = f"bert-probe convert {folder} --out FOLDER"
+    assert message.endswith(f"Convert them to model.safetensors with {command}.")
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])

@@ -1,0 +1,195 @@
+"""What works with a checkpoint and what does not: from its config first, then by opening it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from bert_probe.analyses.vectors.pooling import resolve_pooling
+from bert_probe.errors import (
+    ArchitectureError,
+    CheckpointError,
+    NetworkError,
+    NotFoundError,
+    OutOfMemoryError,
+    ProbeError,
+    TokenizerError,
+    WeightsError,
+)
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, TASKS, Checkpoint
+from bert_probe.model.config import load_config
+from bert_probe.model.loading import load
+from bert_probe.model.progress import Progress
+from bert_probe.model.sources import locate
+
+_CONFIG_FILES = ("config.json",)
+_ARCHITECTURE, _WEIGHTS, _TOKENIZER = "architecture", "weights", "tokenizer"
+_MEMORY, _ATTENTION = "memory", "attention"
+_STAGES = (_ARCHITECTURE, _WEIGHTS, _MEMORY, _TOKENIZER, _ATTENTION)
+"""What opening a checkpoint needs, in the order in which `load` checks it."""
+
+Works = Literal["yes", "no", "unknown"]
+
+
+@dataclass(frozen=True)
+class Capability:
+    """One row of a `ModelCheck`.
+
+    Attributes:
+        name: what may work, such as "attention" or "fill-mask".
+        works: "yes", "no", or "unknown" if the checkpoint was not opened.
+        reason: why it does not work, or a detail; "" if there is nothing to say.
+    """
+
+    name: str
+    works: Works
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """What works with a checkpoint.
+
+    Attributes:
+        model: the name of the model.
+        revision: the hub's commit, or None.
+        capabilities: the rows of the table.
+    """
+
+    model: str
+    revision: str | None
+    capabilities: tuple[Capability, ...]
+
+    @property
+    def opens(self) -> bool:
+        """Return whether the checkpoint can be opened."""
+        return all(row.works == "yes" for row in self.capabilities if row.name in _STAGES)
+
+    def table(self) -> pd.DataFrame:
+        """Return the columns capability, works (yes, no or unknown) and reason."""
+        rows = [(row.name, row.works, row.reason) for row in self.capabilities]
+        return pd.DataFrame(rows, columns=["capability", "works", "reason"], dtype="str")
+
+
+def check(
+    model: str | os.PathLike[str] | None = None,
+    revision: str | None = None,
+    *,
+    config_only: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress | None = None,
+) -> ModelCheck:
+    """Return what works with a checkpoint and what does not, with the reason.
+
+    The config is read first. If it describes a supported model, the checkpoint is opened as by `load`.
+
+    Args:
+        model: None for the built-in model; otherwise a local folder or a Hub ID.
+        revision: branch, tag or commit on the hub.
+        config_only: whether to read only the config, without downloading or opening weights.
+        device, dtype, progress: see `load`.
+
+    Raises:
+        NotFoundError, NetworkError: the model is unavailable.
+    """
+    source = locate(model, revision, progress, _CONFIG_FILES)
+    try:
+        load_config(source.folder, source.name)
+        if config_only:
+            rows = [Capability(_ARCHITECTURE, "yes"), *_unknown("Not checked: only the config was read.")]
+        else:
+            rows = list(_opened(load(model, revision, device, dtype, progress)))
+    except (NotFoundError, NetworkError):
+        raise
+    except (CheckpointError, OutOfMemoryError) as error:
+        rows = list(_refused(error))
+    return ModelCheck(source.name, source.revision, tuple(rows))
+
+
+def _refused(error: ProbeError) -> Iterator[Capability]:
+    """Yield the rows for a checkpoint that cannot be opened."""
+    stage = _stage(error)
+    for name in _STAGES[: _STAGES.index(stage)]:
+        # Errors in the weights can also be found after later stages, but never before earlier ones.
+        yield Capability(name, "yes")
+    yield Capability(stage, "no", str(error))
+    yield from _unknown("Not checked, because the model cannot be opened.", _STAGES.index(stage) + 1)
+
+
+def _stage(error: ProbeError) -> str:
+    if isinstance(error, WeightsError):
+        return _WEIGHTS
+    if isinstance(error, OutOfMemoryError):
+        return _MEMORY
+    if isinstance(error, TokenizerError):
+        return _TOKENIZER
+    is_attention = isinstance(error, ArchitectureError) and "attention" in str(error)
+    return _ATTENTION if is_attention else _ARCHITECTURE
+
+
+def _unknown(reason: str, start: int = 1) -> list[Capability]:
+    names = (*_STAGES[start:], *_CHECKS, *TASKS)
+    return [Capability(name, "unknown", reason) for name in names]
+
+
+def _opened(checkpoint: Checkpoint) -> Iterator[Capability]:
+    """Yield the rows for an open checkpoint."""
+    description = checkpoint.description
+    limit = "no limit" if description.max_tokens is None else f"at most {description.max_tokens:,} tokens"
+    details = {
+        _ARCHITECTURE: f"{description.architecture}, {description.layers} layers × {description.heads} heads",
+        _WEIGHTS: f"{description.parameter_count:,} parameters",
+        _TOKENIZER: f"{description.vocabulary_size:,} tokens in the vocabulary, {limit}",
+    }
+    for name in _STAGES:
+        yield Capability(name, "yes", details.get(name, ""))
+    for name, (works, reason) in _CHECKS.items():
+        yield Capability(name, "yes") if works(checkpoint) else Capability(name, "no", reason)
+    for task in TASKS:
+        if task == SENTENCE_SIMILARITY:
+            yield _pooling(checkpoint)
+        elif task in checkpoint.outputs:
+            yield Capability(task, "yes")
+        else:
+            yield Capability(task, "no", _missing_head(checkpoint, task))
+
+
+def _pooling(checkpoint: Checkpoint) -> Capability:
+    try:
+        resolve_pooling(checkpoint, "model")
+    except ProbeError as error:
+        return Capability(SENTENCE_SIMILARITY, "no", str(error))
+    return Capability(SENTENCE_SIMILARITY, "yes")
+
+
+def _missing_head(checkpoint: Checkpoint, task: str) -> str:
+    notes = [note for note in checkpoint.description.notes if f"head for {task} " in note]
+    return notes[0] if notes else "The checkpoint has no trained head for this task."
+
+
+_CHECKS: dict[str, tuple[Callable[[Checkpoint], bool], str]] = {
+    "queries, keys and values": (
+        lambda checkpoint: checkpoint.description.shows_qkv,
+        "The model's implementation does not expose them: attention steps, value-weighted measures and head "
+        "ablation are unavailable.",
+    ),
+    "output of each head": (
+        lambda checkpoint: bool(checkpoint.projections) and None not in checkpoint.projections,
+        "The model has no linear module whose input is the heads' output: head ablation by weights is "
+        "unavailable.",
+    ),
+    "pooler": (
+        lambda checkpoint: checkpoint.description.has_pooler,
+        "The checkpoint has no trained pooler.",
+    ),
+    "padded batches": (
+        lambda checkpoint: checkpoint.pads,
+        "Padding changes the model's output, so texts of different lengths are run separately.",
+    ),
+}
+"""Capability of an open checkpoint → function that returns whether it works, and the reason if not."""

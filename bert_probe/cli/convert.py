@@ -1,0 +1,51 @@
+"""The command that converts pickled weights to safetensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bert_probe.cli.options import REVISION_HELP, OutputPath
+from bert_probe.conversion.convert import convert as convert_model
+from bert_probe.model.progress import Cancelled
+from bert_probe.runtime.interrupt import cancel_on_interrupt, exit_on_sigterm
+from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.terminal import visible
+from bert_probe.training.saving import find_leftovers, reserve_folder
+
+
+@click.command()
+@click.argument("model", metavar="MODEL")
+@click.option("--out", type=OutputPath(), metavar="FOLDER", required=True, help="Folder of the new model.")
+@click.option("--revision", metavar="REV", help=REVISION_HELP)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="Time limit.  [default: 2 minutes and 1 second for every 10 MB]",
+)
+@click.option("--force", is_flag=True, help="Overwrite a model that BERT Probe saved in the output folder.")
+def convert(model: str, out: Path, revision: str | None, seconds: float | None, force: bool) -> None:
+    """Convert the pickled weights of a MODEL (pytorch_model.bin) to safetensors, in a new folder.
+
+    MODEL is a Hub ID or a local folder. A separate process without network access, with limited memory and
+    time, reads the tensors with torch's restricted unpickler; code in the file is not run. Config, tokenizer
+    and sentence-transformers modules are copied. bert_probe.json in the new folder lists the SHA-256 of each
+    file before and after.
+    """
+    with exit_on_sigterm(), reserve_folder(out, force):
+        for message in find_leftovers(out):
+            click.echo(visible(message), err=True)
+        with terminal_bar("Converting", "B") as bar, cancel_on_interrupt(bar) as progress:
+            try:
+                converted = convert_model(
+                    model, out, revision, replaces=force, seconds=seconds, progress=progress
+                )
+            except Cancelled:
+                raise click.Abort from None
+    for file in converted.record["files"]:
+        tied = f", {len(file['tied'])} tied" if file["tied"] else ""
+        message = f"{file['source']} → {file['file']}: {file['tensors']:,} tensors{tied}."
+        click.echo(visible(message), err=True)
+    click.echo(visible(f"Saved in {out}. Open it with --model {out}."), err=True)

@@ -1,0 +1,1 @@
+"""Conversion of pickled weights to safetensors, in a separate and restricted process."""

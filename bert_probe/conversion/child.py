@@ -1,0 +1,418 @@
+"""The process that reads pickled weights and writes them as safetensors.
+
+`python -m bert_probe.conversion.child` reads a `Setup` as one line of JSON, opens the output files, and gives
+up every other access to the system (see `sandbox`) before it reads the first byte of a pickle. It writes
+lines of JSON: {"progress": bytes}, first when it begins to read, and at the end {"error": sentence} or
+{"files": …}, a `Conversion` for each file. It exits when its standard input ends, that is, when its parent
+process ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickletools
+import re
+import struct
+import sys
+import tarfile
+import threading
+import warnings
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, BinaryIO, Final, NoReturn, TypedDict
+
+import torch
+
+from bert_probe.conversion.sandbox import forbid_system_access, limit_resources
+from bert_probe.errors import OutOfMemoryError, WeightsError, memory_errors
+
+DTYPES: Final = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""Data types that are converted, with their names in safetensors."""
+MAX_TENSORS: Final = 100_000
+"""Maximum number of tensors in a file."""
+MAX_INSTRUCTIONS: Final = 5_000_000
+"""Maximum number of pickle instructions; a checkpoint of 10,000 tensors has about 300,000."""
+MAX_PICKLE_BYTES: Final = 100_000_000
+"""Maximum size of the pickle in a zip file, without the weights."""
+MAX_NAME: Final = 500
+"""Maximum length of a tensor's name."""
+
+_ALLOWED: Final = re.compile(
+    r"collections\.OrderedDict"
+    r"|torch\.(Size|Tensor|nn\.parameter\.Parameter|(float|int|uint)[0-9]+|bfloat16|bool)"
+    r"|torch\._utils\._rebuild_(tensor|tensor_v2|tensor_v3|parameter)"
+    r"|torch\.(cuda\.)?[A-Z][A-Za-z0-9]{2,14}Storage|torch\.storage\.(UntypedStorage|TypedStorage)"
+)
+"""Matches the globals that a state dict needs; torch's unpickler allows more, such as bytearray."""
+_UNSUPPORTED: Final = ("STACK_GLOBAL", "EXT1", "EXT2", "EXT4")
+"""Other instructions that import a global; torch.save writes protocol 2, which does not need them."""
+_LEGACY_PICKLES: Final = 5
+"""A file of torch before 1.6 begins with five pickles: magic number, version, system, tensors, storages."""
+_ZIP, _BLOCK = b"PK\x03\x04", 1 << 24
+
+
+class FileSetup(TypedDict):
+    """One file to convert: absolute paths, and the tied weights of the model, name → name it is tied to."""
+
+    source: str
+    target: str
+    tied: dict[str, str]
+
+
+class Setup(TypedDict):
+    """What the parent process sends: the files and the limits of `limit_resources`."""
+
+    files: list[FileSetup]
+    memory: int
+    seconds: int
+
+
+class Conversion(TypedDict):
+    """The result for one file.
+
+    `tensors` counts the tensors that are written. `shared` maps the names that are not written, because they
+    are tied, to the names they are tied to.
+    """
+
+    tensors: int
+    shared: dict[str, str]
+
+
+class _Source:
+    """An open file with pickled weights."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, path.name
+        self.size = path.stat().st_size
+        with path.open("rb") as stream:
+            self.is_zip = stream.read(len(_ZIP)) == _ZIP
+
+    def error(self, problem: str, remedy: str = "Download or copy it again.") -> WeightsError:
+        return WeightsError(f"{self.name} {problem}. {remedy}")
+
+
+def convert_file(
+    source_path: Path, target: BinaryIO, tied: Mapping[str, str], on_written: Callable[[int], None]
+) -> Conversion:
+    """Read the tensors of a pickled file, and write them as safetensors.
+
+    Args:
+        source_path: the pickled file.
+        target: the open output file.
+        tied: see `FileSetup`.
+        on_written: called with the number of bytes written so far.
+
+    Raises:
+        WeightsError: the file needs a global other than those of a state dict, is broken, or contains
+            anything other than dense tensors.
+        OutOfMemoryError: the file needs more memory than the limit of this process.
+    """
+    source = _Source(source_path)
+    with memory_errors(f"{source.name} needs more memory than is allowed for its size. It is not converted."):
+        check_pickles(source)
+        tensors = _check_tensors(source, _load(source))
+        shared = find_shared(tensors, tied)
+        unshared = {name: tensor for name, tensor in tensors.items() if name not in shared}
+        write_safetensors(unshared, target, on_written)
+    return Conversion(tensors=len(unshared), shared=shared)
+
+
+# ---------------------------------------------------------------- before unpickling
+
+
+def check_pickles(source: _Source) -> None:
+    """Raise an error unless the file's pickles use only the globals of a state dict.
+
+    The instructions are listed, not executed. This names the global in the error, and is stricter than the
+    check of torch's unpickler, which follows.
+    """
+    if source.is_zip:
+        with source.path.open("rb") as stream:
+            _scan(source, _pickle_in_zip(source, stream), 1)
+        return
+    if tarfile.is_tarfile(source.path):
+        raise source.error(
+            "is a tar file of torch before 0.2, which cannot be read safely", "Use other weights."
+        )
+    with source.path.open("rb") as stream:
+        _scan(source, stream, _LEGACY_PICKLES)
+
+
+def _pickle_in_zip(source: _Source, stream: BinaryIO) -> IO[bytes]:
+    try:
+        archive = zipfile.ZipFile(stream)
+        members = archive.infolist()
+        pickles = [member for member in members if re.fullmatch(r"[^/]+/data\.pkl", member.filename)]
+        is_packed = any(
+            member.compress_type or member.file_size != member.compress_size for member in members
+        )
+        is_script = any(member.filename.endswith("/constants.pkl") for member in members)
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, struct.error) as error:
+        raise source.error(f"is broken or truncated ({_reason(error)})") from None
+    if is_script:
+        raise source.error("is a TorchScript program, not weights", "Use the model's own weights.")
+    if len(pickles) != 1:
+        raise source.error(f"contains {len(pickles)} files data.pkl instead of one")
+    if is_packed:
+        raise source.error("is compressed, which torch.save never does", "Use other weights.")
+    if pickles[0].file_size > MAX_PICKLE_BYTES:
+        raise source.error(
+            f"has a pickle of {pickles[0].file_size:,} bytes; at most {MAX_PICKLE_BYTES:,} are read",
+            "Use other weights.",
+        )
+    try:
+        return archive.open(pickles[0])
+    except (zipfile.BadZipFile, RuntimeError, OSError) as error:  # RuntimeError if it is encrypted
+        raise source.error(f"is broken or truncated ({_reason(error)})") from None
+
+
+def _scan(source: _Source, stream: IO[bytes], count: int) -> None:
+    """Raise an error if the next pickles of a stream use another global, or are not pickles."""
+    instructions = 0
+    for position in range(count):
+        names: list[str] = []  # the last two texts, from which protocol 4 builds the name of a global
+        try:
+            for operation, argument, _ in pickletools.genops(stream):
+                instructions += 1
+                if instructions > MAX_INSTRUCTIONS:
+                    raise source.error(
+                        f"has more than {MAX_INSTRUCTIONS:,} pickle instructions", "Use other weights."
+                    )
+                if operation.name in ("GLOBAL", "INST"):
+                    name = str(argument).replace(" ", ".", 1)
+                    if not _ALLOWED.fullmatch(name):
+                        raise _asks_for(source, name)
+                elif operation.name in _UNSUPPORTED:  # torch does not support them either
+                    raise _asks_for(source, ".".join(names) or f"the extension {argument}")
+                elif isinstance(argument, str):
+                    names = [*names[-1:], argument]
+        except (ValueError, EOFError, OSError, OverflowError, zipfile.BadZipFile) as error:
+            if source.is_zip or position:
+                raise source.error(f"is broken or truncated ({_reason(error)})") from None
+            raise source.error("is not a file of torch.save") from None
+
+
+def _asks_for(source: _Source, name: str) -> WeightsError:
+    return source.error(
+        f"asks for {_printable(name)}, which a file of weights does not need and which may run code",
+        "Nothing of it was run. Use other weights, and tell its publisher.",
+    )
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _load(source: _Source) -> Any:
+    """Unpickle a file with torch's restricted unpickler; the only place that does so."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the parent process reads only JSON
+            # Mapped, not copied: a storage cannot extend beyond the file, and needs no memory.
+            return torch.load(
+                source.path, map_location="cpu", weights_only=True, mmap=True if source.is_zip else None
+            )
+    except MemoryError:
+        raise
+    except Exception as error:  # the pickle may fail in any function that it calls
+        text = str(error)
+        if refused := re.search(r"GLOBAL (\S+)", text):
+            raise _asks_for(source, refused[1]) from None
+        with memory_errors(f"{source.name} needs more memory than is allowed for its size."):
+            if isinstance(error, RuntimeError):
+                raise_if_out_of_memory(error)
+        detail = text.rpartition("WeightsUnpickler error:")[2] or type(error).__name__
+        raise source.error(f"is broken or is not a file of weights ({_reason(detail)})") from None
+
+
+def raise_if_out_of_memory(error: RuntimeError) -> None:
+    """Raise the error again if it is torch's error for a failed allocation."""
+    if re.search(
+        r"not enough memory|can't allocate memory|failed to allocate|out of memory|mmap", str(error)
+    ):
+        raise MemoryError(str(error)) from None
+
+
+def _check_tensors(source: _Source, state: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors of a state dict; raise an error for anything but dense tensors in their storages."""
+    if type(state) not in (dict, OrderedDict):
+        raise source.error("does not contain a dict of tensors", "Save the model's state dict.")
+    if not 0 < len(state) <= MAX_TENSORS:
+        raise source.error(f"contains {len(state):,} tensors; 1 to {MAX_TENSORS:,} are allowed")
+    tensors: dict[str, torch.Tensor] = {}
+    storages: dict[int, int] = {}  # address → bytes
+    written = 0
+    for name, value in state.items():
+        if type(name) is not str or not 0 < len(name) <= MAX_NAME or name == "__metadata__":
+            raise source.error(f"has a tensor with the invalid name {_printable(name)}")
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            raise source.error(
+                f"contains {_printable(name)} of type {type(value).__name__}, which is not a tensor",
+                "Save the model's state dict.",
+            )
+        tensor = value.detach()
+        if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.dtype not in DTYPES:
+            raise source.error(
+                f"contains {_printable(name)} ({tensor.dtype}, {tensor.layout}, {tensor.device}), which "
+                "is not a dense tensor of a supported type",
+                "Use the model before quantization.",
+            )
+        storage = tensor.untyped_storage()
+        size = tensor.numel() * tensor.element_size()
+        if size and (size > storage.nbytes() or _last_byte(tensor) > storage.nbytes()):
+            raise source.error(f"contains {_printable(name)}, which is larger than its storage")
+        storages[storage.data_ptr()] = storage.nbytes()
+        tensors[name] = tensor.resolve_neg()
+        written += size
+    if sum(storages.values()) > source.size or written > 2 * source.size:
+        raise source.error("describes more numbers than it contains")
+    return tensors
+
+
+def _last_byte(tensor: torch.Tensor) -> int:
+    """Return the end of a tensor in its storage, in bytes; more than any storage for a negative stride."""
+    if min(tensor.stride(), default=0) < 0 or tensor.storage_offset() < 0:
+        return sys.maxsize
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return int(tensor.storage_offset() + last + 1) * tensor.element_size()
+
+
+def find_shared(tensors: Mapping[str, torch.Tensor], tied: Mapping[str, str]) -> dict[str, str]:
+    """Return the tensors that transformers ties to an identical tensor of the file: name → other name.
+
+    Other tensors that share their memory are written separately, because nothing would tie them when the
+    file is read.
+    """
+    return {
+        name: other
+        for name, other in tied.items()
+        if name in tensors
+        and other in tensors
+        and other not in tied
+        and _is_same(tensors[name], tensors[other])
+    }
+
+
+def _is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return (first.data_ptr(), first.dtype, first.shape, first.stride()) == (
+        second.data_ptr(),
+        second.dtype,
+        second.shape,
+        second.stride(),
+    )
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write_safetensors(
+    tensors: Mapping[str, torch.Tensor], target: BinaryIO, on_written: Callable[[int], None]
+) -> None:
+    """Write tensors as safetensors, one at a time, so that only one is copied to memory.
+
+    safetensors' own function copies all of them.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    start = 0
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # aligned
+    for name, tensor in ordered:
+        end = start + tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+        start = end
+    encoded = json.dumps(header, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    encoded += b" " * (-len(encoded) % 8)
+    target.write(struct.pack("<Q", len(encoded)) + encoded)
+    for name, tensor in ordered:
+        if tensor.numel():
+            _write_bytes(tensor, target)
+            on_written(header[name]["data_offsets"][1])
+    target.flush()
+
+
+def _write_bytes(tensor: torch.Tensor, target: BinaryIO) -> None:
+    content = memoryview(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    for start in range(0, len(content), _BLOCK):
+        target.write(content[start : start + _BLOCK])
+
+
+# ---------------------------------------------------------------- process
+
+
+def _reason(error: object) -> str:
+    return " ".join(_printable(str(error)).split())[:200].rstrip(". ") or type(error).__name__
+
+
+def _printable(text: object) -> str:
+    return "".join(sign if sign.isprintable() else " " for sign in str(text))[:200]
+
+
+def _end_with_parent() -> None:
+    """Exit when standard input ends, even while a file is being read."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _answer(setup: Setup, send: Callable[[Any], None]) -> Iterator[Conversion]:
+    targets = [Path(file["target"]).open("xb") for file in setup["files"]]  # noqa: SIM115 - closed below
+    sizes = [Path(file["source"]).stat().st_size for file in setup["files"]]
+    limit_resources(setup["memory"], setup["seconds"], 2 * max(sizes) + (1 << 24))
+    forbid_system_access()
+    torch.serialization.clear_safe_globals()
+
+    def on_written(start: int, written: int) -> None:
+        send({"progress": start + written})
+
+    on_written(0, 0)
+    done = 0
+    for file, target, size in zip(setup["files"], targets, sizes, strict=True):
+        with target:
+            yield convert_file(Path(file["source"]), target, file["tied"], partial(on_written, done))
+        done += size
+
+
+def main() -> NoReturn:
+    """Convert the files of the setup on standard input."""
+    out = sys.stdout.buffer
+
+    def send(content: Any) -> None:
+        out.write(json.dumps(content).encode("ascii") + b"\n")
+        out.flush()
+
+    torch.set_num_threads(1)
+    setup: Setup = json.loads(sys.stdin.buffer.readline())
+    _end_with_parent()
+    try:
+        send({"files": list(_answer(setup, send))})
+    except (WeightsError, OutOfMemoryError) as error:
+        send({"error": str(error), "is_memory": isinstance(error, OutOfMemoryError)})
+    except MemoryError:
+        send({"error": "The weights need more memory than is allowed for their size.", "is_memory": True})
+    except OSError as error:  # for example a full disk
+        send({"error": f"The weights cannot be converted: {_reason(error)}.", "is_memory": False})
+    os._exit(0)  # does not destroy what the pickle built, which may be nested deeply
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,343 @@
+"""Convert a checkpoint with pickled weights to safetensors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+import bert_probe
+from bert_probe.conversion.checkpoint_files import HUB_PATTERNS, CheckpointFiles, find_files
+from bert_probe.conversion.child import Conversion, FileSetup, Setup
+from bert_probe.errors import (
+    CheckpointError,
+    OutOfMemoryError,
+    ProbeError,
+    UnavailableError,
+    WeightsError,
+)
+from bert_probe.model.checkpoint import FILL_MASK
+from bert_probe.model.config import load_config, read_head_settings
+from bert_probe.model.memory import reserved_memory
+from bert_probe.model.outputs import CLASSES
+from bert_probe.model.preflight import described
+from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.sources import digest, locate
+from bert_probe.model.training_history import HISTORY_FILE
+from bert_probe.training.saving import check_space, write_folder
+
+SAFE_TORCH = (2, 10)
+"""The oldest version of torch whose restricted unpickler has no known vulnerability."""
+SPARE_MEMORY = 1 << 30
+"""Bytes of address space that the process may use in addition to twice the size of the largest file."""
+WORKING_MEMORY = 1 << 29
+"""Bytes of memory that the process needs in addition to the weights: torch and one tensor."""
+CONSTANT_SECONDS, BYTES_PER_SECOND = 120, 10_000_000
+"""The default time limit: a constant, and a low estimate of the speed."""
+START_SECONDS = 600
+"""Time limit for the process to import torch, which the time limit of the conversion does not include."""
+_POLL_SECONDS = 0.05
+_MAX_LINE = 1 << 24
+_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "LANG")
+"""Environment variables that the process gets; others may contain passwords."""
+
+
+@dataclass(frozen=True)
+class ConvertedModel:
+    """A model whose weights have been converted.
+
+    Attributes:
+        folder: the new folder.
+        record: the model, the versions, and for each file its name and SHA-256 before and after, the number
+            of tensors, and the tied weights that were not written; also in bert_probe.json of the folder.
+    """
+
+    folder: Path
+    record: dict[str, Any]
+
+
+def convert(
+    model: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    revision: str | None = None,
+    *,
+    replaces: bool = False,
+    seconds: float | None = None,
+    progress: Progress = no_progress,
+) -> ConvertedModel:
+    """Convert a checkpoint with pickled weights (pytorch_model.bin) to safetensors, in a new folder.
+
+    A separate process reads the weights with torch's restricted unpickler. It has no network access, cannot
+    start programs or open files for writing, and its memory and time are limited. A file that asks for
+    anything other than tensors is refused. Config, tokenizer and sentence-transformers modules are copied.
+
+    Args:
+        model: a local folder or a Hub ID, whose pickled files are downloaded.
+        folder: the new folder. It appears when it is complete.
+        revision: branch, tag or commit on the hub.
+        replaces: whether to replace an existing folder that BERT Probe saved.
+        seconds: time limit; by default 2 minutes and 1 second for every 10 MB.
+        progress: called with bytes done and total bytes; an exception that it raises cancels the conversion.
+
+    Raises:
+        NotFoundError, NetworkError: the files are unavailable.
+        WeightsError: there are no pickled weights, or they are broken or unsafe.
+        OutOfMemoryError: the weights need more memory than is free or allowed.
+        ExportError: the folder cannot be written.
+        UnavailableError: this version of torch does not read pickled weights safely.
+    """
+    check_torch_version(str(torch.__version__))
+    target = Path(folder)
+    source = locate(model, revision, progress, HUB_PATTERNS)
+    files = find_files(source)
+    sizes = {name: (source.folder / name).stat().st_size for name in (*files.pickles, *files.copies)}
+    check_space(target, sum(sizes.values()))
+    tied = find_tied_weights(source.folder)
+    records: list[dict[str, Any]] = []
+
+    def fill(part: Path) -> None:
+        for name in files.copies:
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source.folder / name, part / name)
+        for name in files.pickles.values():
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+        setups = [
+            FileSetup(
+                source=str((source.folder / name).resolve()),
+                target=str(part / written_name),
+                tied=tied if "/" not in name else {},
+            )
+            for name, written_name in files.pickles.items()
+        ]
+        memory = WORKING_MEMORY + max(sizes[name] for name in files.pickles)
+        with reserved_memory(memory, f"Converting {source.name}", "Close other programs."):
+            digests, conversions = _run(setups, seconds, progress)
+        records[:] = _check_results(part, files, digests, conversions)
+        _write_indices(part, files)
+        record = _record(source.name, source.revision, records)
+        (part / HISTORY_FILE).write_text(
+            json.dumps({"conversion": record}, indent=1) + "\n", encoding="utf-8"
+        )
+
+    write_folder(target, fill, replaces)
+    return ConvertedModel(target, _record(source.name, source.revision, records))
+
+
+def check_torch_version(version: str) -> None:
+    """Raise an error for a version of torch whose restricted unpickler can be bypassed.
+
+    Before 2.6, files in the tar format run code (CVE-2025-32434); before 2.10, wrong storage sizes corrupt
+    memory (CVE-2026-24747).
+
+    Raises:
+        UnavailableError: the version is older than `SAFE_TORCH`.
+    """
+    numbers = tuple(int(number) for number in version.split("+")[0].split(".")[:2])
+    if numbers < SAFE_TORCH:
+        raise UnavailableError(
+            f"torch {version} does not read pickled weights safely. Install torch "
+            f"{'.'.join(map(str, SAFE_TORCH))} or newer."
+        )
+
+
+def find_tied_weights(folder: Path) -> dict[str, str]:
+    """Return the weights that transformers ties in the model of a checkpoint: name → name it is tied to.
+
+    Empty for a model that BERT Probe does not open: its tied weights are then written separately.
+    """
+    try:
+        config = load_config(folder, folder.name)
+        name = CLASSES[FILL_MASK].get(config.model_type, "")
+        if not name:
+            return {}
+        import transformers
+
+        tied = read_head_settings(folder).tied
+        if tied is not None:
+            config.tie_word_embeddings = tied
+        network = described(config, getattr(transformers, name))
+    except ProbeError:
+        return {}
+    return {str(target): str(other) for target, other in network.all_tied_weights_keys.items()}
+
+
+def _run(
+    setups: Sequence[FileSetup], seconds: float | None, progress: Progress
+) -> tuple[list[str], list[Conversion]]:
+    """Convert files in a separate process.
+
+    Returns:
+        For each file, its SHA-256 before the conversion, and the result.
+    """
+    paths = [Path(setup["source"]) for setup in setups]
+    stamps = [_stamp(path) for path in paths]
+    sizes = [path.stat().st_size for path in paths]
+    limit = CONSTANT_SECONDS + sum(sizes) / BYTES_PER_SECOND if seconds is None else seconds
+    setup = Setup(files=list(setups), memory=2 * max(sizes) + SPARE_MEMORY, seconds=math.ceil(limit))
+    with _Process(setup) as process:
+        digests = [digest([path]) for path in paths]  # while the process starts
+        answer = process.wait(limit, sum(sizes), progress)
+    if "error" in answer:
+        raise (OutOfMemoryError if answer.get("is_memory") else WeightsError)(str(answer["error"]))
+    if [_stamp(path) for path in paths] != stamps:
+        raise WeightsError("The weights were changed while they were being converted. Convert them again.")
+    return digests, answer["files"]
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+class _Process:
+    """The process of `child`, which ends with the ``with`` block."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "bert_probe.conversion.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment
+            | {
+                "PYTHONPATH": os.pathsep.join(paths),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+                # Stacks and malloc arenas of unused threads would fill the limited address space.
+                **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+                "MALLOC_ARENA_MAX": "2",
+            },
+            process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only this process
+        )
+        assert self._child.stdin is not None
+        with suppress(OSError):  # if the process has ended, `wait` reports it
+            self._child.stdin.write(json.dumps(setup).encode() + b"\n")
+            self._child.stdin.flush()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.kill()
+        self._child.wait()
+        with suppress(OSError):
+            assert self._child.stdin is not None
+            self._child.stdin.close()
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        with self._child.stdout as stream:
+            while line := stream.readline(_MAX_LINE):
+                self._lines.put(line)
+        self._lines.put(b"")
+
+    def wait(self, seconds: float, total: int, progress: Progress) -> dict[str, Any]:
+        """Wait for the last line of the process, and return its JSON.
+
+        Raises:
+            WeightsError: the process took too long, or ended without an answer.
+        """
+        end, done = time.monotonic() + START_SECONDS, -1
+        while True:
+            progress(max(0, done), total)
+            if time.monotonic() > end:
+                raise WeightsError(
+                    f"Reading the weights took longer than {seconds:g} seconds, so it was ended. They may be "
+                    "made to exhaust the machine. Use other weights, or allow more time."
+                )
+            try:
+                line = self._lines.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                continue
+            answer = self._parse(line)
+            if "progress" not in answer:
+                return answer
+            if done < 0:  # the process begins to read
+                end = time.monotonic() + seconds
+            done = min(int(answer["progress"]), total)
+
+    def _parse(self, line: bytes) -> dict[str, Any]:
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if isinstance(answer, dict):
+            return answer
+        raise WeightsError(
+            "The process that read the weights ended unexpectedly: they need more memory or time than is "
+            "allowed for their size, or are broken. Use other weights."
+        )
+
+
+def _check_results(
+    part: Path, files: CheckpointFiles, digests: Sequence[str], conversions: Sequence[Conversion]
+) -> list[dict[str, Any]]:
+    """Check the files that the process wrote, and return their records."""
+    records = []
+    for (name, written_name), sha256, conversion in zip(
+        files.pickles.items(), digests, conversions, strict=True
+    ):
+        path = part / written_name
+        if len(_tensor_names(path)) != conversion["tensors"]:
+            raise CheckpointError(f"{name} was not converted completely. Convert it again.")
+        with path.open("rb") as stream:
+            written_sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        records.append(
+            {
+                "source": name,
+                "source_sha256": sha256,
+                "file": written_name,
+                "sha256": written_sha256,
+                "tensors": conversion["tensors"],
+                "tied": conversion["shared"],
+            }
+        )
+    return records
+
+
+def _tensor_names(path: Path) -> list[str]:
+    try:
+        with safe_open(path, framework="np") as weights:
+            return list(weights.keys())
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path.name} was not written correctly ({error}). Convert it again.") from None
+
+
+def _write_indices(part: Path, files: CheckpointFiles) -> None:
+    for index, names in files.indices.items():
+        folder = (part / index).parent
+        file_names = [Path(name).name for name in names]
+        weight_map = {tensor: name for name in file_names for tensor in _tensor_names(folder / name)}
+        content = {
+            "metadata": {"total_size": sum((folder / name).stat().st_size for name in file_names)},
+            "weight_map": dict(sorted(weight_map.items())),
+        }
+        (part / index).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _record(name: str, revision: str | None, files: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "model": name,
+        "revision": revision,
+        "files": files,
+        "versions": {"bert-probe": bert_probe.__version__, "torch": str(torch.__version__)},
+    }
