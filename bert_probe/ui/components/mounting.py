@@ -15,9 +15,11 @@ def mounted(name: str) -> Any:
 
     The browser fetches the module once; Streamlit would send it again with every mounted element.
     """
+    # The strip's element becomes a list or a radio group, which ARIA does not allow for a section.
+    tag = "div" if name == "strip" else "section"
     return component(
         f"bert_probe.{name}",
-        html=f'<section class="{built.COMPONENTS[name]}"></section>',
+        html=f'<{tag} class="{built.COMPONENTS[name]}"></{tag}>',
         # Streamlit treats a single line as a file path, so the CSS and the JavaScript have two or more lines.
         css=built.style(name),
         js=(
