@@ -9,8 +9,7 @@ import click
 from bert_probe.cli.options import REVISION_HELP, OutputPath
 from bert_probe.conversion.convert import convert as convert_model
 from bert_probe.model.progress import Cancelled
-from bert_probe.runtime.interrupt import cancel_on_interrupt, exit_on_sigterm
-from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.progress import cancel_on_interrupt, exit_on_sigterm, terminal_bar
 from bert_probe.runtime.terminal import visible
 from bert_probe.training.saving import find_leftovers, reserve_folder
 
