@@ -169,6 +169,14 @@ class Trace:
         """Return the model's class name, for messages."""
         return str(self.provenance.get("architecture", "This model"))
 
+    @cached_property
+    def is_causal(self) -> bool:
+        """Whether each token attends only to itself and to the tokens before it, in every layer."""
+        if self.made_by is not None:
+            return self.made_by.initial_description.is_causal
+        weights = (self.attention(layer) for layer in range(self.layers))
+        return len(self.encoding) > 1 and not any(np.triu(layer, k=1).any() for layer in weights)
+
     @property
     def layers(self) -> int:
         """Return the number of layers, without the embeddings."""

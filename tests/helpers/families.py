@@ -65,6 +65,7 @@ class Special:
 
 BERT = Special("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]")
 ROBERTA = Special("<s>", "</s>", "<pad>", "<unk>", "<mask>", middle="{sep} {sep}", second_segment=0)
+DECODER = Special("<s>", "</s>", "<pad>", "<unk>", "<mask>", second_segment=0)
 MODERN = Special("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", second_segment=0)
 
 
@@ -152,6 +153,7 @@ class Family:
         special: its special tokens.
         settings: config values that differ from `COMMON`.
         shows_qkv: whether its attention goes through transformers' attention interface.
+        is_causal: whether no token attends to later tokens.
     """
 
     config: str
@@ -159,6 +161,7 @@ class Family:
     special: Special
     settings: dict[str, Any]
     shows_qkv: bool = True
+    is_causal: bool = False
 
 
 COMMON: dict[str, Any] = {
@@ -168,6 +171,7 @@ COMMON: dict[str, Any] = {
     "intermediate_size": 48,
     "max_position_embeddings": 160,
 }
+_GROUPED: dict[str, Any] = {"num_key_value_heads": 2}
 _WITH_TWO_MORE_POSITIONS: dict[str, Any] = {"max_position_embeddings": 162, "type_vocab_size": 1}
 
 FAMILIES: dict[str, Family] = {
@@ -220,6 +224,7 @@ FAMILIES: dict[str, Family] = {
     "gte": Family("GteConfig", metaspace, ROBERTA, {}),
     "jina_embeddings_v3": Family("JinaEmbeddingsV3Config", metaspace, ROBERTA, {"type_vocab_size": 1}),
     "layoutlm": Family("LayoutLMConfig", wordpiece, BERT, {}),
+    "qwen3": Family("Qwen3Config", byte_level, DECODER, _GROUPED | {"head_dim": 16}, is_causal=True),
 }
 
 REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta")
