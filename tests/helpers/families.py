@@ -163,6 +163,11 @@ class Family:
     shows_qkv: bool = True
     is_causal: bool = False
 
+    @property
+    def model_type(self) -> str:
+        """Return the family's `model_type` in transformers."""
+        return str(getattr(transformers, self.config).model_type)
+
 
 COMMON: dict[str, Any] = {
     "hidden_size": 32,
@@ -172,6 +177,13 @@ COMMON: dict[str, Any] = {
     "max_position_embeddings": 160,
 }
 _GROUPED: dict[str, Any] = {"num_key_value_heads": 2}
+# Layers 1 and 3 attend to a window of 8 tokens, layer 2 to all.
+_GEMMA: dict[str, Any] = _GROUPED | {
+    "head_dim": 16,
+    "query_pre_attn_scalar": 16,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+}
 _WITH_TWO_MORE_POSITIONS: dict[str, Any] = {"max_position_embeddings": 162, "type_vocab_size": 1}
 
 FAMILIES: dict[str, Family] = {
@@ -225,6 +237,35 @@ FAMILIES: dict[str, Family] = {
     "jina_embeddings_v3": Family("JinaEmbeddingsV3Config", metaspace, ROBERTA, {"type_vocab_size": 1}),
     "layoutlm": Family("LayoutLMConfig", wordpiece, BERT, {}),
     "qwen3": Family("Qwen3Config", byte_level, DECODER, _GROUPED | {"head_dim": 16}, is_causal=True),
+    "qwen2": Family(
+        "Qwen2Config",
+        byte_level,
+        DECODER,
+        # The last of 3 layers attends to the token itself and the 7 before it.
+        _GROUPED | {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2},
+        is_causal=True,
+    ),
+    "mistral": Family("MistralConfig", byte_level, DECODER, _GROUPED | {"sliding_window": 8}, is_causal=True),
+    "llama": Family("LlamaConfig", byte_level, DECODER, _GROUPED, is_causal=True),
+    "gemma3_text": Family("Gemma3TextConfig", metaspace, DECODER, _GEMMA, is_causal=True),
+    "embeddinggemma": Family(
+        "Gemma3TextConfig", metaspace, DECODER, _GEMMA | {"use_bidirectional_attention": True}
+    ),
+    "modernbert-decoder": Family(
+        "ModernBertDecoderConfig",
+        byte_level,
+        MODERN,
+        {"local_attention": 16, "global_attn_every_n_layers": 3},
+        is_causal=True,
+    ),
+    "gpt2": Family(
+        "GPT2Config",
+        byte_level,
+        DECODER,
+        {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_inner": 48, "n_positions": 160},
+        is_causal=True,
+    ),
+    "gpt_neox": Family("GPTNeoXConfig", byte_level, DECODER, {}, is_causal=True),
 }
 
 REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta")
@@ -248,7 +289,7 @@ def config(name: str, **changes: Any) -> Any:
     """Return the config of a tiny model; ``changes`` override the family's own settings."""
     family = FAMILIES[name]
     tokenizer = family.tokenizer(family.special)
-    common = {} if name == "distilbert" else COMMON
+    common = {} if name in ("distilbert", "gpt2") else COMMON
     ids = {
         f"{role}_token_id": tokenizer.token_to_id(token)
         for role, token in (

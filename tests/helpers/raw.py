@@ -27,6 +27,8 @@ _PROJECTIONS = (
     "albert_layers.0.attention.dense",
     "attn.Wo",
     "self_attn.o_proj",
+    "attn.c_proj",
+    "attention.dense",
 )
 
 

@@ -18,6 +18,7 @@ from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
 
 NAMES = sorted(FAMILIES)
+CAUSAL = [name for name in NAMES if FAMILIES[name].is_causal]
 Folders = Callable[[str], Path]
 Checkpoints = Callable[[str], Checkpoint]
 
@@ -108,7 +109,8 @@ def test_description_has_model_sizes(name: str, double_family: Checkpoints) -> N
     raw_sizes = (description.layers, description.heads, description.hidden_size, description.max_tokens)
     assert raw_sizes == (3, 4, 32, 160)
     assert description.origin == "local folder"
-    assert description.family == name
+    assert description.family == FAMILIES[name].model_type
+    assert description.is_causal == FAMILIES[name].is_causal
     assert description.notes == ()
 
 
@@ -119,6 +121,34 @@ def test_attention_of_tiny_models_is_sharp_enough_to_detect_errors(
     trace = double_family(name).trace(TEXT)
     uniform = 1 / len(trace.tokens)
     assert min(float(trace.attention(layer).max()) for layer in range(3)) > 1.2 * uniform
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_no_token_of_a_decoder_attends_to_later_tokens(name: str, double_family: Checkpoints) -> None:
+    for trace in double_family(name).traces([TEXT, LONG[:150], "the river"]):
+        assert trace.is_causal
+        for layer in range(trace.layers):
+            scores, weights = trace.scores(layer), trace.attention(layer)
+            later = np.triu(np.ones(weights.shape[1:], dtype=bool), k=1)
+            assert np.isneginf(scores[:, later]).all()
+            assert (weights[:, later] == 0).all()
+            assert (np.diagonal(weights, axis1=1, axis2=2) > 0).all()
+
+
+@pytest.mark.parametrize(("name", "layer"), [("qwen2", 2), ("mistral", 0), ("gemma3_text", 0)])
+def test_window_of_a_decoder_has_8_tokens(name: str, layer: int, double_family: Checkpoints) -> None:
+    trace = double_family(name).trace(LONG, truncate=True)
+    positions = np.arange(len(trace.tokens))
+    distance = positions[:, None] - positions[None]
+    assert distance.max() > 8
+    scores = trace.scores(layer)
+    np.testing.assert_array_equal(np.isfinite(scores).all(axis=0), (distance >= 0) & (distance < 8))
+
+
+def test_embeddinggemma_attends_in_both_directions(double_family: Checkpoints) -> None:
+    trace = double_family("embeddinggemma").trace(TEXT)
+    assert not trace.is_causal
+    assert np.isfinite(trace.scores(1)).all()
 
 
 def test_modernbert_ignores_tokens_outside_window(family: Checkpoints) -> None:
