@@ -127,6 +127,9 @@ def load(
         tokenizer = _tokenizer(source, config)
         network, (notes, unused), no_qkv = _network(source, config, precision, target)
         heads, refusal_notes = open_heads(source.folder, config, headers, network)
+        if is_encoder_decoder(config) and any("decoder." in name for name in headers.names):
+            notes += ("Only the encoder of this model is used, not its decoder.",)
+            unused = [name for name in unused if not name.startswith(("decoder.", "lm_head."))]
         if _file_states(files) != file_states:
             raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
     versions, trainings = library_versions(), read_training_history(source.folder)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoModel, PreTrainedTokenizerFast
+from transformers import MODEL_MAPPING, PreTrainedTokenizerFast
 
 from tests.helpers.gate import prove_unless
 
@@ -184,6 +184,19 @@ _GEMMA: dict[str, Any] = _GROUPED | {
     "sliding_window": 8,
     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
 }
+_T5: dict[str, Any] = {"d_model": 32, "num_layers": 3, "num_heads": 4, "d_kv": 16, "d_ff": 48}
+_BART: dict[str, Any] = {
+    "d_model": 32,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 160,
+}
+_T5GEMMA_PART: dict[str, Any] = COMMON | _GEMMA
+_T5GEMMA: dict[str, Any] = {"encoder": _T5GEMMA_PART, "decoder": _T5GEMMA_PART}
 _WITH_TWO_MORE_POSITIONS: dict[str, Any] = {"max_position_embeddings": 162, "type_vocab_size": 1}
 
 FAMILIES: dict[str, Family] = {
@@ -266,7 +279,17 @@ FAMILIES: dict[str, Family] = {
         is_causal=True,
     ),
     "gpt_neox": Family("GPTNeoXConfig", byte_level, DECODER, {}, is_causal=True),
+    "t5": Family("T5Config", metaspace, ROBERTA, _T5),
+    "mt5": Family("MT5Config", metaspace, ROBERTA, _T5),
+    "umt5": Family("UMT5Config", metaspace, ROBERTA, _T5),
+    "t5gemma": Family("T5GemmaConfig", metaspace, ROBERTA, _T5GEMMA, shows_qkv=False),
+    "bart": Family("BartConfig", byte_level, ROBERTA, _BART),
+    "clip_text_model": Family("CLIPTextConfig", byte_level, DECODER, {}, is_causal=True),
+    "siglip_text_model": Family("SiglipTextConfig", metaspace, DECODER, {}),
 }
+
+_OWN_SIZES = ("bart", "distilbert", "gpt2", "mt5", "t5", "t5gemma", "umt5")
+"""Families whose settings do not have the names in `COMMON`."""
 
 REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta")
 """Families that `make test` runs every check on; `make prove` runs every check on all of them.
@@ -289,7 +312,7 @@ def config(name: str, **changes: Any) -> Any:
     """Return the config of a tiny model; ``changes`` override the family's own settings."""
     family = FAMILIES[name]
     tokenizer = family.tokenizer(family.special)
-    common = {} if name in ("distilbert", "gpt2") else COMMON
+    common = {} if name in _OWN_SIZES else COMMON
     ids = {
         f"{role}_token_id": tokenizer.token_to_id(token)
         for role, token in (
@@ -301,14 +324,24 @@ def config(name: str, **changes: Any) -> Any:
         )
     }
     settings = common | {"vocab_size": tokenizer.get_vocab_size()} | ids | family.settings | changes
+    for part in ("encoder", "decoder"):  # of T5Gemma
+        if part in settings:
+            settings[part] = settings[part] | {"vocab_size": settings["vocab_size"]}
     return getattr(transformers, family.config)(**settings)
+
+
+def model_class(settings: Any) -> Any:
+    """Return transformers' class for a config; `AutoModel` does not know the text model of SigLIP."""
+    if isinstance(settings, transformers.SiglipTextConfig):
+        return transformers.SiglipTextModel
+    return MODEL_MAPPING[type(settings)]
 
 
 def build(name: str, folder: Path, seed: int = 0, **changes: Any) -> Any:
     """Save a tiny model and its tokenizer into a folder; return the model."""
     settings = config(name, **changes)
     torch.manual_seed(seed)
-    model = AutoModel.from_config(settings)
+    model = model_class(settings)._from_config(settings)
     randomize(model, seed)
     model.save_pretrained(folder)
     save_tokenizer(name, folder)
