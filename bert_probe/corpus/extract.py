@@ -122,7 +122,9 @@ class _Buffers:
             output, calls = run_with_capture(checkpoint, model, inputs)
             if PROFILES in keep or NEIGHBORS in keep:
                 layers = calls or output.attentions
-                self._store_heads(group, measure_batch(layers, _units(members), NEIGHBORS in keep))
+                is_causal = self._checkpoint.description.is_causal
+                measured = measure_batch(layers, _units(members), NEIGHBORS in keep, is_causal)
+                self._store_heads(group, measured)
             if VECTORS in keep:
                 layers = self._question.layers or ()
                 self._store_vectors(group, [layer_states(output)[layer] for layer in layers])

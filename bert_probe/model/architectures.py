@@ -46,6 +46,13 @@ def text_model_class(config: Any) -> Any:
     return AutoModel
 
 
+def other_part(config: Any) -> tuple[str, tuple[str, ...]]:
+    """Return what a checkpoint contains besides its text encoder, and the prefixes of those weights."""
+    if config.model_type in _TEXT_TOWERS:
+        return "vision model", ("vision_model.", "visual_projection.", "logit_scale", "logit_bias")
+    return ("decoder", ("decoder.", "lm_head.")) if is_encoder_decoder(config) else ("", ())
+
+
 def build_model(config: Any) -> Any:
     """Build the model of a config, with initial weights on torch's current default device."""
     model_class = text_model_class(config)

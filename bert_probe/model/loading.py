@@ -34,7 +34,13 @@ from bert_probe.errors import (
     WeightsError,
     memory_errors,
 )
-from bert_probe.model.architectures import configs_of, is_encoder_decoder, text_encoder, text_model_class
+from bert_probe.model.architectures import (
+    configs_of,
+    is_encoder_decoder,
+    other_part,
+    text_encoder,
+    text_model_class,
+)
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint, Description
 from bert_probe.model.checks import (
@@ -127,9 +133,9 @@ def load(
         tokenizer = _tokenizer(source, config)
         network, (notes, unused), no_qkv = _network(source, config, precision, target)
         heads, refusal_notes = open_heads(source.folder, config, headers, network)
-        if is_encoder_decoder(config) and any("decoder." in name for name in headers.names):
-            notes += ("Only the encoder of this model is used, not its decoder.",)
-            unused = [name for name in unused if not name.startswith(("decoder.", "lm_head."))]
+        other, prefixes = other_part(config)
+        if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
+            notes += (f"Only the text encoder of this model is used, not its {other}.",)
         if _file_states(files) != file_states:
             raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
     versions, trainings = library_versions(), read_training_history(source.folder)
@@ -258,6 +264,9 @@ def _network(
                 if implementation == IMPLEMENTATION and "attention" in str(error).lower():
                     continue
                 raise
+        report["unexpected_keys"] = {
+            name for name in report["unexpected_keys"] if not name.startswith(other_part(config)[1])
+        }
         notes = _check_report(model, network, report)
         network.eval().requires_grad_(False)
         for settings in configs_of(network.modules()):

@@ -316,7 +316,7 @@ def page(data: HeadViewData, selection: Selection, ask: AnswerFn = _answer, exac
             for layer in layers
         ],
         data.caption,
-        f"{CAVEAT} {data.trace.caveat}".strip(),
+        f"{CAVEAT} {data.trace.note}".strip(),
         start=selection.layer,
         still=lambda: [
             payload(data, selection.layer - 1, key="page", announced=first, ask=ask, multiplied=True)

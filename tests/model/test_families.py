@@ -114,7 +114,7 @@ def test_description_has_model_sizes(name: str, double_family: Checkpoints) -> N
     assert description.family == FAMILIES[name].model_type
     assert description.is_causal == FAMILIES[name].is_causal
     assert description.notes == (
-        ("Only the encoder of this model is used, not its decoder.",) if name in ENCODER_DECODERS else ()
+        ("Only the text encoder of this model is used, not its decoder.",) if name in ENCODER_DECODERS else ()
     )
 
 

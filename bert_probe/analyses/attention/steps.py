@@ -291,12 +291,14 @@ class AttentionStepsResult(Result):
     def metadata(self) -> Mapping[str, Any]:
         """The query and key as text, the scaling, and the difference from the model's output."""
         key = self.question.key
+        note = {"note": self.trace.note} if self.trace.note else {}
         key_token = {} if key is None else {"key_token": str(self.tokens[_position(key)])}
         return {
             "query_token": str(self.tokens[self.query]),
             **key_token,
             "scaling": self.scaling,
             "difference_to_model": self.difference,
+            **note,
         }
 
     def frame(self) -> pd.DataFrame:
