@@ -82,6 +82,11 @@ class Description:
     is_causal: bool = False
 
     @property
+    def qkv_notes(self) -> tuple[str, ...]:
+        """Return a note that queries, keys and values are unavailable; () if they are not."""
+        return (f"Queries, keys and values cannot be shown. {self.no_qkv}",) if self.no_qkv else ()
+
+    @property
     def shows_qkv(self) -> bool:
         """Return whether queries, keys and values can be recorded."""
         return not self.no_qkv

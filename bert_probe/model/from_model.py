@@ -94,6 +94,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
             if failure_notes:
                 outputs_digest = _digest(valid_heads[0].weights) if valid_heads else ""
                 description = replace(description, notes=tuple(failure_notes), outputs_sha256=outputs_digest)
+            description = replace(description, notes=(*description.qkv_notes, *description.notes))
             return replace(
                 checkpoint,
                 initial_description=description,

@@ -157,7 +157,12 @@ def load(
         unused_names = [
             name for name in unused if not any(modern_name(name).endswith(used) for used in used_names)
         ]
-        notes += (*((unused_note(unused_names),) if unused_names else ()), *refusal_notes, *failure_notes)
+        notes += (
+            *description.qkv_notes,
+            *((unused_note(unused_names),) if unused_names else ()),
+            *refusal_notes,
+            *failure_notes,
+        )
         return replace(
             checkpoint,
             initial_description=replace(description, notes=notes, outputs_sha256=_outputs_digest(outputs)),

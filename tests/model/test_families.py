@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checks import NO_INTERFACE, NO_SOFTCAP
 from bert_probe.model.encoding import Encoding
 from tests.helpers.families import FAMILIES, LONG, PAIR, REPRESENTATIVE, SENTENCES, TEXT, representative
 from tests.helpers.gate import prove_unless
@@ -102,6 +103,8 @@ def test_other_families_match_the_raw_model(
 def test_only_mpnet_deberta_and_t5gemma_hide_q_k_v(name: str, double_family: Checkpoints) -> None:
     assert double_family(name).description.shows_qkv == (name not in {"mpnet", "deberta-v2", "t5gemma"})
     assert FAMILIES[name].shows_qkv == double_family(name).description.shows_qkv
+    reason = NO_SOFTCAP if name == "t5gemma" else NO_INTERFACE
+    assert double_family(name).description.no_qkv == ("" if FAMILIES[name].shows_qkv else reason)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -113,9 +116,11 @@ def test_description_has_model_sizes(name: str, double_family: Checkpoints) -> N
     assert description.origin == "local folder"
     assert description.family == FAMILIES[name].model_type
     assert description.is_causal == FAMILIES[name].is_causal
-    assert description.notes == (
-        ("Only the text encoder of this model is used, not its decoder.",) if name in ENCODER_DECODERS else ()
-    )
+    other_part = "Only the text encoder of this model is used, not its decoder."
+    notes = [other_part] if name in ENCODER_DECODERS else []
+    if description.no_qkv:
+        notes.append(f"Queries, keys and values cannot be shown. {description.no_qkv}")
+    assert [*description.notes] == notes
 
 
 @pytest.mark.parametrize("name", NAMES)
