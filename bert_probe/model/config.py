@@ -122,7 +122,7 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
     _check_layers(used_settings)
     try:
         config = text_config(config_class.from_dict(used_settings))
-        sizes = [getattr(encoder_config(config), name, None) for name in _SIZES]
+        sizes: list[Any] = [getattr(encoder_config(config), name, None) for name in _SIZES]
     except Exception as error:  # the config class raises many types of exceptions
         raise CheckpointError(
             f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"

@@ -18,14 +18,11 @@ from bert_probe.model.forward import batch, run_with_capture
 from bert_probe.model.trace import CAUSAL
 from tests.helpers.command_line import bert_probe
 from tests.helpers.exactness import assert_exact
-from tests.helpers.families import FAMILIES, PAIR, TEXT
+from tests.helpers.families import MORE_FAMILIES, PAIR, TEXT
 from tests.helpers.gate import prove_unless
 
 Checkpoints = Callable[[str], Checkpoint]
-NEW = (
-    *("qwen3", "qwen2", "mistral", "llama", "gemma3_text", "embeddinggemma", "modernbert-decoder", "gpt2"),
-    *("gpt_neox", "t5", "mt5", "umt5", "t5gemma", "bart", "clip_text_model", "siglip_text_model"),
-)
+NEW = sorted(MORE_FAMILIES)
 
 
 @pytest.mark.parametrize("name", NEW)
@@ -35,7 +32,7 @@ def test_tokens_steps_and_similarity(name: str, double_family: Checkpoints) -> N
     assert len(Tokens().of(trace).table()) == len(trace.tokens)
     cosines = Similarity().of(trace).table()
     assert np.isfinite(cosines.select_dtypes("number").to_numpy()).all()
-    if not FAMILIES[name].shows_qkv:
+    if not MORE_FAMILIES[name].shows_qkv:
         with pytest.raises(UnavailableError, match="does not expose its queries, keys and values"):
             AttentionSteps().of(trace)
         return
@@ -43,9 +40,9 @@ def test_tokens_steps_and_similarity(name: str, double_family: Checkpoints) -> N
         steps = AttentionSteps(layer, 1).of(trace)
         assert steps.difference < 1e-10
         later = len(trace.tokens) - 1 - steps.query
-        assert not FAMILIES[name].is_causal or steps.forbidden >= later
-        assert (steps.metadata.get("note") == CAUSAL) == FAMILIES[name].is_causal
-    if FAMILIES[name].is_causal:
+        assert not MORE_FAMILIES[name].is_causal or steps.forbidden >= later
+        assert (steps.metadata.get("note") == CAUSAL) == MORE_FAMILIES[name].is_causal
+    if MORE_FAMILIES[name].is_causal:
         assert Attention().of(trace).metadata["note"] == CAUSAL
 
 
@@ -54,7 +51,7 @@ def test_commands(name: str, family: Checkpoints, family_folder: Callable[[str],
     folder = str(family_folder(name))
     opened = {folder: family(name)}
     for command in ("tokens", "steps", "similarity"):
-        if command == "steps" and not FAMILIES[name].shows_qkv:
+        if command == "steps" and not MORE_FAMILIES[name].shows_qkv:
             continue
         result = bert_probe(command, TEXT, "--model", folder, checkpoints=opened)
         assert len(result.rows) > 2
@@ -79,9 +76,7 @@ def test_heads_of_many_texts_equal_those_of_one(double_family: Checkpoints) -> N
     encodings = [checkpoint.encode(text) for text in (TEXT, PAIR)]
     with checkpoint.running() as model:
         _, calls = run_with_capture(checkpoint, model, batch(checkpoint, encodings))
-        measured = measure_batch(
-            calls, Units.of_tokens([encoding.tokens for encoding in encodings]), False, True
-        )
+        measured = measure_batch(calls, Units.of_tokens(encodings), is_causal=True)
     for index, text in enumerate((TEXT, PAIR)):
         values = Heads().of(checkpoint.trace(text)).values
         for number, name in enumerate(MEASURES):

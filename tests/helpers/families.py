@@ -249,6 +249,10 @@ FAMILIES: dict[str, Family] = {
     "gte": Family("GteConfig", metaspace, ROBERTA, {}),
     "jina_embeddings_v3": Family("JinaEmbeddingsV3Config", metaspace, ROBERTA, {"type_vocab_size": 1}),
     "layoutlm": Family("LayoutLMConfig", wordpiece, BERT, {}),
+}
+"""Encoders that are trained with masked words."""
+
+MORE_FAMILIES: dict[str, Family] = {
     "qwen3": Family("Qwen3Config", byte_level, DECODER, _GROUPED | {"head_dim": 16}, is_causal=True),
     "qwen2": Family(
         "Qwen2Config",
@@ -288,6 +292,10 @@ FAMILIES: dict[str, Family] = {
     "siglip_text_model": Family("SiglipTextConfig", metaspace, DECODER, {}),
 }
 
+"""Decoders, encoders of encoder-decoders, and text models of models for text and images."""
+
+ALL_FAMILIES = FAMILIES | MORE_FAMILIES
+
 _OWN_SIZES = ("bart", "distilbert", "gpt2", "mt5", "t5", "t5gemma", "umt5")
 """Families whose settings do not have the names in `COMMON`."""
 
@@ -310,7 +318,7 @@ def representative(names: Iterable[str]) -> list[Any]:
 
 def config(name: str, **changes: Any) -> Any:
     """Return the config of a tiny model; ``changes`` override the family's own settings."""
-    family = FAMILIES[name]
+    family = ALL_FAMILIES[name]
     tokenizer = family.tokenizer(family.special)
     common = {} if name in _OWN_SIZES else COMMON
     ids = {
@@ -350,7 +358,7 @@ def build(name: str, folder: Path, seed: int = 0, **changes: Any) -> Any:
 
 def save_tokenizer(name: str, folder: Path) -> None:
     """Save the family's tokenizer into a folder."""
-    family = FAMILIES[name]
+    family = ALL_FAMILIES[name]
     tokenizer = family.tokenizer(family.special)
     names = ["input_ids", "attention_mask"]
     if family.special.second_segment == 1:

@@ -14,13 +14,13 @@ import pytest
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.checks import NO_INTERFACE, NO_SOFTCAP
 from bert_probe.model.encoding import Encoding
-from tests.helpers.families import FAMILIES, LONG, PAIR, REPRESENTATIVE, SENTENCES, TEXT, representative
+from tests.helpers.families import ALL_FAMILIES, LONG, PAIR, REPRESENTATIVE, SENTENCES, TEXT, representative
 from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
 
-NAMES = sorted(FAMILIES)
+NAMES = sorted(ALL_FAMILIES)
 ENCODER_DECODERS = {"bart", "mt5", "t5", "t5gemma", "umt5"}
-CAUSAL = [name for name in NAMES if FAMILIES[name].is_causal]
+CAUSAL = [name for name in NAMES if ALL_FAMILIES[name].is_causal]
 Folders = Callable[[str], Path]
 Checkpoints = Callable[[str], Checkpoint]
 
@@ -90,7 +90,7 @@ def test_attention_weighted_values_equal_attention_output(opened: tuple[Checkpoi
         numbers.near(mixed, expected.reshape(mixed.shape).numpy(), f"attention output of layer {layer}")
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - set(REPRESENTATIVE)))
+@pytest.mark.parametrize("name", sorted(ALL_FAMILIES.keys() - set(REPRESENTATIVE)))
 def test_other_families_match_the_raw_model(
     name: str, double_family: Checkpoints, family_folder: Folders
 ) -> None:
@@ -102,9 +102,9 @@ def test_other_families_match_the_raw_model(
 @pytest.mark.parametrize("name", NAMES)
 def test_only_mpnet_deberta_and_t5gemma_hide_q_k_v(name: str, double_family: Checkpoints) -> None:
     assert double_family(name).description.shows_qkv == (name not in {"mpnet", "deberta-v2", "t5gemma"})
-    assert FAMILIES[name].shows_qkv == double_family(name).description.shows_qkv
+    assert ALL_FAMILIES[name].shows_qkv == double_family(name).description.shows_qkv
     reason = NO_SOFTCAP if name == "t5gemma" else NO_INTERFACE
-    assert double_family(name).description.no_qkv == ("" if FAMILIES[name].shows_qkv else reason)
+    assert double_family(name).description.no_qkv == ("" if ALL_FAMILIES[name].shows_qkv else reason)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,8 +114,8 @@ def test_description_has_model_sizes(name: str, double_family: Checkpoints) -> N
     assert raw_sizes == (3, 4, 32)
     assert description.max_tokens == (None if name in {"mt5", "t5", "umt5"} else 160)
     assert description.origin == "local folder"
-    assert description.family == FAMILIES[name].model_type
-    assert description.is_causal == FAMILIES[name].is_causal
+    assert description.family == ALL_FAMILIES[name].model_type
+    assert description.is_causal == ALL_FAMILIES[name].is_causal
     other_part = "Only the text encoder of this model is used, not its decoder."
     notes = [other_part] if name in ENCODER_DECODERS else []
     if description.no_qkv:

@@ -18,7 +18,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.from_model import digest
 from tests.helpers.families import (
-    FAMILIES,
+    ALL_FAMILIES,
     PAIR,
     REPRESENTATIVE,
     SENTENCES,
@@ -31,7 +31,7 @@ from tests.helpers.gate import prove_unless
 from tests.helpers.in_memory import Folders, assert_unchanged, load_for_training, tokenizer_of, train_step
 from tests.helpers.raw import Raw
 
-NAMES = sorted(FAMILIES)
+NAMES = sorted(ALL_FAMILIES)
 
 IMPLEMENTATIONS = (None, "eager", "sdpa")
 
@@ -58,7 +58,7 @@ def test_wrapped_model_equals_the_loaded_model(
     name: str, implementation: str | None, family_folder: Folders, family: Callable[[str], Checkpoint]
 ) -> None:
     loaded, folder = family(name), family_folder(name)
-    if implementation == "sdpa" and not FAMILIES[name].shows_qkv:
+    if implementation == "sdpa" and not ALL_FAMILIES[name].shows_qkv:
         pytest.skip("transformers itself refuses this")
     model = load_for_training(folder, implementation)
     model.requires_grad_(True)
