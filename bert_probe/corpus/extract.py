@@ -29,7 +29,14 @@ from bert_probe.corpus.schema import (
 from bert_probe.errors import TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import as_array, batch, group_by_length, memory_message, run_with_capture
+from bert_probe.model.forward import (
+    as_array,
+    batch,
+    group_by_length,
+    layer_states,
+    memory_message,
+    run_with_capture,
+)
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
@@ -114,10 +121,12 @@ class _Buffers:
             output, calls = run_with_capture(checkpoint, model, inputs)
             if PROFILES in keep or NEIGHBORS in keep:
                 layers = calls or output.attentions
-                self._store_heads(group, measure_batch(layers, _units(members), NEIGHBORS in keep))
+                is_causal = self._checkpoint.description.is_causal
+                measured = measure_batch(layers, _units(members), NEIGHBORS in keep, is_causal)
+                self._store_heads(group, measured)
             if VECTORS in keep:
                 layers = self._question.layers or ()
-                self._store_vectors(group, [output.hidden_states[layer] for layer in layers])
+                self._store_vectors(group, [layer_states(output)[layer] for layer in layers])
             if self.predictions is not None:
                 self.predictions.add_batch(group, members, inputs, output)
 
@@ -133,8 +142,8 @@ class _Buffers:
             self.weights[span] = heads.weights[place, ..., :units].ravel()
 
     def _store_vectors(self, group: Sequence[int], states: Sequence[torch.Tensor]) -> None:
-        for layer, layer_states in enumerate(map(as_array, states)):
-            for padded, index in zip(layer_states, group, strict=True):
+        for layer, padded_states in enumerate(map(as_array, states)):
+            for padded, index in zip(padded_states, group, strict=True):
                 sentence = self._sentences[index]
                 vectors = padded[: len(sentence.encoding)]
                 if sentence.merged is not None:

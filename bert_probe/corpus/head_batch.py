@@ -15,7 +15,13 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from bert_probe.analyses.attention.heads import MASKED_SCORE, MEASURES, SHARES, is_punctuation
+from bert_probe.analyses.attention.heads import (
+    MASKED_SCORE,
+    MEASURES,
+    SHARES,
+    is_punctuation,
+    max_entropy_bits,
+)
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.capture import AttentionCall
 from bert_probe.model.encoding import Encoding
@@ -52,13 +58,16 @@ class HeadBatch:
 
 
 @torch.inference_mode()
-def measure_batch(layers: Sequence[LayerAttention], units: Units, strongest: bool = False) -> HeadBatch:
+def measure_batch(
+    layers: Sequence[LayerAttention], units: Units, strongest: bool = False, is_causal: bool = False
+) -> HeadBatch:
     """Measure all heads in all texts of a batch.
 
     Args:
         layers: the layers of one forward pass over the batch, all on one device.
         units: the tokens of the texts, or the words into which tokens are merged before measuring.
         strongest: also return the key that each query attends to most.
+        is_causal: whether tokens attend only to themselves and the tokens before them.
 
     Raises:
         ArchitectureError: the model does not expose its queries and keys, and its attention weights do not
@@ -80,7 +89,7 @@ def measure_batch(layers: Sequence[LayerAttention], units: Units, strongest: boo
                 max_weights, max_keys = block_weights.max(dim=-1)
                 selection = (block.texts, number, slice(None), block.rows)
                 keys[selection], weights[selection] = max_keys.cpu().numpy(), max_weights.cpu().numpy()
-    return HeadBatch(_normalize(sums, units.lengths.numpy()), keys, weights)
+    return HeadBatch(_normalize(sums, units.lengths.numpy(), is_causal), keys, weights)
 
 
 def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
@@ -96,10 +105,10 @@ def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor
     return torch.stack([sums[name] for name in MEASURES])
 
 
-def _normalize(sums: Array, lengths: Array) -> Array:
+def _normalize(sums: Array, lengths: Array, is_causal: bool) -> Array:
     """Turn the sums of `_sum_measures` into measures, in place; `lengths` are numbers of queries per text."""
     sums /= lengths[:, None, None]
-    max_bits = np.log2(np.maximum(lengths, 2))
+    max_bits = np.array([max_entropy_bits(int(length), int(length), is_causal) for length in lengths])
     sums[MEASURES.index("entropy_bits")] /= np.log(2)
     sums[MEASURES.index("relative_entropy")] /= np.log(2) * max_bits[:, None, None]
     sums[MEASURES.index("difference_from_mean")] /= 2

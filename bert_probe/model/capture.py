@@ -30,7 +30,8 @@ class AttentionCall:
         key, value: tensors of shape [batch, key head, key, dim], with fewer heads than ``query`` in
             grouped-query attention.
         mask: tensor of shape [batch or 1, head or 1, query, key], either bool (True: may attend) or float
-            (added to the scores); None if every token may attend to all tokens.
+            (added to the scores); None if every token may attend to all tokens. A causal mask is always
+            given, although transformers leaves it out and lets the kernel apply it.
         scaling: factor that multiplies query·key.
         output: tensor of shape [batch, query, head, dim], before the output projection.
     """
@@ -43,13 +44,19 @@ class AttentionCall:
     output: torch.Tensor
 
 
-_open_recording: ContextVar[list[AttentionCall] | None] = ContextVar("recording", default=None)
+class _Calls(list[AttentionCall]):
+    """The calls of a recording, and the causal mask that its layers share."""
+
+    causal_mask: torch.Tensor | None = None
+
+
+_open_recording: ContextVar[_Calls | None] = ContextVar("recording", default=None)
 
 
 @contextmanager
 def recording() -> Iterator[list[AttentionCall]]:
     """Collect the attention calls of this thread, in layer order."""
-    calls: list[AttentionCall] = []
+    calls = _Calls()
     token = _open_recording.set(calls)
     try:
         yield calls
@@ -110,7 +117,10 @@ def recorded_attention(
     if change is None and calls is None:
         return output, None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    mask = _with_bias(attention_mask, kwargs.get("position_bias"))
+    mask = attention_mask
+    if mask is None and _is_causal(module, query, kwargs.get("is_causal")):
+        mask = _causal_mask(query, key, calls)
+    mask = _with_bias(mask, kwargs.get("position_bias"))
     call = AttentionCall(query, key, value, mask, float(scale), output)
     if change is not None:
         new_output, layers = change
@@ -118,6 +128,26 @@ def recorded_attention(
     if calls is not None:
         calls.append(call)
     return call.output, None
+
+
+def _is_causal(module: torch.nn.Module, query: torch.Tensor, argument: bool | None) -> bool:
+    """Return whether the fused kernel masks later tokens itself; the rule is that of `sdpa_attention_forward`
+    for a call without a mask.
+    """
+    is_causal = getattr(module, "is_causal", True) if argument is None else argument
+    return bool(is_causal) and query.shape[2] > 1
+
+
+def _causal_mask(query: torch.Tensor, key: torch.Tensor, calls: _Calls | None) -> torch.Tensor:
+    """Return a bool mask of shape [1, 1, query, key]; the layers of a recording share one."""
+    shape = (1, 1, query.shape[2], key.shape[2])
+    shared = None if calls is None else calls.causal_mask
+    if shared is not None and shared.shape == shape and shared.device == query.device:
+        return shared
+    mask = torch.ones(shape, dtype=torch.bool, device=query.device).tril_()
+    if calls is not None:
+        calls.causal_mask = mask
+    return mask
 
 
 def _with_bias(mask: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor | None:

@@ -53,7 +53,8 @@ class Description:
             sharded. For a model in memory see `from_model.digest`.
         dtype, device: data type and device that the model computes with.
         has_pooler: whether the model has a trained pooler.
-        shows_qkv: whether queries, keys and values can be recorded.
+        no_qkv: a sentence that says why queries, keys and values cannot be recorded; "" if they can.
+        is_causal: whether each token attends only to itself and to the tokens before it, in every layer.
         notes: sentences for the user, for example about a missing pooler or unused weights.
         outputs_sha256: SHA-256 of the output heads; "" if there are none. For a model loaded from files it
             covers the heads' configuration (`weights_sha256` covers their weights); for a model in memory it
@@ -75,9 +76,20 @@ class Description:
     dtype: str
     device: str
     has_pooler: bool
-    shows_qkv: bool
+    no_qkv: str = ""
     notes: tuple[str, ...] = ()
     outputs_sha256: str = ""
+    is_causal: bool = False
+
+    @property
+    def qkv_notes(self) -> tuple[str, ...]:
+        """Return a note that queries, keys and values are unavailable; () if they are not."""
+        return (f"Queries, keys and values cannot be shown. {self.no_qkv}",) if self.no_qkv else ()
+
+    @property
+    def shows_qkv(self) -> bool:
+        """Return whether queries, keys and values can be recorded."""
+        return not self.no_qkv
 
 
 @dataclass(frozen=True, eq=False)

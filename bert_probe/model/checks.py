@@ -5,23 +5,33 @@ Each check runs the model on a short text before callers receive it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
 from bert_probe.errors import ArchitectureError
-from bert_probe.model.capture import recording
+from bert_probe.model.architectures import configs_of
+from bert_probe.model.capture import AttentionCall, recording
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.config import SUPPORTED
-from bert_probe.model.forward import as_array, batch, run_for_hooks
+from bert_probe.model.forward import as_array, batch, layer_states, run_and_keep_calls, run_for_hooks
 from bert_probe.model.trace import Trace
 
 CHECK_TEXT = "Two words and a few more"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 """Data types in which attention can be computed."""
 
+NO_INTERFACE = "Its attention does not go through the attention interface of transformers."
+NO_SOFTCAP = "It limits its attention scores with tanh, which the fused attention kernel cannot compute."
+NO_FUSED = "Its own attention code has a step that the fused attention kernel leaves out."
+
+_SAME_OUTPUT = 0.02
+"""Largest difference of the outputs with fused and with eager attention, relative to the largest value. It is
+far above rounding errors and far below the effect of a missing step.
+"""
 _PASSES = 64
 """Tolerance per layer for the difference between two forward passes, in units in the last place of the
 largest value. The largest difference measured in the three-layer models of the tests was 10; it may be larger
@@ -49,48 +59,86 @@ def _unit(dtype: str) -> float:
     return float(torch.finfo(getattr(torch, dtype)).eps)
 
 
-def uses_capture(network: Any) -> bool:
-    """Return whether every layer of the model calls `capture.recorded_attention`."""
+def capture_problem(network: Any) -> str:
+    """Return why the queries, keys and values of a model cannot be recorded; "" if they can.
+
+    Every layer must call `capture.recorded_attention`, and the model must have the same output as with its
+    own attention code. Otherwise the fused kernel leaves out a step of this model's attention.
+    """
     device = next(network.parameters()).device
-    ids = torch.ones((1, 4), dtype=torch.long, device=device)
+    rows = network.get_input_embeddings().num_embeddings
+    ids = torch.arange(1, 9, device=device)[None] % rows
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     # Inference mode is avoided: a model may store tensors, and inference tensors cannot be used in training.
-    with torch.no_grad(), recording() as calls:
-        output = network(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
-    states = getattr(output, "hidden_states", None)
-    return bool(calls) and states is not None and len(calls) == len(states) - 1
+    with torch.no_grad():
+        try:
+            with recording() as calls:
+                output = network(**inputs, output_hidden_states=True)
+        except ValueError as error:
+            if "softcap" not in str(error):
+                raise
+            return NO_SOFTCAP
+        states = getattr(output, "hidden_states", None)
+        if not calls or states is None or len(calls) != len(states) - 1:
+            return NO_INTERFACE
+        with _eager_attention(network):
+            expected = network(**inputs).last_hidden_state
+    scale, difference = expected.abs().max(), (output.last_hidden_state - expected).abs().max()
+    is_same = bool(difference <= max(_SAME_OUTPUT, 64 * torch.finfo(expected.dtype).eps) * scale)
+    return "" if is_same else NO_FUSED
 
 
-def self_check(checkpoint: Checkpoint) -> None:
+@contextmanager
+def _eager_attention(network: torch.nn.Module) -> Iterator[None]:
+    """Within the context, let a model compute attention with its own code instead of the captured kernel."""
+    configs = configs_of(network.modules())
+    saved = [config._attn_implementation for config in configs]
+    try:
+        for config in configs:
+            config._attn_implementation = "eager"
+        yield
+    finally:
+        for config, implementation in zip(configs, saved, strict=True):
+            config._attn_implementation = implementation
+
+
+def self_check(checkpoint: Checkpoint) -> bool:
     """Check on a short text that attention recomputed from q, k and v equals the model's own attention.
 
     This rejects architectures that change their scores outside the captured function. If q, k and v are
     hidden, `forward.run` checks the model's own weights in every trace instead.
 
+    Returns:
+        Whether no token attends to a later token, in any layer.
+
     Raises:
         ArchitectureError: the model hides its attention, or the recomputed attention differs.
     """
     description = checkpoint.description
-    for layer, (difference, tolerance) in enumerate(replays(checkpoint)):
+    traces, calls = run_and_keep_calls(checkpoint, [checkpoint.encode(CHECK_TEXT, truncate=True)])
+    for layer, (difference, tolerance) in enumerate(_replays(traces[0], calls)):
         if not difference <= tolerance:
             raise ArchitectureError(
                 f"{description.architecture} changes its attention in a way that cannot be captured "
                 f"(layer {layer + 1} is off by {difference:.2g}). Supported: {SUPPORTED}."
             )
+    weights = (traces[0].attention(layer) for layer in range(traces[0].layers))
+    return len(traces[0].tokens) > 1 and not any(np.triu(layer, k=1).any() for layer in weights)
 
 
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
-    """Yield the error of recomputed attention and its tolerance, for each layer.
+    """Return the error of recomputed attention and its tolerance, for each layer.
 
-    The error is the largest difference between the head outputs and attention weights × values. Nothing is
-    yielded if q, k and v are hidden.
+    The error is the largest difference between the head outputs and attention weights × values. There is
+    none if q, k and v are hidden.
     """
-    encoding = checkpoint.encode(CHECK_TEXT, truncate=True)
-    trace = checkpoint.trace_encodings([encoding])[0]
-    if trace.values is None:
-        return
-    with recording() as calls:
-        run_for_hooks(checkpoint, encoding)
+    traces, calls = run_and_keep_calls(checkpoint, [checkpoint.encode(CHECK_TEXT, truncate=True)])
+    return _replays(traces[0], calls)
+
+
+def _replays(trace: Trace, calls: Sequence[AttentionCall]) -> Iterator[tuple[float, float]]:
     for layer, call in enumerate(calls):
+        assert trace.values is not None  # there are calls
         replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
         yield float(np.abs(replay - as_array(call.output[0])).max()), _rounding_tolerance(trace, layer)
 
@@ -173,4 +221,7 @@ def _first_states(
 ) -> list[torch.Tensor]:
     """Return the hidden states of the first text in a batch as a list of [token, hidden] tensors."""
     with torch.inference_mode(), checkpoint.running() as model:
-        return [state[0, :length] for state in model(**inputs, output_hidden_states=True).hidden_states]
+        output = model(**inputs, output_hidden_states=True)
+        states = [state[0, :length] for state in layer_states(output)]
+    pooled = getattr(output, "pooler_output", None)
+    return [*states, pooled[0]] if pooled is not None and checkpoint.description.has_pooler else states

@@ -15,16 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig
-from transformers.models.auto import modeling_auto
 
 from bert_probe.errors import ArchitectureError, CheckpointError, NotFoundError, WeightsError
+from bert_probe.model.architectures import encoder_config, text_config
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import existing, is_hub_id, locate, read_config, read_config_file
 
 SUPPORTED = (
-    "BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, CamemBERT, XLM-RoBERTa, MobileBERT, ModernBERT, "
-    "NomicBERT, EuroBERT, MPNet and DeBERTa encoders"
+    "encoders such as BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, CamemBERT, XLM-RoBERTa, MobileBERT, "
+    "ModernBERT, NomicBERT, EuroBERT, MPNet and DeBERTa, decoders such as Qwen3, Mistral, Llama, Gemma 3 and "
+    "GPT-2, the encoders of T5 and BART, and the text models of CLIP and SigLIP"
 )
 MAX_LAYERS = 1_000
 """Maximum number of layers in a config; the deepest published encoder has 48. The limit is needed because
@@ -38,8 +40,14 @@ classes.
 """
 REMEDY = "Use the config.json that belongs to these weights."
 """Advice in error messages about a config that does not fit its weights."""
-_NATIVE_CODE_TYPES = frozenset({"mra", "yoso"})
+_NATIVE_CODE_TYPES = frozenset({"mra", "rwkv", "sam3_video", "yoso"})
 """Model types that run native code, which transformers would download when the model is built."""
+_SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
+_LAYER_COUNTS = frozenset(
+    {"num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers"}
+    | {"decoder_layers", "num_decoder_layers"}
+)
+"""Settings with a number of layers, at any depth of a config."""
 _ROTARY = frozenset({"rope_scaling"})
 """Settings of transformers' base class that change what a layer computes."""
 _CODE_SETTINGS = frozenset(
@@ -66,20 +74,19 @@ _CODE_SETTINGS = frozenset(
 
 
 def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
-    """Raise an error for a model that is not a text encoder, or for quantized weights.
+    """Raise an error for a model type that transformers does not know, or for quantized weights.
+
+    Whether a model of a known type can be run on text is checked when it is opened; see `checks`.
 
     Raises:
-        ArchitectureError: the model is not a text encoder; the message names its kind.
+        ArchitectureError: the model type is unknown, or needs native code.
         WeightsError: the weights are quantized.
     """
-    if settings.get("is_encoder_decoder"):
-        raise ArchitectureError(f"{name} ({model_type}) is an encoder-decoder. Supported: {SUPPORTED}.")
-    if settings.get("is_decoder"):
-        raise ArchitectureError(f"{name} ({model_type}) is set up as a decoder. Supported: {SUPPORTED}.")
-    if model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        is_decoder = model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        category = "a decoder" if is_decoder else "not a text encoder of transformers"
-        raise ArchitectureError(f"{name} ({model_type}) is {category}. Supported: {SUPPORTED}.")
+    if model_type not in CONFIG_MAPPING:
+        raise ArchitectureError(
+            f"{name} ({model_type}) is not a model type of transformers {transformers.__version__}. "
+            f"Supported: {SUPPORTED}."
+        )
     if model_type in _NATIVE_CODE_TYPES:
         raise ArchitectureError(
             f"{name} ({model_type}) needs native code, which is not downloaded. Supported: {SUPPORTED}."
@@ -112,14 +119,18 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
         raise WeightsError("config.json points to weights of another name. Rename them model.safetensors.")
     config_class = CONFIG_MAPPING[model_type]
     used_settings = select_settings(settings, config_class)
-    _check_layers(used_settings, config_class)
+    _check_layers(used_settings)
     try:
-        config = config_class.from_dict(used_settings)
-        sizes = (config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.vocab_size)
+        config = text_config(config_class.from_dict(used_settings))
+        sizes: list[Any] = [getattr(encoder_config(config), name, None) for name in _SIZES]
     except Exception as error:  # the config class raises many types of exceptions
         raise CheckpointError(
             f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"
         ) from None
+    if None in sizes:
+        raise ArchitectureError(f"{name} ({model_type}) is not a text model. Supported: {SUPPORTED}.")
+    if not all(isinstance(size, int) for size in sizes):
+        raise CheckpointError(f"config.json is not valid for {model_type}: a size is not a number. {REMEDY}")
     if min(sizes) < 1:
         raise CheckpointError(f"config.json is not valid for {model_type}: a size is less than 1. {REMEDY}")
     return config
@@ -210,12 +221,13 @@ def _remove_code_settings(value: Any) -> Any:
     return [_remove_code_settings(setting) for setting in value] if isinstance(value, list) else value
 
 
-def _check_layers(settings: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> None:
-    for name in ("num_hidden_layers", config_class.attribute_map.get("num_hidden_layers")):
-        layers = settings.get(name) if name else None
-        if isinstance(layers, int) and layers > MAX_LAYERS:
+def _check_layers(settings: Mapping[str, Any]) -> None:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            _check_layers(value)
+        elif name in _LAYER_COUNTS and isinstance(value, int) and value > MAX_LAYERS:
             raise CheckpointError(
-                f"config.json describes {layers:,} layers; at most {MAX_LAYERS:,} are supported. {REMEDY}"
+                f"config.json describes {value:,} layers; at most {MAX_LAYERS:,} are supported. {REMEDY}"
             )
 
 

@@ -94,14 +94,21 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
     A model that does not use `capture.IMPLEMENTATION` runs eager attention. Its attention weights are stored,
     because q, k and v are hidden.
     """
+    return run_and_keep_calls(checkpoint, encodings)[0]
+
+
+def run_and_keep_calls(
+    checkpoint: Checkpoint, encodings: Sequence[Encoding]
+) -> tuple[list[Trace], list[AttentionCall]]:
+    """Do the same as `run`, and also return the attention calls; [] if the model hides q, k and v."""
     inputs = batch(checkpoint, encodings)
     with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
         checkpoint = checkpoint.snapshot()
         provenance = [checkpoint.provenance(encoding) for encoding in encodings]
         output, calls = run_with_capture(checkpoint, model, inputs)
         if checkpoint.description.shows_qkv:
-            return _traces_from_calls(output, calls, encodings, provenance, checkpoint)
-        return _traces_from_weights(output, encodings, provenance, checkpoint)
+            return _traces_from_calls(output, calls, encodings, provenance, checkpoint), calls
+        return _traces_from_weights(output, encodings, provenance, checkpoint), []
 
 
 def run_with_capture(
@@ -122,13 +129,27 @@ def run_with_capture(
     shows_qkv = checkpoint.description.shows_qkv
     with recording() as calls:
         output = model(**inputs, output_hidden_states=True, output_attentions=not shows_qkv)
-    layers = len(output.hidden_states) - 1
+    layers = len(layer_states(output)) - 1
     if shows_qkv and len(calls) != layers:
         raise ArchitectureError(
             f"{checkpoint.description.architecture} made {len(calls)} attention calls in {layers} layers, "
             "so its heads cannot be assigned to layers."
         )
     return output, calls
+
+
+def layer_states(output: Any) -> tuple[torch.Tensor, ...]:
+    """Return the hidden states of a model's output: the embedding output, then one for each layer.
+
+    The last one is the model's result, to which CLIP and SigLIP apply a final norm that their
+    ``hidden_states`` leave out.
+    """
+    states = getattr(output, "hidden_states", None)
+    if not states:
+        raise ArchitectureError(
+            "This model does not return the hidden states of its layers. Use another model."
+        )
+    return (*states[:-1], output.last_hidden_state)
 
 
 def run_for_hooks(checkpoint: Checkpoint, encoding: Encoding) -> None:
@@ -165,10 +186,13 @@ def _split_texts(batched: Array, lengths: Sequence[int], axis: int) -> list[Arra
     return [read_only(batched[indices].copy()) for indices in slices]
 
 
-def _states_and_poolers(output: Any, lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """Return hidden states and pooler output of each text, as arguments for `Trace`."""
-    states = _split_layers(output.hidden_states, lengths, axis=0)
-    pooled = getattr(output, "pooler_output", None)
+def _states_and_poolers(output: Any, lengths: Sequence[int], has_pooler: bool) -> list[dict[str, Any]]:
+    """Return hidden states and pooler output of each text, as arguments for `Trace`.
+
+    The pooled output of CLIP and SigLIP is the vector of one token, so it is not a pooler's output.
+    """
+    states = _split_layers(layer_states(output), lengths, axis=0)
+    pooled = getattr(output, "pooler_output", None) if has_pooler else None
     poolers: Sequence[Array | None] = [None] * len(lengths)
     if pooled is not None:
         poolers = _split_texts(as_array(pooled), [pooled.shape[1]] * len(lengths), axis=0)
@@ -188,7 +212,7 @@ def _traces_from_calls(
     queries = _split_layers([call.query for call in calls], lengths, axis=1)
     keys = _split_layers([_each_head(call.key, call.query) for call in calls], lengths, axis=1)
     values = _split_layers([_each_head(call.value, call.query) for call in calls], lengths, axis=1)
-    common = _states_and_poolers(output, lengths)
+    common = _states_and_poolers(output, lengths, made_by.description.has_pooler)
     return [
         Trace(
             encoding=encoding,
@@ -238,9 +262,10 @@ def _traces_from_weights(
     provenance: Sequence[Mapping[str, Any]],
     made_by: Checkpoint,
 ) -> list[Trace]:
-    layers = len(output.hidden_states) - 1
+    states = layer_states(output)
+    layers = len(states) - 1
     weights = [layer for layer in output.attentions or () if layer is not None]
-    shape = tuple(output.hidden_states[0].shape[:2])
+    shape = tuple(states[0].shape[:2])
     if len(weights) != layers or any(
         (layer.shape[0], *layer.shape[2:]) != (*shape, shape[1]) for layer in weights
     ):
@@ -249,7 +274,8 @@ def _traces_from_weights(
         )
     tolerance = max(1e-4, 16 * torch.finfo(weights[0].dtype).eps)
     lengths = [len(encoding) for encoding in encodings]
-    layer_weights, common = _split_layers(weights, lengths, axis=1), _states_and_poolers(output, lengths)
+    layer_weights = _split_layers(weights, lengths, axis=1)
+    common = _states_and_poolers(output, lengths, made_by.description.has_pooler)
     traces = []
     for row, encoding in enumerate(encodings):
         text_weights = tuple(layer[:, :, : lengths[row]] for layer in layer_weights[row])

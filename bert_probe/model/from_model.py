@@ -14,12 +14,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from bert_probe.errors import ArchitectureError, UnavailableError, WeightsError
+from bert_probe.model.architectures import configs_of, text_encoder
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
-from bert_probe.model.checks import DTYPES, pads, projections, self_check, uses_capture
+from bert_probe.model.checks import DTYPES, capture_problem, pads, projections, self_check
 from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
     check_fast,
@@ -56,20 +57,20 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
         raise ArchitectureError(
             f"{type(model).__name__} is not a transformers model. Pass the model itself, without a wrapper."
         )
-    network: Any = unwrapped.base_model
+    network: Any = text_encoder(unwrapped)
     config = network.config
     name = config.name_or_path or type(unwrapped).__name__
-    check_kind(name, config.model_type, config.to_dict())
+    check_kind(name, unwrapped.config.model_type, unwrapped.config.to_dict())
     check_fast(tokenizer)
     _check_uniform(network, name)
     check_finite(network)
     versions = library_versions()
     with running_errors(name, network), _run_lock:
         with _prepared(network, IMPLEMENTATION):
-            shows_qkv = uses_capture(network)
+            no_qkv = capture_problem(network)
         heads = _heads(unwrapped, network)
         description = replace(
-            describe(network, config, shows_qkv),
+            describe(network, config, no_qkv),
             name=name,
             origin="in memory",
             weights_sha256=digest(network),
@@ -77,7 +78,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
             outputs_sha256=_digest(heads[0].weights) if heads else "",
         )
         encoder = make_encoder(copy.deepcopy(tokenizer), description, network)
-        implementation = IMPLEMENTATION if shows_qkv else "eager"
+        implementation = IMPLEMENTATION if description.shows_qkv else "eager"
         checkpoint = _InMemory(
             description,
             encoder,
@@ -88,11 +89,12 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
         )
         snapshot = checkpoint.snapshot()
         with snapshot.running():
-            self_check(snapshot)
+            description = replace(description, is_causal=self_check(snapshot))
             valid_heads, failure_notes = check_heads(snapshot, heads)
             if failure_notes:
                 outputs_digest = _digest(valid_heads[0].weights) if valid_heads else ""
                 description = replace(description, notes=tuple(failure_notes), outputs_sha256=outputs_digest)
+            description = replace(description, notes=(*description.qkv_notes, *description.notes))
             return replace(
                 checkpoint,
                 initial_description=description,
@@ -152,7 +154,7 @@ class _InMemory(Checkpoint):
         """
         with _run_lock:
             _check_uniform(self.model, self.initial_description.name)
-            current = describe(self.model, self.model.config, self.initial_description.shows_qkv)
+            current = describe(self.model, self.model.config, self.initial_description.no_qkv)
             description = replace(
                 self.initial_description,
                 dtype=current.dtype,
@@ -160,7 +162,7 @@ class _InMemory(Checkpoint):
                 weights_sha256=digest(self.model),
                 outputs_sha256=next((_digest(output.weights) for output in self.outputs.values()), ""),
             )
-            copied = ("name", "origin", "weights_sha256", "notes", "outputs_sha256")
+            copied = ("name", "origin", "weights_sha256", "notes", "outputs_sha256", "is_causal")
             if replace(current, **{field: getattr(description, field) for field in copied}) != description:
                 raise UnavailableError(
                     f"{self.initial_description.name} has other modules or sizes than when it was wrapped. "
@@ -253,7 +255,7 @@ def _prepared(
     modules = list(
         dict.fromkeys(module for model in (network, *models_with_heads) for module in model.modules())
     )
-    configs = _configs(modules)
+    configs = configs_of(modules)
     saved = [_SavedAttributes.of(vars(attributes)) for attributes in (*modules, *configs)]
     device = next(network.parameters()).device.type
     try:
@@ -264,6 +266,8 @@ def _prepared(
         for config in configs:
             config._attn_implementation = implementation
             config.return_dict, config.output_attentions, config.output_hidden_states = True, False, False
+            if hasattr(config, "use_cache"):
+                config.use_cache = False
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(device, enabled=False):
             yield
     finally:
@@ -302,18 +306,6 @@ class _SavedAttributes:
                 current.update(saved)
 
 
-def _configs(modules: list[torch.nn.Module]) -> list[Any]:
-    """Return every config of the modules, and the configs nested in them, each once."""
-    configs: dict[int, Any] = {}
-    pending = [getattr(module, "config", None) for module in modules]
-    while pending:
-        config = pending.pop()
-        if isinstance(config, PretrainedConfig) and id(config) not in configs:
-            configs[id(config)] = config
-            pending += [getattr(config, name, None) for name in config.sub_configs]
-    return list(configs.values())
-
-
 def _check_uniform(network: torch.nn.Module, name: str) -> None:
     """Raise an error for weights of several dtypes or on several devices."""
     for attribute, values in (
@@ -334,7 +326,7 @@ def _check_uniform(network: torch.nn.Module, name: str) -> None:
 
 def _heads(model: Any, network: torch.nn.Module) -> list[OutputHead]:
     """Return the model's output heads; [] if any weight differs from the encoder in dtype or device."""
-    heads = [] if model is network else outputs_of(model)
+    heads = outputs_of(model) if model.base_model is network and model is not network else []
     weight = next(network.parameters())
     is_uniform = all(
         (parameter.device, parameter.dtype) == (weight.device, weight.dtype)

@@ -116,7 +116,11 @@ class UnfusedAttention(TorchFunctionMode):
             return func(*args, **kwargs)
         query, key, value = args[:3]
         scaling = kwargs.get("scale") or query.shape[-1] ** -0.5
-        return _attention(query, key, value, kwargs.get("attn_mask"), scaling)[1]
+        mask = kwargs.get("attn_mask")
+        if kwargs.get("is_causal"):
+            size = (query.shape[-2], key.shape[-2])
+            mask = torch.ones(size, dtype=torch.bool, device=query.device).tril_()
+        return _attention(query, key, value, mask, scaling)[1]
 
 
 class LinearizedModel(TorchFunctionMode):

@@ -13,7 +13,7 @@ import torch
 
 from bert_probe.errors import UnavailableError
 from bert_probe.model.capture import recording
-from bert_probe.model.forward import as_array, batch
+from bert_probe.model.forward import as_array, batch, layer_states
 from bert_probe.model.trace import Trace
 
 
@@ -188,7 +188,7 @@ def record_forward_pass(trace: Trace) -> ForwardPass:
         trace,
         tuple(module_calls),
         tuple(call.output[0] for call in attention_calls),
-        tuple(states[0] for states in output.hidden_states),
+        tuple(states[0] for states in layer_states(output)),
     )
 
 

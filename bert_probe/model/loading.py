@@ -22,7 +22,7 @@ import numpy as np
 import tokenizers
 import torch
 import transformers
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer
 
 import bert_probe
 from bert_probe.errors import (
@@ -34,15 +34,23 @@ from bert_probe.errors import (
     WeightsError,
     memory_errors,
 )
+from bert_probe.model.architectures import (
+    configs_of,
+    is_encoder_decoder,
+    other_part,
+    text_encoder,
+    text_model_class,
+)
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint, Description
 from bert_probe.model.checks import (
     CHECK_TEXT,
+    NO_INTERFACE,
+    capture_problem,
     pads,
     pass_tolerance,
     projections,
     self_check,
-    uses_capture,
 )
 from bert_probe.model.config import (
     REMEDY,
@@ -123,14 +131,17 @@ def load(
         file_states = _file_states(files)
         sha256 = digest(files, progress or no_progress)
         tokenizer = _tokenizer(source, config)
-        network, (notes, unused), shows_qkv = _network(source, config, precision, target)
+        network, (notes, unused), no_qkv = _network(source, config, precision, target)
         heads, refusal_notes = open_heads(source.folder, config, headers, network)
+        other, prefixes = other_part(config)
+        if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
+            notes += (f"Only the text encoder of this model is used, not its {other}.",)
         if _file_states(files) != file_states:
             raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
     versions, trainings = library_versions(), read_training_history(source.folder)
     with running_errors(source.name, network):
         description = replace(
-            describe(network, config, shows_qkv),
+            describe(network, config, no_qkv),
             name=source.name,
             origin=source.origin,
             revision=source.revision,
@@ -140,13 +151,18 @@ def load(
         checkpoint = Checkpoint(
             description, encoder, network, versions, folder=source.folder, training_history=trainings
         )
-        self_check(checkpoint)
+        description = replace(description, is_causal=self_check(checkpoint))
         outputs, failure_notes = check_heads(checkpoint, heads)
         used_names = (*network.state_dict(), *(name for output in outputs for name in output.weights))
         unused_names = [
             name for name in unused if not any(modern_name(name).endswith(used) for used in used_names)
         ]
-        notes += (*((unused_note(unused_names),) if unused_names else ()), *refusal_notes, *failure_notes)
+        notes += (
+            *description.qkv_notes,
+            *((unused_note(unused_names),) if unused_names else ()),
+            *refusal_notes,
+            *failure_notes,
+        )
         return replace(
             checkpoint,
             initial_description=replace(description, notes=notes, outputs_sha256=_outputs_digest(outputs)),
@@ -241,25 +257,34 @@ def check_fast(tokenizer: Any) -> None:
 
 def _network(
     source: Source, config: Any, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], bool]:
-    """Return the model, the result of `_check_report`, and whether the model's attention is captured."""
+) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], str]:
+    """Return the text encoder, the result of `_check_report`, and why its q, k and v are hidden, or ""."""
+    no_qkv = NO_INTERFACE
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):
             try:
-                network, report = read(AutoModel, source.folder, config, dtype, implementation)
+                model, report = read(text_model_class(config), source.folder, config, dtype, implementation)
+                network = text_encoder(model)
             except ValueError as error:
                 if implementation == IMPLEMENTATION and "attention" in str(error).lower():
                     continue
                 raise
-        notes = _check_report(network, report)
+        report["unexpected_keys"] = {
+            name for name in report["unexpected_keys"] if not name.startswith(other_part(config)[1])
+        }
+        notes = _check_report(model, network, report)
         network.eval().requires_grad_(False)
-        with running_errors(source.name, network):
-            shows_qkv = implementation == IMPLEMENTATION and uses_capture(network)
-        if shows_qkv or implementation == "eager":
+        for settings in configs_of(network.modules()):
+            if any(getattr(module, "is_causal", False) for module in network.modules()):
+                settings.use_cache = False  # a decoder would copy keys and values for generation
+        if implementation == IMPLEMENTATION:
+            with running_errors(source.name, network):
+                no_qkv = capture_problem(network)
+        if not no_qkv or implementation == "eager":
             with _loading_errors(source):
                 network.to(device)
                 copy_to_own_memory((*network.parameters(), *network.buffers()))
-                return network, notes, shows_qkv
+                return network, notes, no_qkv
     raise AssertionError("unreachable: the eager attempt returns or raises")
 
 
@@ -304,11 +329,15 @@ def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
         ) from None
 
 
-def _check_report(network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
+def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
     """Raise an error for weights that do not fit the config; remove a pooler without trained weights.
 
     transformers would initialize missing weights with random numbers and ignore weights that the model does
     not use. Either would make the output meaningless.
+
+    Args:
+        model: the loaded model.
+        network: its text encoder, whose weights alone are needed.
 
     Returns:
         Notes, and the names of weights that the encoder does not use.
@@ -316,7 +345,9 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...]
     differing = describe_mismatches(report)
     if differing:
         raise WeightsError(f"Config and weights disagree in {list_names(differing)}. {REMEDY}")
-    missing = sorted(report["missing_keys"])
+    encoder_ids = {id(parameter) for parameter in network.parameters()}
+    outside = {name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids}
+    missing = sorted(set(report["missing_keys"]) - outside)
     pooler = {name for name, _ in network.named_parameters() if name.startswith("pooler.")}
     absent_pooler = pooler and pooler <= set(missing)  # a partial pooler is an error
     required = [key for key in missing if not (absent_pooler and key in pooler)]
@@ -350,26 +381,26 @@ def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
         )
 
 
-def describe(network: Any, config: Any, shows_qkv: bool) -> Description:
+def describe(network: Any, config: Any, no_qkv: str) -> Description:
     """Describe a model by its config and weights; the caller sets name, origin, digest and notes."""
-    parameter = next(network.parameters())
+    parameter, sizes = next(network.parameters()), network.config
     return Description(
         name="",
         origin="",
         revision=None,
         architecture=type(network).__name__,
         family=config.model_type,
-        layers=config.num_hidden_layers,
-        heads=config.num_attention_heads,
-        hidden_size=config.hidden_size,
+        layers=sizes.num_hidden_layers,
+        heads=sizes.num_attention_heads,
+        hidden_size=sizes.hidden_size,
         vocabulary_size=network.get_input_embeddings().num_embeddings,
-        max_tokens=_max_tokens(config, network),
+        max_tokens=_max_tokens(sizes, network),
         parameter_count=sum(parameter.numel() for parameter in network.parameters()),
         weights_sha256="",
         dtype=str(parameter.dtype).removeprefix("torch."),
         device=str(parameter.device),
         has_pooler=getattr(network, "pooler", None) is not None,
-        shows_qkv=shows_qkv,
+        no_qkv=no_qkv,
     )
 
 
@@ -401,8 +432,11 @@ def open_heads(
         network: the loaded encoder.
 
     Returns:
-        The heads, and a sentence for each head that is named in the config and cannot be loaded.
+        The heads, and a sentence for each head that is named in the config and cannot be loaded. The heads
+        of encoder-decoders read the decoder, so they are not loaded.
     """
+    if is_encoder_decoder(config):
+        return [], []
     try:
         configured = read_head_settings(folder)
     except CheckpointError as error:

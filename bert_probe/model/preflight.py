@@ -21,9 +21,9 @@ from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
     register_module_parameter_registration_hook,
 )
-from transformers import AutoModel
 
 from bert_probe.errors import ArchitectureError, WeightsError
+from bert_probe.model.architectures import build_model
 from bert_probe.model.config import REMEDY, reason
 
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
@@ -98,9 +98,7 @@ def read_headers(files: list[Path]) -> WeightHeaders:
     return WeightHeaders(frozenset(names), numbers, total, frozenset(kinds))
 
 
-def check_sizes(
-    config: Any, headers: WeightHeaders, make: Callable[[Any], Any] = AutoModel.from_config
-) -> Any:
+def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] = build_model) -> Any:
     """Raise an error if a config describes far more than the weights contain.
 
     Args:
@@ -124,7 +122,7 @@ def check_sizes(
         ) from None
 
 
-def described(config: Any, make: Callable[[Any], Any] = AutoModel.from_config) -> Any:
+def described(config: Any, make: Callable[[Any], Any] = build_model) -> Any:
     """Build the model of a config on the meta device, without memory.
 
     Args:

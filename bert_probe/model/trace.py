@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
+CAUSAL = "This model reads from left to right: a token cannot attend to the tokens after it."
+"""Note on the attention of a decoder."""
+
 
 def resolve_index(index: int, count: int, name: str) -> int:
     """Convert a Python index, which may be negative, to an index from 0 to ``count`` - 1.
@@ -169,6 +172,19 @@ class Trace:
         """Return the model's class name, for messages."""
         return str(self.provenance.get("architecture", "This model"))
 
+    @cached_property
+    def is_causal(self) -> bool:
+        """Whether each token attends only to itself and to the tokens before it, in every layer."""
+        if self.made_by is not None:
+            return self.made_by.initial_description.is_causal
+        weights = (self.attention(layer) for layer in range(self.layers))
+        return len(self.encoding) > 1 and not any(np.triu(layer, k=1).any() for layer in weights)
+
+    @property
+    def note(self) -> str:
+        """Return what a reader of the attention must know: the caveat, and that later tokens are masked."""
+        return " ".join(sentence for sentence in (self.caveat, CAUSAL * self.is_causal) if sentence)
+
     @property
     def layers(self) -> int:
         """Return the number of layers, without the embeddings."""
@@ -195,12 +211,13 @@ class Trace:
     def cls(self) -> Array | None:
         """Return the last-layer vector of [CLS] or <s>; None if the first token is not special.
 
-        The vector has shape [hidden].
+        The vector has shape [hidden]. It is None for a causal model too, whose first token attends only to
+        itself, so that its vector is the same for every text.
 
         Raises:
             UnavailableError: the trace has external attention without vectors.
         """
-        return self.vectors(-1)[0] if self.tokens[0].special else None
+        return self.vectors(-1)[0] if self.tokens[0].special and not self.is_causal else None
 
     @property
     def nbytes(self) -> int:

@@ -211,8 +211,8 @@ def _caveats(model: ViewModel, caveat: str, why: bool) -> None:
     if model.measure.name != Selection.measure:
         caveat = f"{model.measure.meaning} {model.measure.caveat(model.trace)} {caveat}"
     blocks.caveat(caveat)
-    if model.trace.caveat:
-        blocks.caveat(model.trace.caveat)
+    if model.trace.note:
+        blocks.caveat(model.trace.note)
 
 
 VIEWS = {

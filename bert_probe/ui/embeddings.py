@@ -118,7 +118,7 @@ def _token_vectors(trace: Trace) -> Export:
 def _pooler(trace: Trace) -> Export:
     """Draw the [CLS] vector and the recomputed pooler output."""
     if trace.cls is None:
-        raise UnavailableError("This model's input does not begin with a [CLS] token.")
+        raise UnavailableError("This model has no [CLS] token that attends to the whole text.")
     result: Result
     try:
         pooler = Pooler().of(trace)

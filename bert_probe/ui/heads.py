@@ -96,7 +96,8 @@ def profiles(trace: Trace) -> None:
     blocks.caveat(
         "Means over all queries of this text (after Clark et al. 2019). "
         + LABELLING
-        + " A label describes where a head attends on this text, not its function."
+        + " A label describes where a head attends on this text, not its function. "
+        + trace.note
     )
 
 

@@ -26,6 +26,7 @@ _PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "m
 _ORDERS = {"tree": "Clustered", "given": "Input order"}
 _POOLINGS = {
     "model": "Model default",
+    "last": "Last token",
     "mean": "Mean",
     "cls": "[CLS]",
     "pooler": "Pooler",

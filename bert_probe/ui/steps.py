@@ -16,7 +16,7 @@ from bert_probe.analyses.attention.steps import (
 )
 from bert_probe.core import files
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Trace
+from bert_probe.model.trace import CAUSAL, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, state, workbench
 from bert_probe.ui.components.matrix import heatmap
@@ -132,7 +132,10 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
 
 def _mask_note(steps: AttentionStepsResult) -> str:
     """Describe in sentences the mask and the bias that are added to the scores of the query."""
-    sentences = ["This layer attends only to a window around the query."] if steps.local else []
+    is_causal = steps.trace.is_causal
+    window = "that ends with" if is_causal else "around"
+    sentences = [f"This layer attends only to a window {window} the query."] if steps.local else []
+    sentences += [CAUSAL] if is_causal else []
     if steps.forbidden:
         sentences.append(
             f"{steps.forbidden} of {len(steps.tokens)} keys are masked: −∞ is added to their scores, so that "

@@ -323,7 +323,7 @@ def page(data: HeadViewData, selection: Selection, ask: AnswerFn = call_method, 
         "head_view",
         [payload(data, layer, key="page", state=state, ask=ask, exact=exact, both=True) for layer in layers],
         data.caption,
-        f"{CAVEAT} {data.trace.caveat}".strip(),
+        f"{CAVEAT} {data.trace.note}".strip(),
         start=selection.layer,
         still=lambda: [payload(data, selection.layer - 1, key="page", state=state, ask=ask, multiplied=True)],
     )

@@ -126,7 +126,7 @@ def trace_payload(
 def page(trace: Trace, profiles: HeadsResult, *, words: bool = False, measure: str = "weights") -> Page:
     """Return a self-contained web page of the model view."""
     data = trace_payload(trace, profiles, key="page", words=words, measure=measure)
-    return Page("model_view", [data], caption_of(trace), f"{CAVEAT} {trace.caveat}".strip())
+    return Page("model_view", [data], caption_of(trace), f"{CAVEAT} {trace.note}".strip())
 
 
 def color_indices(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uint8]:

@@ -13,14 +13,26 @@ from bert_probe import AttentionSteps, Checkpoint
 from bert_probe.analyses.attention.steps import head_outputs
 from bert_probe.errors import UnavailableError
 from tests.helpers.exactness import EXACT, assert_exact, expect_raw, largest
-from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative
+from tests.helpers.families import ALL_FAMILIES, LONG, PAIR, TEXT, representative
 from tests.helpers.raw import Raw
 
 Checkpoints = Callable[[str], Checkpoint]
 
-SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
+SHOWN = sorted(name for name, family in ALL_FAMILIES.items() if family.shows_qkv)
 
-HIDDEN = sorted(FAMILIES.keys() - set(SHOWN))
+LOCAL = {
+    "modernbert": [False, True, True],
+    "modernbert-decoder": [False, True, True],
+    "qwen2": [False, False, True],
+    "mistral": [True, True, True],
+    "gemma3_text": [True, False, True],
+    "embeddinggemma": [True, False, True],
+}
+"""Whether each layer attends only to a window; other families have no window."""
+
+GROUPED = {"eurobert", "qwen3", "qwen2", "mistral", "llama", "gemma3_text", "embeddinggemma"}
+
+HIDDEN = sorted(ALL_FAMILIES.keys() - set(SHOWN))
 
 
 def projected(raw: Raw, trace: Any) -> list[np.ndarray]:
@@ -88,7 +100,7 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
 def test_architecture_without_q_k_v_raises(name: str, family: Checkpoints) -> None:
     trace = family(name).trace(TEXT)
     for ask in (head_outputs, AttentionSteps().of):
-        with pytest.raises(UnavailableError, match="Model does not expose its queries, keys and values"):
+        with pytest.raises(UnavailableError, match="does not expose its queries, keys and values"):
             ask(trace)
 
 
@@ -99,9 +111,12 @@ def test_architectures_have_expected_flags(family: Checkpoints) -> None:
         outputs = head_outputs(trace)
         steps = [AttentionSteps(layer, 3, 1).of(trace, outputs) for layer in range(3)]
         rotary |= {name} if steps[0].rotary else set()
-        assert [step.local for step in steps] == [False, name == "modernbert", name == "modernbert"]
-        assert steps[0].sharing == ((2, 3) if name == "eurobert" else (3,))
-    assert rotary == {"modernbert", "nomic_bert", "eurobert", "gte", "jina_embeddings_v3"}
+        assert [step.local for step in steps] == LOCAL.get(name, [False] * 3)
+        assert steps[0].sharing == ((2, 3) if name in GROUPED else (3,))
+    assert rotary == {
+        *("modernbert", "nomic_bert", "eurobert", "gte", "jina_embeddings_v3", "modernbert-decoder"),
+        *("qwen3", "qwen2", "mistral", "llama", "gemma3_text", "embeddinggemma", "gpt_neox"),
+    }
 
 
 def test_keys_outside_a_local_window_are_masked(family: Checkpoints) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoModel, PreTrainedTokenizerFast
+from transformers import MODEL_MAPPING, PreTrainedTokenizerFast
 
 from tests.helpers.gate import prove_unless
 
@@ -65,6 +65,7 @@ class Special:
 
 BERT = Special("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]")
 ROBERTA = Special("<s>", "</s>", "<pad>", "<unk>", "<mask>", middle="{sep} {sep}", second_segment=0)
+DECODER = Special("<s>", "</s>", "<pad>", "<unk>", "<mask>", second_segment=0)
 MODERN = Special("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", second_segment=0)
 
 
@@ -152,6 +153,7 @@ class Family:
         special: its special tokens.
         settings: config values that differ from `COMMON`.
         shows_qkv: whether its attention goes through transformers' attention interface.
+        is_causal: whether no token attends to later tokens.
     """
 
     config: str
@@ -159,6 +161,12 @@ class Family:
     special: Special
     settings: dict[str, Any]
     shows_qkv: bool = True
+    is_causal: bool = False
+
+    @property
+    def model_type(self) -> str:
+        """Return the family's `model_type` in transformers."""
+        return str(getattr(transformers, self.config).model_type)
 
 
 COMMON: dict[str, Any] = {
@@ -168,6 +176,27 @@ COMMON: dict[str, Any] = {
     "intermediate_size": 48,
     "max_position_embeddings": 160,
 }
+_GROUPED: dict[str, Any] = {"num_key_value_heads": 2}
+# Layers 1 and 3 attend to a window of 8 tokens, layer 2 to all.
+_GEMMA: dict[str, Any] = _GROUPED | {
+    "head_dim": 16,
+    "query_pre_attn_scalar": 16,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+}
+_T5: dict[str, Any] = {"d_model": 32, "num_layers": 3, "num_heads": 4, "d_kv": 16, "d_ff": 48}
+_BART: dict[str, Any] = {
+    "d_model": 32,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 160,
+}
+_T5GEMMA_PART: dict[str, Any] = COMMON | _GEMMA
+_T5GEMMA: dict[str, Any] = {"encoder": _T5GEMMA_PART, "decoder": _T5GEMMA_PART}
 _WITH_TWO_MORE_POSITIONS: dict[str, Any] = {"max_position_embeddings": 162, "type_vocab_size": 1}
 
 FAMILIES: dict[str, Family] = {
@@ -221,6 +250,54 @@ FAMILIES: dict[str, Family] = {
     "jina_embeddings_v3": Family("JinaEmbeddingsV3Config", metaspace, ROBERTA, {"type_vocab_size": 1}),
     "layoutlm": Family("LayoutLMConfig", wordpiece, BERT, {}),
 }
+"""Encoders that are trained with masked words."""
+
+MORE_FAMILIES: dict[str, Family] = {
+    "qwen3": Family("Qwen3Config", byte_level, DECODER, _GROUPED | {"head_dim": 16}, is_causal=True),
+    "qwen2": Family(
+        "Qwen2Config",
+        byte_level,
+        DECODER,
+        # The last of 3 layers attends to the token itself and the 7 before it.
+        _GROUPED | {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2},
+        is_causal=True,
+    ),
+    "mistral": Family("MistralConfig", byte_level, DECODER, _GROUPED | {"sliding_window": 8}, is_causal=True),
+    "llama": Family("LlamaConfig", byte_level, DECODER, _GROUPED, is_causal=True),
+    "gemma3_text": Family("Gemma3TextConfig", metaspace, DECODER, _GEMMA, is_causal=True),
+    "embeddinggemma": Family(
+        "Gemma3TextConfig", metaspace, DECODER, _GEMMA | {"use_bidirectional_attention": True}
+    ),
+    "modernbert-decoder": Family(
+        "ModernBertDecoderConfig",
+        byte_level,
+        MODERN,
+        {"local_attention": 16, "global_attn_every_n_layers": 3},
+        is_causal=True,
+    ),
+    "gpt2": Family(
+        "GPT2Config",
+        byte_level,
+        DECODER,
+        {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_inner": 48, "n_positions": 160},
+        is_causal=True,
+    ),
+    "gpt_neox": Family("GPTNeoXConfig", byte_level, DECODER, {}, is_causal=True),
+    "t5": Family("T5Config", metaspace, ROBERTA, _T5),
+    "mt5": Family("MT5Config", metaspace, ROBERTA, _T5),
+    "umt5": Family("UMT5Config", metaspace, ROBERTA, _T5),
+    "t5gemma": Family("T5GemmaConfig", metaspace, ROBERTA, _T5GEMMA, shows_qkv=False),
+    "bart": Family("BartConfig", byte_level, ROBERTA, _BART),
+    "clip_text_model": Family("CLIPTextConfig", byte_level, DECODER, {}, is_causal=True),
+    "siglip_text_model": Family("SiglipTextConfig", metaspace, DECODER, {}),
+}
+
+"""Decoders, encoders of encoder-decoders, and text models of models for text and images."""
+
+ALL_FAMILIES = FAMILIES | MORE_FAMILIES
+
+_OWN_SIZES = ("bart", "distilbert", "gpt2", "mt5", "t5", "t5gemma", "umt5")
+"""Families whose settings do not have the names in `COMMON`."""
 
 REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta")
 """Families that `make test` runs every check on; `make prove` runs every check on all of them.
@@ -241,9 +318,9 @@ def representative(names: Iterable[str]) -> list[Any]:
 
 def config(name: str, **changes: Any) -> Any:
     """Return the config of a tiny model; ``changes`` override the family's own settings."""
-    family = FAMILIES[name]
+    family = ALL_FAMILIES[name]
     tokenizer = family.tokenizer(family.special)
-    common = {} if name == "distilbert" else COMMON
+    common = {} if name in _OWN_SIZES else COMMON
     ids = {
         f"{role}_token_id": tokenizer.token_to_id(token)
         for role, token in (
@@ -255,14 +332,24 @@ def config(name: str, **changes: Any) -> Any:
         )
     }
     settings = common | {"vocab_size": tokenizer.get_vocab_size()} | ids | family.settings | changes
+    for part in ("encoder", "decoder"):  # of T5Gemma
+        if part in settings:
+            settings[part] = settings[part] | {"vocab_size": settings["vocab_size"]}
     return getattr(transformers, family.config)(**settings)
+
+
+def model_class(settings: Any) -> Any:
+    """Return transformers' class for a config; `AutoModel` does not know the text model of SigLIP."""
+    if isinstance(settings, transformers.SiglipTextConfig):
+        return transformers.SiglipTextModel
+    return MODEL_MAPPING[type(settings)]
 
 
 def build(name: str, folder: Path, seed: int = 0, **changes: Any) -> Any:
     """Save a tiny model and its tokenizer into a folder; return the model."""
     settings = config(name, **changes)
     torch.manual_seed(seed)
-    model = AutoModel.from_config(settings)
+    model = model_class(settings)._from_config(settings)
     randomize(model, seed)
     model.save_pretrained(folder)
     save_tokenizer(name, folder)
@@ -271,7 +358,7 @@ def build(name: str, folder: Path, seed: int = 0, **changes: Any) -> Any:
 
 def save_tokenizer(name: str, folder: Path) -> None:
     """Save the family's tokenizer into a folder."""
-    family = FAMILIES[name]
+    family = ALL_FAMILIES[name]
     tokenizer = family.tokenizer(family.special)
     names = ["input_ids", "attention_mask"]
     if family.special.second_segment == 1:

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModel
+from transformers import AutoConfig
 
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import EXACT, Expected, own_error, tolerance
+from tests.helpers.families import model_class
 
 _PROJECTIONS = (
     "attention.output.dense",
@@ -27,6 +28,10 @@ _PROJECTIONS = (
     "albert_layers.0.attention.dense",
     "attn.Wo",
     "self_attn.o_proj",
+    "attn.c_proj",
+    "attention.dense",
+    "SelfAttention.o",
+    "self_attn.out_proj",
 )
 
 
@@ -70,11 +75,20 @@ class Raw:
         self.folder = folder
         self.dtype = dtype
         self._last: tuple[Encoding, Any] | None = None
-        self.model = AutoModel.from_pretrained(
+        config = AutoConfig.from_pretrained(folder)
+        self.model = model_class(config).from_pretrained(
             folder, attn_implementation="eager", dtype=getattr(torch, dtype)
-        ).eval()
+        )
+        if config.is_encoder_decoder:
+            self.model = self.model.encoder
+        self.model.eval()
         if dtype == "float64":
             keep_float64(self.model)
+
+    @property
+    def has_pooler(self) -> bool:
+        """Return whether the model has a pooler of its own."""
+        return hasattr(self.model, "pooler")
 
     @cached_property
     def twin(self) -> Raw:
@@ -91,10 +105,10 @@ class Raw:
         """Return the numbers for one text; in float32 the tolerance follows from the largest error over all
         arrays.
         """
-        arrays = _arrays(self.run(encoding))
+        arrays = _arrays(self.run(encoding), self.has_pooler)
         if self.dtype == "float64":
             return Numbers(arrays, EXACT)
-        return Numbers(arrays, _share(arrays, _arrays(self.twin.run(encoding))))
+        return Numbers(arrays, _share(arrays, _arrays(self.twin.run(encoding), self.has_pooler)))
 
     def expect(self, encoding: Encoding, formula: Callable[[Any], Any]) -> Expected:
         """Return a formula of the output, computed in float64, with a tolerance that includes the formula's
@@ -144,9 +158,12 @@ def _share(arrays: dict[str, np.ndarray], doubles: dict[str, np.ndarray]) -> flo
     return tolerance(own_error(arrays[name], doubles[name]) for name in arrays)
 
 
-def _arrays(output: Any) -> dict[str, np.ndarray]:
+def _arrays(output: Any, has_pooler: bool = True) -> dict[str, np.ndarray]:
     arrays = {f"attention {layer}": weights[0] for layer, weights in enumerate(output.attentions)}
     arrays |= {f"state {layer}": state[0] for layer, state in enumerate(output.hidden_states)}
-    if getattr(output, "pooler_output", None) is not None:
+    # The text models of CLIP and SigLIP leave the final norm out of the last of the hidden states, and what
+    # they call pooled is the vector of one token.
+    arrays[f"state {len(output.hidden_states) - 1}"] = output.last_hidden_state[0]
+    if getattr(output, "pooler_output", None) is not None and has_pooler:
         arrays["pooler"] = output.pooler_output[0]
     return {name: tensor.numpy() for name, tensor in arrays.items()}

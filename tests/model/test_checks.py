@@ -6,18 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from transformers import AutoModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.models.qwen3 import modeling_qwen3
 
 import bert_probe
 from bert_probe.errors import ArchitectureError, TokenizerError
 from bert_probe.model import capture, checks
-from bert_probe.model.config import SUPPORTED
+from bert_probe.model.config import _NATIVE_CODE_TYPES, SUPPORTED
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import (
+    ALL_FAMILIES,
     FAMILIES,
     LONG,
     PAIR,
@@ -32,23 +35,60 @@ from tests.helpers.gate import prove_unless
 
 
 @pytest.mark.parametrize(
-    ("kind", "category"),
+    ("settings", "message"),
     [
-        ("GPT2Config", "a decoder"),
-        ("LlamaConfig", "a decoder"),
-        ("T5Config", ""),
-        ("BartConfig", "encoder-decoder"),
+        ({"model_type": "vit", "hidden_size": 32}, "(vit) is not a text model. Supported: encoders"),
+        ({"model_type": "clip_vision_model"}, "(clip_vision_model) is not a text model. Supported: encoders"),
+        (
+            {"model_type": "evil"},
+            f"(evil) is not a model type of transformers {transformers.__version__}. Supported: encoders",
+        ),
+        ({"model_type": "rwkv"}, "(rwkv) needs native code, which is not downloaded. Supported: encoders"),
     ],
 )
-def test_decoders_and_encoder_decoders_are_refused(tmp_path: Path, kind: str, category: str) -> None:
-    settings = getattr(transformers, kind)()
-    settings.save_pretrained(tmp_path)
-    assert_refused(ArchitectureError, tmp_path, settings.model_type, category, "Supported: BERT")
+def test_other_models_are_refused(folder: Path, settings: dict[str, Any], message: str) -> None:
+    (folder / "config.json").write_text(json.dumps(settings))
+    assert_refused(ArchitectureError, folder, message)
 
 
-def test_bert_configured_as_decoder_is_refused(folder: Path) -> None:
+def test_bert_configured_as_decoder_is_causal(folder: Path) -> None:
+    assert not bert_probe.load(folder).description.is_causal
     change_config(folder, is_decoder=True)
-    assert_refused(ArchitectureError, folder, "set up as a decoder")
+    checkpoint = bert_probe.load(folder)
+    assert checkpoint.description.is_causal
+    assert not np.triu(checkpoint.trace(TEXT).attention(0), k=1).any()
+
+
+def test_missing_causal_mask_is_detected(
+    family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture, "_is_causal", lambda *_: False)
+    assert_refused(ArchitectureError, family_folder("qwen3"), "Qwen3Model changes its attention", "layer 1")
+
+
+def test_step_that_the_fused_kernel_leaves_out_hides_q_k_and_v(
+    family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eager = modeling_qwen3.eager_attention_forward
+
+    def with_another_step(*args: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        output, weights = eager(*args, **options)
+        return output * 1.5, weights
+
+    monkeypatch.setattr(modeling_qwen3, "eager_attention_forward", with_another_step)
+    description = bert_probe.load(family_folder("qwen3")).description
+    assert description.no_qkv == checks.NO_FUSED
+    assert description.notes == (f"Queries, keys and values cannot be shown. {checks.NO_FUSED}",)
+    assert description.is_causal
+
+
+def test_every_model_type_that_loads_native_code_is_refused() -> None:
+    models = Path(transformers.__file__).parent / "models"
+    loaders = ("load_cuda_kernels", "cpp_extension", "lazy_load_kernel", "get_kernel(")
+    sources = {file.parent.name: file.read_text() for file in models.glob("*/modeling_*.py")}
+    native = {name for name, source in sources.items() if any(loader in source for loader in loaders)}
+    assert native
+    assert native <= _NATIVE_CODE_TYPES
 
 
 def build_like(kind: str, folder: Path, **settings: Any) -> None:
@@ -104,11 +144,11 @@ def test_small_change_of_attention_is_detected(
         bert_probe.load(folder, dtype=dtype)
 
 
-@pytest.mark.parametrize("name", prove_unless({*REPRESENTATIVE, "mobilebert"}, sorted(FAMILIES)))
+@pytest.mark.parametrize("name", prove_unless({*REPRESENTATIVE, "mobilebert", "qwen3"}, sorted(ALL_FAMILIES)))
 def test_rounding_is_within_tolerance_in_every_dtype(name: str, family_folder: Callable[[str], Path]) -> None:
     for dtype in checks.DTYPES:
         checkpoint = bert_probe.load(family_folder(name), dtype=dtype)
-        assert checkpoint.pads == (name != "mobilebert"), dtype
+        assert checkpoint.pads == (name not in {"mobilebert", "t5gemma"}), dtype
         for off, explained in checks.replays(checkpoint):
             assert off <= explained / 3, dtype  # with a margin for other processors
 
@@ -150,7 +190,7 @@ def test_custom_code_in_a_checkpoint_never_runs(folder: Path, tmp_path: Path) ->
         (folder / f"{module}.py").write_text(code)
     auto_map = {"AutoConfig": "configuration_evil.EvilConfig", "AutoModel": "modeling_evil.EvilModel"}
     change_config(folder, model_type="evil", auto_map=auto_map)
-    assert_refused(ArchitectureError, folder, "evil", "not a text encoder of transformers")
+    assert_refused(ArchitectureError, folder, "(evil) is not a model type of transformers")
     # For a known architecture, transformers' code runs and not the folder's.
     change_config(folder, model_type="bert")
     tokenizer = folder / "tokenizer_config.json"

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checks import NO_INTERFACE, NO_SOFTCAP
 from bert_probe.model.encoding import Encoding
-from tests.helpers.families import FAMILIES, LONG, PAIR, REPRESENTATIVE, SENTENCES, TEXT, representative
+from tests.helpers.families import ALL_FAMILIES, LONG, PAIR, REPRESENTATIVE, SENTENCES, TEXT, representative
 from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
 
-NAMES = sorted(FAMILIES)
+NAMES = sorted(ALL_FAMILIES)
+ENCODER_DECODERS = {"bart", "mt5", "t5", "t5gemma", "umt5"}
+CAUSAL = [name for name in NAMES if ALL_FAMILIES[name].is_causal]
 Folders = Callable[[str], Path]
 Checkpoints = Callable[[str], Checkpoint]
 
@@ -87,7 +90,7 @@ def test_attention_weighted_values_equal_attention_output(opened: tuple[Checkpoi
         numbers.near(mixed, expected.reshape(mixed.shape).numpy(), f"attention output of layer {layer}")
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - set(REPRESENTATIVE)))
+@pytest.mark.parametrize("name", sorted(ALL_FAMILIES.keys() - set(REPRESENTATIVE)))
 def test_other_families_match_the_raw_model(
     name: str, double_family: Checkpoints, family_folder: Folders
 ) -> None:
@@ -97,19 +100,27 @@ def test_other_families_match_the_raw_model(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_mpnet_and_deberta_hide_q_k_v(name: str, double_family: Checkpoints) -> None:
-    assert double_family(name).description.shows_qkv == (name not in {"mpnet", "deberta-v2"})
-    assert FAMILIES[name].shows_qkv == double_family(name).description.shows_qkv
+def test_only_mpnet_deberta_and_t5gemma_hide_q_k_v(name: str, double_family: Checkpoints) -> None:
+    assert double_family(name).description.shows_qkv == (name not in {"mpnet", "deberta-v2", "t5gemma"})
+    assert ALL_FAMILIES[name].shows_qkv == double_family(name).description.shows_qkv
+    reason = NO_SOFTCAP if name == "t5gemma" else NO_INTERFACE
+    assert double_family(name).description.no_qkv == ("" if ALL_FAMILIES[name].shows_qkv else reason)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_description_has_model_sizes(name: str, double_family: Checkpoints) -> None:
     description = double_family(name).description
-    raw_sizes = (description.layers, description.heads, description.hidden_size, description.max_tokens)
-    assert raw_sizes == (3, 4, 32, 160)
+    raw_sizes = (description.layers, description.heads, description.hidden_size)
+    assert raw_sizes == (3, 4, 32)
+    assert description.max_tokens == (None if name in {"mt5", "t5", "umt5"} else 160)
     assert description.origin == "local folder"
-    assert description.family == name
-    assert description.notes == ()
+    assert description.family == ALL_FAMILIES[name].model_type
+    assert description.is_causal == ALL_FAMILIES[name].is_causal
+    other_part = "Only the text encoder of this model is used, not its decoder."
+    notes = [other_part] if name in ENCODER_DECODERS else []
+    if description.no_qkv:
+        notes.append(f"Queries, keys and values cannot be shown. {description.no_qkv}")
+    assert [*description.notes] == notes
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -119,6 +130,34 @@ def test_attention_of_tiny_models_is_sharp_enough_to_detect_errors(
     trace = double_family(name).trace(TEXT)
     uniform = 1 / len(trace.tokens)
     assert min(float(trace.attention(layer).max()) for layer in range(3)) > 1.2 * uniform
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_no_token_of_a_decoder_attends_to_later_tokens(name: str, double_family: Checkpoints) -> None:
+    for trace in double_family(name).traces([TEXT, LONG[:150], "the river"]):
+        assert trace.is_causal
+        for layer in range(trace.layers):
+            scores, weights = trace.scores(layer), trace.attention(layer)
+            later = np.triu(np.ones(weights.shape[1:], dtype=bool), k=1)
+            assert np.isneginf(scores[:, later]).all()
+            assert (weights[:, later] == 0).all()
+            assert (np.diagonal(weights, axis1=1, axis2=2) > 0).all()
+
+
+@pytest.mark.parametrize(("name", "layer"), [("qwen2", 2), ("mistral", 0), ("gemma3_text", 0)])
+def test_window_of_a_decoder_has_8_tokens(name: str, layer: int, double_family: Checkpoints) -> None:
+    trace = double_family(name).trace(LONG, truncate=True)
+    positions = np.arange(len(trace.tokens))
+    distance = positions[:, None] - positions[None]
+    assert distance.max() > 8
+    scores = trace.scores(layer)
+    np.testing.assert_array_equal(np.isfinite(scores).all(axis=0), (distance >= 0) & (distance < 8))
+
+
+def test_embeddinggemma_attends_in_both_directions(double_family: Checkpoints) -> None:
+    trace = double_family("embeddinggemma").trace(TEXT)
+    assert not trace.is_causal
+    assert np.isfinite(trace.scores(1)).all()
 
 
 def test_modernbert_ignores_tokens_outside_window(family: Checkpoints) -> None:
@@ -146,8 +185,9 @@ def test_eurobert_repeats_grouped_keys(family: Checkpoints) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_mobilebert_is_not_padded(name: str, double_family: Checkpoints) -> None:
-    assert double_family(name).pads == (name != "mobilebert")
+def test_only_mobilebert_and_t5gemma_are_not_padded(name: str, double_family: Checkpoints) -> None:
+    # T5Gemma's own attention gives NaN for padding outside of every window.
+    assert double_family(name).pads == (name not in {"mobilebert", "t5gemma"})
 
 
 @pytest.fixture(scope="module")

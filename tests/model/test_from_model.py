@@ -18,7 +18,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.from_model import digest
 from tests.helpers.families import (
-    FAMILIES,
+    ALL_FAMILIES,
     PAIR,
     REPRESENTATIVE,
     SENTENCES,
@@ -31,7 +31,7 @@ from tests.helpers.gate import prove_unless
 from tests.helpers.in_memory import Folders, assert_unchanged, load_for_training, tokenizer_of, train_step
 from tests.helpers.raw import Raw
 
-NAMES = sorted(FAMILIES)
+NAMES = sorted(ALL_FAMILIES)
 
 IMPLEMENTATIONS = (None, "eager", "sdpa")
 
@@ -58,7 +58,7 @@ def test_wrapped_model_equals_the_loaded_model(
     name: str, implementation: str | None, family_folder: Folders, family: Callable[[str], Checkpoint]
 ) -> None:
     loaded, folder = family(name), family_folder(name)
-    if implementation == "sdpa" and not FAMILIES[name].shows_qkv:
+    if implementation == "sdpa" and not ALL_FAMILIES[name].shows_qkv:
         pytest.skip("transformers itself refuses this")
     model = load_for_training(folder, implementation)
     model.requires_grad_(True)
@@ -131,22 +131,11 @@ def broken(model: Any) -> Any:
     return model
 
 
-def decoder(_model: Any) -> Any:
-    small = {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 50, "n_positions": 20}
-    return transformers.GPT2Model(transformers.GPT2Config(**small))
-
-
-def writer(_model: Any) -> Any:
-    return transformers.BertLMHeadModel(config("bert", is_decoder=True))
-
-
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (lambda model: torch.nn.DataParallel(model), ArchitectureError, "DataParallel is not a transf"),
         (lambda _: "bert-base-uncased", ArchitectureError, "str is not a transformers model"),
-        (decoder, ArchitectureError, "a decoder"),
-        (writer, ArchitectureError, "set up as a decoder"),
         (mixed, WeightsError, "more than one dtype: float32, float64"),
         (broken, WeightsError, "not finite"),
         (lambda model: model.to("meta"), WeightsError, "the device meta"),
@@ -159,6 +148,29 @@ def test_unsupported_model_is_refused(
         bert_probe.wrap(make(bert), tokenizer)
     assert type(caught.value) is error
     assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("gpt2", "GPT2LMHeadModel"),
+        ("t5", "T5ForConditionalGeneration"),
+        ("bart", "BartForConditionalGeneration"),
+        ("qwen3", "Qwen3ForCausalLM"),
+    ],
+)
+def test_text_encoder_of_a_generating_model_is_used(
+    name: str, kind: str, family_folder: Callable[[str], Path]
+) -> None:
+    folder = family_folder(name)
+    model = getattr(transformers, kind).from_pretrained(folder)
+    used_cache = model.config.use_cache
+    wrapped, loaded = bert_probe.wrap(model, tokenizer_of(folder)), bert_probe.load(folder)
+    np.testing.assert_allclose(
+        wrapped.trace(TEXT).hidden_states, loaded.trace(TEXT).hidden_states, rtol=0, atol=1e-5
+    )
+    assert wrapped.description.is_causal == loaded.description.is_causal == (name in {"gpt2", "qwen3"})
+    assert model.config.use_cache == used_cache
 
 
 def test_slow_tokenizer_is_refused(bert: Any) -> None:

@@ -300,7 +300,7 @@ def select_units(trace: Trace, words: bool, specials: bool) -> UnitSelection:
 
 
 def _notes(attention_measure: AttentionMeasure, trace: Trace) -> dict[str, Any]:
-    note = " ".join(sentence for sentence in (attention_measure.caveat(trace), trace.caveat) if sentence)
+    note = " ".join(sentence for sentence in (attention_measure.caveat(trace), trace.note) if sentence)
     return {"note": note} if note else {}
 
 

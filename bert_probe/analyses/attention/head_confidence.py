@@ -23,7 +23,8 @@ class HeadConfidence(Question):
 
     Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 4, leave out the end-of-sentence token.
     This question leaves out all special tokens, as queries and as keys, unless ``specials`` is true. Weights
-    are not renormalized. A confident head is not necessarily an important one.
+    are not renormalized. The first token of a causal model attends only to itself, so it is left out as a
+    query unless it is alone. A confident head is not necessarily an important one.
 
     Attributes:
         specials: include special tokens such as [CLS] and [SEP].
@@ -44,7 +45,8 @@ class HeadConfidence(Question):
         places = [index for index, token in enumerate(tokens) if self.specials or not token.special]
         if not places:
             raise SelectionError("The text has only special tokens. Add text, or set specials=True.")
-        square = np.ix_(range(trace.heads), places, places)
+        queries = [place for place in places if place or not trace.is_causal] or places
+        square = np.ix_(range(trace.heads), queries, places)
         confidence = [
             trace.attention(layer)[square].max(axis=-1).mean(axis=-1, dtype=np.float64)
             for layer in range(trace.layers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -178,7 +179,8 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
     Returns:
         A mapping from each name in `MEASURES` to its values, float64 of shape [layer, head]:
             entropy_bits: entropy of a row, −Σ p log₂ p.
-            relative_entropy: entropy_bits divided by log₂ of the row's length.
+            relative_entropy: entropy_bits divided by its largest possible value: log₂ of the row's length
+                or, in a causal model, the mean of log₂ n over the queries, which may attend to n keys.
             mean_distance: Σ p · |query − key|, in tokens or words.
             each of `SHARES`: total attention on these keys, 0 to 1; a query without such a key counts as 0.
             difference_from_mean: total variation, ½ Σ |p − p̄|, from the mean over the layer's heads.
@@ -194,12 +196,27 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
     return dict(zip(MEASURES, (read_only(measure) for measure in stacked), strict=True))
 
 
+def max_entropy_bits(queries: int, length: int, is_causal: bool) -> float:
+    """Return the largest possible mean entropy of the first queries of a text; 1 if it would be 0.
+
+    A query may attend to all keys or, in a causal model, to itself and the keys before it.
+
+    Args:
+        queries: number of queries.
+        length: number of keys.
+        is_causal: whether the model is causal.
+    """
+    bits = math.lgamma(queries + 1) / math.log(2) / queries if is_causal else math.log2(length)
+    return bits or 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class _Features:
     """The keys of a text whose attention is summed for each of the `SHARES`.
 
     Attributes:
         length: number of tokens or words.
+        is_causal: whether a query attends only to itself and the keys before it.
         keys: for each share that counts the same keys for every query, 1 for each counted key and 0 for the
             others; float64, shape [key].
         groups: for each share that counts the other members of the query's group, the index of the group of
@@ -209,6 +226,7 @@ class _Features:
     """
 
     length: int
+    is_causal: bool
     keys: dict[str, torch.Tensor]
     groups: dict[str, Array]
     segments: list[tuple[slice, torch.Tensor]]
@@ -299,7 +317,7 @@ def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Fea
         sums[name] = by_distance[:, length + distance]
     means = {name: total / count for name, total in sums.items()}
     means["entropy_bits"] /= np.log(2)
-    means["relative_entropy"] = means["entropy_bits"] / (np.log2(length) if length > 1 else 1.0)
+    means["relative_entropy"] = means["entropy_bits"] / max_entropy_bits(count, length, features.is_causal)
     means["difference_from_mean"] /= 2
     return np.stack([means[name].numpy() for name in MEASURES])
 
@@ -394,7 +412,7 @@ def _features(trace: Trace, lens: WordLens | None) -> _Features:
         for first, after in pairwise(ends)
     ]
     key_masks = {name: torch.from_numpy(is_counted).double() for name, is_counted in keys.items()}
-    return _Features(len(units), key_masks, groups, segments)
+    return _Features(len(units), trace.is_causal, key_masks, groups, segments)
 
 
 def is_punctuation(unit: Token | Unit) -> bool:

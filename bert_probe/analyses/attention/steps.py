@@ -92,7 +92,6 @@ class AttentionSteps(Question):
         q = parts.queries[layer][head, query]
         checkpoint = trace.checkpoint
         config: Any = checkpoint.model.config
-        layer_types = getattr(config, "layer_types", None) or ()
         return AttentionStepsResult(
             resolved,
             InputRecord.of(trace),
@@ -105,7 +104,7 @@ class AttentionSteps(Question):
             model_output=output,
             spacing=_spacing(output, checkpoint.description.dtype),
             rotary=bool(getattr(config, "rope_parameters", None)),
-            local=layer_types[layer : layer + 1] == ["sliding_attention"],
+            local=_is_local(config, layer),
             sharing=_heads_sharing_keys(head, trace.heads, getattr(config, "num_key_value_heads", None)),
         )
 
@@ -291,12 +290,14 @@ class AttentionStepsResult(Result):
     def metadata(self) -> Mapping[str, Any]:
         """The query and key as text, the scaling, and the difference from the model's output."""
         key = self.question.key
+        note = {"note": self.trace.note} if self.trace.note else {}
         key_token = {} if key is None else {"key_token": str(self.tokens[_position(key)])}
         return {
             "query_token": str(self.tokens[self.query]),
             **key_token,
             "scaling": self.scaling,
             "difference_to_model": self.difference,
+            **note,
         }
 
     def frame(self) -> pd.DataFrame:
@@ -371,6 +372,14 @@ def _spacing(output: Array, dtype: str) -> float:
     largest = float(np.abs(output).max())
     exponent = math.floor(math.log2(largest)) if largest else -126
     return 2.0 ** (exponent - _FRACTION_BITS[dtype])
+
+
+def _is_local(config: Any, layer: int) -> bool:
+    """Return whether a config restricts a layer to a window; without types, the window is that of all."""
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types:
+        return bool(layer_types[layer] == "sliding_attention")
+    return getattr(config, "sliding_window", None) is not None
 
 
 def _heads_sharing_keys(head: int, heads: int, key_heads: int | None) -> tuple[int, ...]:

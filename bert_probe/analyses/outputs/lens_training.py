@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from bert_probe.errors import EmptyTextError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import ModelInputs
-from bert_probe.model.forward import as_array, batch, group_by_length
+from bert_probe.model.forward import as_array, batch, group_by_length, layer_states
 from bert_probe.model.layers import ForwardPass
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.trace import Array
@@ -161,7 +161,7 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
         for group in lines.groups:
             with torch.inference_mode(), checkpoint.running() as model:
                 inputs = batch(checkpoint, [lines.texts[index] for index in group])
-                layers = model(**inputs, output_hidden_states=True).hidden_states
+                layers = layer_states(model(**inputs, output_hidden_states=True))
                 for row, index in enumerate(group):
                     for layer, vectors in enumerate(layers):
                         columns = slice(starts[index], starts[index + 1])

@@ -14,7 +14,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import EmptyTextError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import forward, group_by_length
+from bert_probe.model.forward import forward, group_by_length, layer_states
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, resolve_index
 from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledTexts
@@ -154,7 +154,7 @@ def _run_part(
     vectors: list[torch.Tensor] = []
     for group in _batches(checkpoint, part):
         output, _ = forward(checkpoint, [part.encodings[index] for index in group], states=True)
-        states = [output.hidden_states[layer] for layer in layers]
+        states = [layer_states(output)[layer] for layer in layers]
         if not vectors:
             dtype = torch.float64 if states[0].dtype == torch.float64 else torch.float32
             with memory_errors(

@@ -59,7 +59,9 @@ class HiddenStates(Question):
         values = trace.vectors(resolved.layer)
         if self.which == "cls":
             if trace.cls is None:
-                raise UnavailableError("This model's input does not begin with a [CLS] token. Use tokens.")
+                raise UnavailableError(
+                    "This model has no [CLS] token that attends to the whole text. Use tokens."
+                )
             names, values = names[:1], values[:1]
         elif self.which == "pooler":
             if trace.pooler is None:

@@ -19,7 +19,7 @@ from bert_probe.errors import SelectionError, ShapeError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.checks import pass_tolerance
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import BATCH_TOKENS, batch, pad
+from bert_probe.model.forward import BATCH_TOKENS, batch, layer_states, pad
 from bert_probe.model.trace import Array, Trace, read_only
 
 MASK = "attention_mask"
@@ -210,7 +210,7 @@ def _states(
     count = inputs["input_ids"].numel()
     message = f"{count:,} tokens need more memory than is free. Give fewer texts."
     with memory_errors(message), torch.inference_mode(), checkpoint.running() as model:
-        layers = model(**inputs, output_hidden_states=True).hidden_states
+        layers = layer_states(model(**inputs, output_hidden_states=True))
     return [
         [layer[row, : len(text)].double().cpu().numpy() for layer in layers] for row, text in enumerate(texts)
     ]

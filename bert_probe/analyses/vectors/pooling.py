@@ -25,10 +25,16 @@ POOLINGS: Mapping[str, str] = {
     "cls": "Last-layer vector of the first token, [CLS] or <s>.",
     "pooler": "The pooler's output for [CLS]; BERT's was trained for next-sentence prediction.",
     "max": "Largest value of all tokens in each dimension, including [CLS] and [SEP].",
+    "last": "Last-layer vector of the last token, which in a decoder alone attends to the whole text.",
     "model": "The pooling that the checkpoint was trained with; equal to sentence-transformers.",
 }
 
-_NAMES = {"mean": "mean of all tokens", "cls": "first token", "max": "maximum over all tokens"}
+_NAMES = {
+    "mean": "mean of all tokens",
+    "cls": "first token",
+    "max": "maximum over all tokens",
+    "lasttoken": "last token",
+}
 
 _PROMPTS = "config_sentence_transformers.json"
 
@@ -100,17 +106,26 @@ def resolve_pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
     available = available_poolings(checkpoint)
     if pooling == "pooler" and pooling not in available:
         raise UnavailableError(f"This {checkpoint.description.architecture} has no pooler. Use cls or mean.")
+    if pooling == "last" and pooling not in available:
+        raise UnavailableError(
+            "Only a model that reads from left to right is pooled by its last token. Use mean."
+        )
+    if pooling == "last":
+        return PoolingConfig(("lasttoken",))
     if pooling == "cls" and pooling not in available:
-        raise UnavailableError("This model's input does not begin with a [CLS] token. Use mean.")
+        raise UnavailableError("This model has no [CLS] token that attends to the whole text. Use mean.")
     return PoolingConfig((pooling,))
 
 
 def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the poolings that a checkpoint supports, beginning with the one that it declares, if any."""
     own: tuple[str, ...] = ("model",) if checkpoint.has_pooling else ()
-    cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
+    is_causal = checkpoint.description.is_causal
+    cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special and not is_causal else ()
+    # The last token is the only one that attends to the whole text.
+    last: tuple[str, ...] = ("last",) if is_causal else ()
     pooler: tuple[str, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
-    return (*own, "mean", *cls, *pooler, "max")
+    return (*own, *last, "mean", *cls, *pooler, "max")
 
 
 def pooling_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:

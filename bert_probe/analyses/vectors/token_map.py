@@ -20,7 +20,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
-from bert_probe.model.forward import as_array, forward, group_by_length
+from bert_probe.model.forward import as_array, forward, group_by_length, layer_states
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.labeled_texts import Label, LabeledTexts
@@ -344,7 +344,7 @@ def _vectors(
     done = 0
     for batch in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
         output, _ = forward(checkpoint, [encodings[index] for index in batch], states=True)
-        for layer, state in enumerate(output.hidden_states):
+        for layer, state in enumerate(layer_states(output)):
             vectors = as_array(state)
             if layer == len(states):
                 states.append(np.empty((starts[-1], vectors.shape[2]), vectors.dtype))

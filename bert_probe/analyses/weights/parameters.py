@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pandas as pd
 import torch
 import transformers
-from transformers import AutoModel, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from bert_probe.core.field_types import Choice
 from bert_probe.core.inputs import Configs, OneCheckpoint
@@ -18,6 +18,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ArchitectureError, SelectionError, ShapeError, SubjectError
+from bert_probe.model.architectures import build_model
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config import ModelConfig
 from bert_probe.model.loading import library_versions
@@ -226,7 +227,7 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
         ArchitectureError: transformers has no such class, the class does not accept this config, or the
             config has impossible sizes.
     """
-    model_class: Any = AutoModel if architecture is None else getattr(transformers, architecture, None)
+    model_class: Any = None if architecture is None else getattr(transformers, architecture, None)
     is_model = isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)
     if architecture is not None and not is_model:
         raise ArchitectureError(f"transformers has no model class {architecture}. Check the spelling.")
@@ -234,7 +235,7 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
         raise ArchitectureError(
             f"{architecture} does not accept a {type(config).__name__}. Give a config of the matching class."
         )
-    return list_parameters(described(config, AutoModel.from_config if architecture is None else model_class))
+    return list_parameters(described(config, build_model if architecture is None else model_class))
 
 
 class _ParameterGroups:

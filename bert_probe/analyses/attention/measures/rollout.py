@@ -68,6 +68,12 @@ def _up_to(trace: Trace, layer: int, residual: float, _report: Progress) -> Arra
     return result.astype(trace.dtype, copy=False)
 
 
+def _caveat(trace: Trace) -> str:
+    if not trace.is_causal:
+        return ""
+    return "In such a model the first tokens collect rollout with depth, whatever they are."
+
+
 MEASURE = AttentionMeasure(
     name="rollout",
     label="Rollout",
@@ -79,4 +85,5 @@ MEASURE = AttentionMeasure(
     order=3,
     of_layer=_up_to,
     rolled=True,
+    caveat=_caveat,
 )
