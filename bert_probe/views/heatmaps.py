@@ -146,12 +146,7 @@ def ablation_heatmaps(result: HeadAblationResult) -> dict[str, Heatmap]:
     pictures = {
         "before": ("Before ablation", change.before, "cosine", COSINES),
         "after": ("After ablation", change.after, "cosine", COSINES),
-        "difference": (
-            "Difference",
-            change.difference,
-            "difference",
-            Scale.around_zero(change.difference, coverage=1),
-        ),
+        "difference": ("Difference", change.difference, "difference", scale),
     }
     return {
         key: token_pair_heatmap(
