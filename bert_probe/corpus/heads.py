@@ -289,8 +289,8 @@ class HeadStatisticsResult(Result):
         measures: names of the measures.
         count: number of rows.
         means: mean of each measure and head over all rows; shape [measure, head].
-        lows: lower end of each mean's 95 % confidence interval; NaN for a single row. Shape [measure, head].
-        highs: upper end of each mean's 95 % confidence interval; NaN for a single row. Shape [measure, head].
+        lows: lower end of each mean's 95% confidence interval; NaN for a single row. Shape [measure, head].
+        highs: upper end of each mean's 95% confidence interval; NaN for a single row. Shape [measure, head].
         minima: minimum of each measure and head; shape [measure, head].
         maxima: maximum of each measure and head; shape [measure, head].
         quantiles: the `QUANTILES` of each measure and head; shape [measure, head, quantile].

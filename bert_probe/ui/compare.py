@@ -321,23 +321,13 @@ def _patching(a: Trace, b: Trace) -> None:
 
 def _patching_summary(result: ActivationPatchingResult) -> str:
     """Return a summary: the patch with the largest effect, and the effect of patching all tokens together."""
-    layer, index = np.unravel_index(int(result.recovered.argmax()), result.recovered.shape)
-    share = result.recovered[layer, index]
-    is_tokens = result.question.component == "tokens"
-    if is_tokens:
-        part = f"“{state.escape(patched_name(result, int(index)))}” after layer {layer}"
-    else:
-        part = f"layer {layer + 1}, head {index + 1}"
     answer = (
         f"The {state.escape(result.number)} is {result.goal:.4f} for A and {result.nothing:.4f} for B"
         if result.number
         else f"The cosine of the two sentences is {result.nothing:.4f}"
     )
-    sentences = [
-        f"{answer}. Patching {part} alone recovers **{share:.0%}** of the difference, more than any other "
-        "patch."
-    ]
-    if is_tokens:
+    sentences = [f"{answer}.", _best_patch(result)]
+    if result.question.component == "tokens":
         together = result.recovered_together
         shares = dict.fromkeys(f"{share:.0%}" for share in (together.min(), together.max()))
         sentences.append(f"All tokens of a layer together recover {' to '.join(shares)}.")
@@ -347,3 +337,36 @@ def _patching_summary(result: ActivationPatchingResult) -> str:
             else "Tokens without a counterpart keep B's activations."
         )
     return " ".join(sentences)
+
+
+def _best_patch(result: ActivationPatchingResult) -> str:
+    """Return a sentence about the patch with the largest effect.
+
+    If the texts differ in one token only, patching it after layer 0 recovers 100% by construction. Then the
+    sentence names the last layer after which patching it recovers more than half of the difference.
+    """
+    layer, index = np.unravel_index(int(result.recovered.argmax()), result.recovered.shape)
+    part = f"layer {layer + 1}, head {index + 1}"
+    if result.question.component == "tokens":
+        differing = [
+            place
+            for place, (a, b) in enumerate(zip(result.tokens_a, result.tokens_b, strict=True))
+            if a.id != b.id
+        ]
+        if result.whole and len(differing) == 1:
+            name, shares = _patch_name(result, differing[0]), result.recovered[:, differing[0]]
+            last = int(np.flatnonzero(shares > 0.5)[-1])
+            return (
+                f"The sentences differ only in {name}, so patching it after layer 0 recovers 100% by "
+                f"construction. Layer {last} is the last layer after which patching it alone recovers more "
+                f"than half of the difference (**{shares[last]:.0%}**)."
+            )
+        part = f"{_patch_name(result, int(index))} after layer {layer}"
+    return (
+        f"Patching {part} alone recovers **{result.recovered[layer, index]:.0%}** of the difference, more "
+        "than any other patch."
+    )
+
+
+def _patch_name(result: ActivationPatchingResult, place: int) -> str:
+    return f"“{state.escape(patched_name(result, place))}”"

@@ -106,7 +106,7 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
                 for name in ("mean", "low", "high", "minimum", "maximum")
             },
         )
-        st.caption("Low and high are the ends of the 95 % confidence interval of the mean (Student's t).")
+        st.caption("Low and high are the ends of the 95% confidence interval of the mean (Student's t).")
 
 
 def _table(result: HeadHistogramsResult) -> pd.DataFrame:

@@ -29,7 +29,7 @@ from bert_probe.training.schedule import (
 from bert_probe.training.train import Train, TrainingPlan
 from bert_probe.ui import blocks, sentence_input, state
 
-HELD_OUT_OPTIONS = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "File"}
+HELD_OUT_OPTIONS = {"0.1": "10%", "0.2": "20%", "0.3": "30%", "0.5": "50%", "file": "File"}
 """URL value → label of each option for the size of the held-out split."""
 _DEFAULT_SHARE = "0.2"
 _SOURCES = {"example": "Sample: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
@@ -43,8 +43,8 @@ _FORMATS = (
     "per line, for masked-language modeling."
 )
 _MASKING = (
-    "No labels are needed. In each epoch, 15 % of the tokens of each text are selected for prediction. Of "
-    "these, 80 % are masked, 10 % replaced by a random token and 10 % unchanged, as in BERT's training."
+    "No labels are needed. In each epoch, 15% of the tokens of each text are selected for prediction. Of "
+    "these, 80% are masked, 10% replaced by a random token and 10% unchanged, as in BERT's training."
 )
 
 TrainingRows = Rows | Sequence[str]

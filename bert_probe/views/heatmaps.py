@@ -142,10 +142,11 @@ def ablation_sweep_heatmap(result: HeadAblationSweepResult) -> Heatmap:
 def ablation_heatmaps(result: HeadAblationResult) -> dict[str, Heatmap]:
     """Return heatmaps of the token cosines before and after an ablation, and of their difference."""
     change = result.similarity()
+    scale = Scale.around_zero(change.difference, coverage=1)
     pictures = {
         "before": ("Before ablation", change.before, "cosine", COSINES),
         "after": ("After ablation", change.after, "cosine", COSINES),
-        "difference": ("Difference", change.difference, "difference", Scale.around_zero(change.difference)),
+        "difference": ("Difference", change.difference, "difference", scale),
     }
     return {
         key: token_pair_heatmap(
@@ -512,7 +513,7 @@ def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
         result.a.tokens,
         result.b.tokens,
         ("A", "B"),
-        Scale.around_zero(result.percent),
+        Scale.around_zero(result.percent, coverage=1),
         "hundredths",
         "Contribution of each pair of tokens to the cosine, in hundredths",
         "contributions",
@@ -526,7 +527,7 @@ def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatm
         result.tokens_a,
         result.tokens_b,
         ("A", "B"),
-        Scale.around_zero(result.percent),
+        Scale.around_zero(result.percent, coverage=1),
         "hundredths",
         "Contribution of each pair of input tokens to the cosine, in hundredths",
         "contributions-input",

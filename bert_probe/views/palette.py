@@ -223,14 +223,18 @@ class Scale:
         return cls("sequential", 0, round(math.ceil(largest / digit) * digit, 10))
 
     @classmethod
-    def around_zero(cls, *arrays: NDArray[Any]) -> Self:
+    def around_zero(cls, *arrays: NDArray[Any], coverage: float = 0.995) -> Self:
         """Return a diverging scale for all arrays, with its end rounded up to two significant digits.
 
-        It covers 99.5 % of the values, because a few dimensions of hidden states are so large that all other
-        dimensions would look blank. Values beyond the scale get the color of its end, as the legend states.
+        By default, it covers 99.5% of the values, because a few dimensions of hidden states are so large that
+        all other dimensions would look blank. Values beyond the scale get the color of its end, as the legend
+        states.
+
+        Args:
+            coverage: Share of the values that the scale contains; 1 for all values.
         """
         sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
-        largest = float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0
+        largest = float(np.quantile(sizes, coverage)) or float(sizes.max()) or 1.0
         digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
         end = round(math.ceil(largest / digit) * digit, 10)
         return cls("diverging", -end, end)

@@ -210,8 +210,8 @@ test("the share of special tokens is computed per query", () => {
     visibleShare: 0.52,
     isAutomatic: true,
   });
-  const ending = "carrying 77.5 % of the attention of the 1 tokens in view.";
-  assert.equal(sentence, `The strongest 1 of 3 lines (52.0 % of the visible attention), ${ending}`);
+  const ending = "carrying 77.5% of the attention of the 1 tokens in view.";
+  assert.equal(sentence, `The strongest 1 of 3 lines (52.0% of the visible attention), ${ending}`);
   const open = describeLines(model, {
     ...selected,
     drawableCount: 3,

@@ -175,7 +175,7 @@ export function describeLines(model, selected) {
 
 /** @param {number} share */
 function formatPercent(share) {
-  return `${formatNumber(100 * share, share > 0.9995 || share === 0 ? 0 : 1)} %`;
+  return `${formatNumber(100 * share, share > 0.9995 || share === 0 ? 0 : 1)}%`;
 }
 
 /**

@@ -42,7 +42,7 @@ def test_head_farthest_above_the_mean_share_is_first() -> None:
     # Previous token: 3 of 4 queries put ⅞ + ⅛ · ¼ = 29/32 on it, so the share is 87/128, in one head.
     assert 3 / 4 > 87 / 128 >= LABEL_SHARE
     assert result == FirstLook(1, 1, "previous", 87 / 128, 4)
-    assert result.reason == "puts 68 % of its attention on the previous token"
+    assert result.reason == "puts 68% of its attention on the previous token"
 
 
 def test_tie_goes_to_the_first_head() -> None:

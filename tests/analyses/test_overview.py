@@ -106,8 +106,8 @@ def test_word_to_word_attention_equals_hand_computation() -> None:
     # Same distance: a to c, 0.1. Same key: a to d and c to d, 0.1 each. For b to a: c to b and d to c, 0.1.
     assert result.value == pytest.approx(0.4)
     assert result.said == (
-        "In head 1.1, “b” puts 50 % of its attention on “d”. Words at the same distance receive 10 % on "
-        "average, and other words put 10 % on “d”."
+        "In head 1.1, “b” puts 50% of its attention on “d”. Words at the same distance receive 10% on "
+        "average, and other words put 10% on “d”."
     )
     assert result.choices == {"layer": "1", "head": "1", "words": "1", "pins": "query.2"}
     assert isinstance(result.picture, Grid)

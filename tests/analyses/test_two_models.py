@@ -253,7 +253,7 @@ def test_different_tokenizers_raise_error_with_first_difference(
     family: Opened, minilm: Checkpoint, tmp_path: Path, family_folder: Folders
 ) -> None:
     a, b = family("bert"), minilm
-    message = "120 tokens in A and 30,522 in B; token id 1 is ‘\\[UNK\\]’ in A, .* and ‘\\[unused0\\]’ in B"
+    message = "120 tokens in A and 30,522 in B; token id 1 is “\\[UNK\\]” in A, .* and “\\[unused0\\]” in B"
     for ask in (
         lambda: HeadChange().of(a.trace(TEXT), b.trace(TEXT)),
         lambda: VectorChange().of(a.trace(TEXT), b.trace(TEXT)),
@@ -268,9 +268,9 @@ def test_different_tokenizers_raise_error_with_first_difference(
     tokenizer = folder / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text().replace('"lowercase": true', '"lowercase": false'))
     cased = bert_probe.load(folder)
-    with pytest.raises(SelectionError, match="token 1 of this text is ‘almost’ in A and ‘\\[UNK\\]’ in B"):
+    with pytest.raises(SelectionError, match="token 1 of this text is “almost” in A and “\\[UNK\\]” in B"):
         HeadChange().of(a.trace(TEXT), cased.trace(TEXT))
-    with pytest.raises(SelectionError, match="token 1 of sentence 2 is ‘we’ in A"):
+    with pytest.raises(SelectionError, match="token 1 of sentence 2 is “we” in A"):
         LayerSimilarity().of(a, cased, ["we had left", "We had left"])
     assert ParameterChange().of(a, cased).finding == "No parameter changed."
 

@@ -50,7 +50,7 @@ LABEL_SHARE = 0.5
 
 def percent(share: float) -> str:
     percentage = 100 * share
-    return f"{percentage:.1f} %" if share < 0.0995 else f"{percentage:.0f} %"
+    return f"{percentage:.1f}%" if share < 0.0995 else f"{percentage:.0f}%"
 
 
 class Reference(NamedTuple):

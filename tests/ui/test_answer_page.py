@@ -29,6 +29,7 @@ from bert_probe.analyses.outputs import tuned_lens
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import attribution, blocks
 from bert_probe.ui import lens as lens_part
+from bert_probe.views.heatmaps import sentence_similarity_heatmap
 from tests.helpers import trained
 from tests.helpers.exactness import assert_repeatable
 from tests.helpers.families import PAIR, TEXT
@@ -208,6 +209,8 @@ def test_built_in_model_shows_sentence_similarity(minilm: Checkpoint) -> None:
         assert app.metric[1].value == f"{result.specials_share:.4f}"
         assert "the sum of all 90 cells equals the cosine" in page_text(app)
         assert result.off < 1e-6
+        scale = sentence_similarity_heatmap(result).drawing["scale"]
+        assert scale.low <= result.percent.min() < result.percent.max() <= scale.high
 
 
 def test_missing_second_text_is_reported(trained_folder: Folders) -> None:

@@ -189,7 +189,7 @@ def test_models_with_different_tokenizers_show_head_matches(
 ) -> None:
     app = page_of((folders[0], str(family_folder("roberta"))))
     assert not app.exception
-    assert "token id 0 is ‘[PAD]’ in A" in info_text(app)
+    assert "token id 0 is “[PAD]” in A" in info_text(app)
     assert [element.value for element in app.header] == ["Which heads have similar attention?"]
     a, b = (
         shared_cache.open_checkpoint(str(folder), "") for folder in (folders[0], family_folder("roberta"))

@@ -10,6 +10,7 @@ from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPair
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.sentence_input import EXAMPLES
+from bert_probe.views.heatmaps import patched_name
 from tests.helpers.exactness import assert_repeatable
 from tests.helpers.pages import HOSTILE, open_page, page_text, question_in_url, table_of_snippets
 
@@ -59,19 +60,37 @@ def test_rows_use_layer_and_head_of_url() -> None:
 
 @pytest.mark.parametrize("component", ["tokens", "heads"])
 def test_patching_finding_matches_library(component: str) -> None:
-    app = open_page("compare", patch=component)
-    result = ActivationPatching(component).of(*traces_of(FULL, EMPTY))
+    a, b = "Mehdi left it there", "Mehdi saw it here"
+    app = open_page("compare", a=a, b=b, patch=component)
+    result = ActivationPatching(component).of(*traces_of(a, b))
     layer, place = np.unravel_index(result.recovered.argmax(), result.recovered.shape)
-    token = f"“full for empty” after layer {layer}"
-    head = f"layer {layer + 1}, head {place + 1}"
+    part = f"layer {layer + 1}, head {place + 1}"
+    if component == "tokens":
+        part = f"“{patched_name(result, int(place))}” after layer {layer}"
     text = page_text(app).replace("\\", "")
-    assert (
-        f"Patching {token if component == 'tokens' else head} alone recovers **{result.recovered.max():.0%}**"
-        in text
-    )
+    share = f"**{result.recovered.max():.0%}**"
+    assert f"Patching {part} alone recovers {share} of the difference, more than any other patch." in text
     assert ("All tokens of a layer together recover 100%." in text) == (component == "tokens")
     assert any(
         code.value.endswith(f"{ActivationPatching(component)!r}.of(a, b).table()") for code in app.get("code")
+    )
+
+
+def test_patching_of_only_differing_token_names_last_layer_with_large_effect() -> None:
+    app = open_page("compare")
+    result = ActivationPatching("tokens").of(*traces_of(FULL, EMPTY))
+    (place,) = [
+        place
+        for place, tokens in enumerate(zip(result.tokens_a, result.tokens_b, strict=True))
+        if tokens[0].text != tokens[1].text
+    ]
+    shares = result.recovered[:, place]
+    assert shares[0] == pytest.approx(1)
+    last = max(layer for layer, share in enumerate(shares) if share > 0.5)
+    assert (
+        "The sentences differ only in “full for empty”, so patching it after layer 0 recovers 100% by "
+        f"construction. Layer {last} is the last layer after which patching it alone recovers more than half "
+        f"of the difference (**{shares[last]:.0%}**)." in page_text(app).replace("\\", "")
     )
 
 

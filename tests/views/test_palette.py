@@ -166,3 +166,9 @@ def test_segments_differ_without_color_vision(dark: bool) -> None:
     for sight in SIGHTS.values():
         lab = simulate_color_blindness(tints, sight)
         assert np.linalg.norm(lab[0] - lab[1]) > 0.04
+
+
+def test_diverging_scale_contains_the_given_share_of_the_values() -> None:
+    values = np.append(np.linspace(-2, 2, 63), 2.42)
+    assert palette.Scale.around_zero(values).high < 2.42
+    assert palette.Scale.around_zero(values, coverage=1).high == 2.5

@@ -473,14 +473,14 @@ class FirstLook:
 
     @property
     def reason(self) -> str:
-        """Reason for showing the head, as a predicate such as "puts 60 % of its attention on …".
+        """Reason for showing the head, as a predicate such as "puts 60% of its attention on …".
 
         "" if no head stands out.
         """
         if not self.measure:
             return ""
         queries = "" if self.is_complete else f" (mean over the first {self.queries} tokens)"
-        return f"puts {100 * self.share:.0f} % of its attention on {SHARE_TARGETS[self.measure]}{queries}"
+        return f"puts {100 * self.share:.0f}% of its attention on {SHARE_TARGETS[self.measure]}{queries}"
 
 
 def first_look(trace: Trace) -> FirstLook:

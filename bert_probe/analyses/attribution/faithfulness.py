@@ -210,7 +210,7 @@ class AttributionFaithfulnessResult(Result):
         method, comprehensiveness (how much the target value falls without the highest-ranked words; higher is
         better), sufficiency (how much it falls with only these words; lower is better), loo_correlation (rank
         correlation with leave-one-out effects). For the random orders, further columns have the bounds of the
-        middle 95 % of comprehensiveness and sufficiency.
+        middle 95% of comprehensiveness and sufficiency.
         """
         if self.question.rows == "words":
             return self._by_word()

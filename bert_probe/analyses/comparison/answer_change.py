@@ -184,7 +184,7 @@ class AnswerChangeResult(Result):
         index = int(change.argmax())
         if self.question.task == SENTENCE_SIMILARITY:
             return f"The cosine of the two texts changed from {self.a[0]:.3g} to {self.b[0]:.3g}."
-        return f"‘{self.names[index]}’ changed most: {self.kind} {self.a[index]:.3g} → {self.b[index]:.3g}."
+        return f"“{self.names[index]}” changed most: {self.kind} {self.a[index]:.3g} → {self.b[index]:.3g}."
 
     def frame(self) -> pd.DataFrame:
         """Return a table with one row per prediction: the `KEY_COLUMNS` of the task, a, b, difference."""

@@ -464,7 +464,7 @@ def _unit_name(pair: MinimalPairResult, place: int) -> str:
     """Return an aligned unit in quotation marks, with its position if several units have the same text."""
     names = [unit.display for unit in pair.alignment.aligned]
     unit = pair.alignment.aligned[place]
-    quoted = f"‘{truncate_text(unit.display)}’"
+    quoted = f"“{truncate_text(unit.display)}”"
     return quoted if names.count(unit.display) == 1 else f"{quoted} ({unit.position})"
 
 

@@ -157,7 +157,7 @@ def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
 
 
 def _quote(piece: str | None) -> str:
-    return "nothing" if piece is None else f"‘{truncate_text(piece)}’"
+    return "nothing" if piece is None else f"“{truncate_text(piece)}”"
 
 
 @question("vector change", command="diff vectors")
@@ -247,7 +247,7 @@ class VectorChangeResult(Result):
         layer_name = "in the embeddings" if layer == 0 else f"after layer {layer}"
         unit = self.units[int(index)]
         return (
-            f"The vector of ‘{truncate_text(unit.display)}’ ({unit.position}) changed direction most, "
+            f"The vector of “{truncate_text(unit.display)}” ({unit.position}) changed direction most, "
             f"{layer_name}: cosine distance {peaks.max():.3g} (mean of that layer: {self.mean[layer]:.3g})."
         )
 

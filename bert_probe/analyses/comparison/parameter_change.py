@@ -184,4 +184,4 @@ def _ratio(change: float, norm: float) -> float:
 
 
 def _percent(share: float) -> str:
-    return "an unknown share" if math.isnan(share) else f"{100 * share:.3g} %"
+    return "an unknown share" if math.isnan(share) else f"{100 * share:.3g}%"

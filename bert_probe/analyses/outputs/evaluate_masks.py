@@ -43,7 +43,7 @@ TABLES: Mapping[str, str] = {
 class EvaluateMasks(Question):
     """How often masked tokens are predicted correctly.
 
-    In each line 15 % of the tokens, at least one, are masked at the same time, as in BERT's training (Devlin
+    In each line 15% of the tokens, at least one, are masked at the same time, as in BERT's training (Devlin
     et al. 2019). Special and unknown tokens are never masked.
 
     Attributes:
@@ -197,7 +197,7 @@ class EvaluateMasksResult(Result):
     def measures(self) -> Mapping[str, float]:
         """Mapping from the name of each measure to its value.
 
-        first_guess is the accuracy, with its 95 % interval. among_5 is the top-5 accuracy. bits is the mean
+        first_guess is the accuracy, with its 95% interval. among_5 is the top-5 accuracy. bits is the mean
         cross-entropy. most_frequent_first_guess is the accuracy of always predicting the most frequent masked
         token.
         """

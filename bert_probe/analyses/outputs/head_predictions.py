@@ -198,7 +198,7 @@ OUTSIDE = "O"
 
 
 def wilson_interval(correct: int, count: int) -> tuple[float, float]:
-    """Return the 95 % confidence interval of a proportion; Wilson 1927.
+    """Return the 95% confidence interval of a proportion; Wilson 1927.
 
     The interval stays within 0 and 1, and has a positive width even if all or no predictions are correct.
     """
@@ -209,7 +209,7 @@ def wilson_interval(correct: int, count: int) -> tuple[float, float]:
 
 
 def score_classes(true: Array, predicted: Array) -> dict[str, float]:
-    """Return the accuracy of single-label predictions with its 95 % interval, and the macro F1.
+    """Return the accuracy of single-label predictions with its 95% interval, and the macro F1.
 
     Macro F1 is the mean over the classes that are true or predicted for at least one text.
 

@@ -82,7 +82,7 @@ class ProbeSpace:
     def within(self, vectors: torch.Tensor) -> torch.Tensor:
         """Convert vectors to these coordinates; the result has shape [row, hidden + 1]."""
         width = vectors.shape[1] + 1
-        # Matrix products take 25 % less time if rows are aligned to cache lines.
+        # Matrix products take 25% less time if rows are aligned to cache lines.
         coordinates = vectors.new_ones(len(vectors), -(-width // CACHE_LINE_FLOATS) * CACHE_LINE_FLOATS)[
             :, :width
         ]

@@ -166,7 +166,7 @@ class PositionsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The difference from sinusoids, and the number of directions that explain 90 % of the variance."""
+        """The difference from sinusoids, and the number of directions that explain 90% of the variance."""
         if self.learned is None:
             return {}
         learned, fixed = (count_directions(shares) for shares in self.spectra)
