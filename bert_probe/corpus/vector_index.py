@@ -23,7 +23,6 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import torch
-from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.vectors.similarity import unit_rows
 from bert_probe.core import extras
@@ -31,7 +30,7 @@ from bert_probe.corpus.schema import read_bytes
 from bert_probe.corpus.store import atomic_path, write_json
 from bert_probe.errors import OutOfMemoryError, ShapeError, StoreError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.trace import Array, read_only
+from bert_probe.model.trace import Array, read_only, tensor_view
 
 if TYPE_CHECKING:
     import faiss
@@ -427,7 +426,7 @@ class VectorBatch:
             self.file.check()
             block = self.vectors[start : start + _BLOCK]
             # NumPy's own conversion from float16 takes five times as long.
-            yield block if block.dtype == np.float32 else from_dlpack(block).float().numpy()
+            yield block if block.dtype == np.float32 else tensor_view(block).float().numpy()
 
 
 class LayerVectors:

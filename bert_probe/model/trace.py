@@ -341,15 +341,33 @@ class Trace:
                 "Its attention weights are available."
             )
         import torch
-        from torch.utils.dlpack import from_dlpack
 
-        query, key = from_dlpack(self.queries[layer][heads]), from_dlpack(self.keys[layer][heads])
+        query, key = tensor_view(self.queries[layer][heads]), tensor_view(self.keys[layer][heads])
         scores = torch.matmul(query, key.transpose(-1, -2)).mul_(self.scaling[layer])
         mask = self.masks[layer]
         if mask is None:
             return scores
-        added = from_dlpack(mask[heads] if mask.ndim == 3 else mask)
+        added = tensor_view(mask[heads] if mask.ndim == 3 else mask)
         return scores.masked_fill_(~added, -torch.inf) if added.dtype == torch.bool else scores.add_(added)
+
+
+class _Writeable:
+    """Exposes the memory of an array as writeable, through NumPy's array interface."""
+
+    def __init__(self, array: Array) -> None:
+        address, _ = array.__array_interface__["data"]
+        self.__array_interface__ = array.__array_interface__ | {"data": (address, False)}
+        self.array = array  # keeps the memory alive
+
+
+def tensor_view(array: Array) -> torch.Tensor:
+    """Return a tensor that shares the memory of an array, which may be read-only. Do not write to the tensor.
+
+    `torch.from_numpy` warns about read-only arrays, and `torch.from_dlpack` rejects them before torch 2.9.
+    """
+    import torch  # imported here because external attention works without torch
+
+    return torch.from_numpy(np.asarray(_Writeable(array)))
 
 
 def read_only(array: Array) -> Array:

@@ -267,7 +267,13 @@ def _columns(path: Path) -> tuple[dict[str, Any], Any]:
     if path.suffix == ".parquet":
         table = pyarrow.parquet.read_table(path)
         return table.to_pydict(), json.loads(table.schema.metadata[b"bert_probe"])
-    frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={"word": "Int64", "head": str})
+    frame = pd.read_csv(
+        path,
+        keep_default_na=False,
+        na_values=[""],
+        dtype={"word": "Int64", "head": str},
+        float_precision="round_trip",
+    )
     frame = frame.astype({name: "Int64" for name in ("start", "end") if name in frame})
     cells = {str(name): [None if pd.isna(cell) else cell for cell in frame[name].tolist()] for name in frame}
     return cells, json.loads(path.with_name("x.csv.meta.json").read_text(encoding="utf-8"))

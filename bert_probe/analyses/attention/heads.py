@@ -12,7 +12,6 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import torch
-from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.attention import WORDS_HELP, Head
 from bert_probe.core import frames
@@ -23,7 +22,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array, Trace, read_only
+from bert_probe.model.trace import Array, Trace, read_only, tensor_view
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 LABELS = {
@@ -331,7 +330,7 @@ def _compute_blocks(
     """
     if lens is not None or trace.masks is None or trace.masks[layer] is not None:
         attention = trace.attention(layer)
-        merged: torch.Tensor = from_dlpack(attention if lens is None else lens.merge(attention))
+        merged: torch.Tensor = tensor_view(attention if lens is None else lens.merge(attention))
         for block in blocks:
             weights = block.buffer.within.copy_(merged[:, block.queries])
             yield block, torch.special.entr(weights).sum(dim=-1)
@@ -356,12 +355,12 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
     assert trace.queries is not None  # a trace with masks also has queries and keys
     assert trace.keys is not None
     assert trace.scaling is not None
-    original = from_dlpack(trace.queries[layer])
+    original = tensor_view(trace.queries[layer])
     heads, length, size = original.shape
     queries = original.new_ones(heads, length, size + 1)
     torch.mul(original, trace.scaling[layer], out=queries[:, :, :size])
     keys = original.new_zeros(heads, margin + length, size + 1)
-    keys[:, margin:, :size] = from_dlpack(trace.keys[layer])
+    keys[:, margin:, :size] = tensor_view(trace.keys[layer])
     keys[:, :margin, size] = MASKED_SCORE
     return queries, keys.transpose(1, 2)
 

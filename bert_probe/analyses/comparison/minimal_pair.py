@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.attention import HEAD, LAYER, WORDS_HELP, Head
 from bert_probe.analyses.comparison.model_change import total_variation
@@ -22,7 +21,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array, Trace, read_only, resolve_index
+from bert_probe.model.trace import Array, Trace, read_only, resolve_index, tensor_view
 from bert_probe.text.alignment import Alignment, align_traces
 from bert_probe.text.words import Unit, WordLens, find_word, truncate_text, word_lens
 
@@ -350,7 +349,7 @@ class _AlignedText:
         weights = trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
         if self.lens is not None:
             weights = self.lens.merge(weights)
-        rows = from_dlpack(weights)[self.aligned]
+        rows = tensor_view(weights)[self.aligned]
         return torch.cat([rows[:, self.aligned], rows[:, self.changed].sum(dim=1, keepdim=True)], dim=1)
 
     def vectors(self, layer: int) -> Array:

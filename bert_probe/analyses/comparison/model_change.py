@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.attention import WORDS_HELP
 from bert_probe.analyses.vectors.similarity import cosine_of_rows
@@ -22,7 +21,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
-from bert_probe.model.trace import Array, Trace, read_only
+from bert_probe.model.trace import Array, Trace, read_only, tensor_view
 from bert_probe.text.alignment import CommonSpans, common_spans
 from bert_probe.text.words import Unit, truncate_text, word_lens
 
@@ -293,7 +292,7 @@ class HeadChange(Question):
 
         def weights(trace: Trace, layer: int, head: int) -> torch.Tensor:
             attention = trace.attention(layer, head)
-            return from_dlpack(attention if lens is None else lens.merge(attention))
+            return tensor_view(attention if lens is None else lens.merge(attention))
 
         variation = np.zeros((trace_a.layers, trace_a.heads))
         for index in np.ndindex(variation.shape):

@@ -7,7 +7,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.measures import AttentionMeasure
 from bert_probe.analyses.vectors.similarity import cosine_of_rows
@@ -16,7 +15,7 @@ from bert_probe.model.capture import AttentionCall, changed_outputs
 from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.model.layers import ModuleCall, record_forward_pass
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.trace import Array, Trace, read_only, resolve_index
+from bert_probe.model.trace import Array, Trace, read_only, resolve_index, tensor_view
 
 MAX_TOKENS = 1024
 """Maximum number of tokens of a text for value zeroing.
@@ -64,8 +63,8 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
     with memory_errors(no_memory), torch.inference_mode(), trace.checkpoint.running():
         progress(0, length)
         step = record_forward_pass(trace).layer(layer)
-        weights = from_dlpack(trace.attention(layer)).to(trace.checkpoint.device)
-        values = from_dlpack(trace.values[layer]).to(trace.checkpoint.device)
+        weights = tensor_view(trace.attention(layer)).to(trace.checkpoint.device)
+        values = tensor_view(trace.values[layer]).to(trace.checkpoint.device)
         untouched = _vectors(step, 1)[0]
         changes = np.empty((length, length), dtype=trace.states[layer].dtype)
         size = max(1, BATCH_TOKENS // length)
