@@ -202,7 +202,7 @@ test("the share of special tokens is computed per query", () => {
   assertNear([selected.share], [1 - (1 / 4 + 1 / 5) / 2]);
   assert.equal(
     describeSpecials(shares),
-    " Gray bars: attention on the hidden special tokens, on average 22.5 %.",
+    " Gray bars: attention on the hidden special tokens, on average 22.5%.",
   );
   const sentence = describeLines(model, {
     ...selected,

@@ -89,11 +89,11 @@ def test_missing_tokenizer_is_reported(folder: Path) -> None:
 def test_unsupported_architecture_is_reported_without_opening(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change_config(folder, is_decoder=True)
+    change_config(folder, model_type="nonsense")
     monkeypatch.setattr(model_check, "load", None)
     checked = bert_probe.check(folder)
     assert works(checked)["architecture"] == "no"
-    assert "is set up as a decoder" in reasons(checked)["architecture"]
+    assert "is not a model type of transformers" in reasons(checked)["architecture"]
     assert not checked.opens
 
 

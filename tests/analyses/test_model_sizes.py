@@ -101,8 +101,8 @@ def test_snippets_produce_same_table(family: Opened) -> None:
 
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "no family": ({"model_type": None}, "has no model_type"),
-    "another family": ({"model_type": "gpt2"}, "is a decoder"),
-    "an unknown one": ({"model_type": "nonsense"}, "not a text encoder of transformers"),
+    "native code": ({"model_type": "rwkv"}, "needs native code"),
+    "an unknown one": ({"model_type": "nonsense"}, "is not a model type of transformers"),
     "too many layers": ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers; at most 1,000"),
     "too many words": ({"vocab_size": 10**12}, "a tensor of 1,000,000,000,000×32 numbers"),
     "more than can be counted": ({"vocab_size": 10**30}, "Check its settings."),

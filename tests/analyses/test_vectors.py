@@ -47,7 +47,9 @@ def test_unavailable_vectors_raise(pair: Trace, family: Callable[[str], Checkpoi
         HiddenStates(7).of(pair)
     with pytest.raises(UnavailableError, match=r"has no pooler\. Use cls"):
         HiddenStates(which="pooler").of(family("distilbert").trace("a"))
-    with pytest.raises(UnavailableError, match=r"does not begin with a \[CLS\] token\. Use tokens"):
+    with pytest.raises(
+        UnavailableError, match=r"has no \[CLS\] token that attends to the whole text\. Use tokens"
+    ):
         HiddenStates(which="cls").of(two_token_trace())
 
 

@@ -302,11 +302,6 @@ def test_invalid_input_is_explained(run: Run, arguments: tuple[str, ...], messag
     assert message in run(*arguments).refusal
 
 
-def test_decoder_is_refused(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}), encoding="utf-8")
-    assert "(gpt2) is a decoder" in run("tokens", "a", "--model", str(tmp_path)).refusal
-
-
 def test_model_option_opens_another_model(run: Run, family_folder: Callable[[str], Path]) -> None:
     folders = {name: str(family_folder(name)) for name in ("mpnet", "distilbert")}
     rows = run("attention", families.TEXT, "--model", folders["mpnet"], "--head", "4").rows

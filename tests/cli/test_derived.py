@@ -80,7 +80,7 @@ def test_every_public_question_has_exactly_one_command() -> None:
     questions = defaultdict(set)
     for question in QUESTIONS:
         questions[question.command].add(question.__name__)
-    groups = {"app", "ask", "corpus", "diff", "mcp", "report", "verify"}
+    groups = {"app", "ask", "check", "convert", "corpus", "diff", "mcp", "report", "verify"}
     assert names_of_all_commands() - groups == {*questions, "corpus verify"}
     for name in DERIVED:
         assert questions[name] == {derived_commands()[name].class_name}

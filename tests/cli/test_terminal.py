@@ -19,7 +19,8 @@ ESCAPED = r"a\x1b]0;owned\x07\x9b2J\u202ex\udc9b\ny"
 
 def test_name_in_a_config_is_escaped(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": HOSTILE}), encoding="utf-8")
-    assert f"({ESCAPED}) is not a text encoder" in bert_probe("tokens", "a", "--model", str(tmp_path)).refusal
+    refusal = bert_probe("tokens", "a", "--model", str(tmp_path)).refusal
+    assert f"({ESCAPED}) is not a model type of transformers" in refusal
 
 
 def test_name_of_a_folder_or_column_is_escaped(tmp_path: Path, minilm: Checkpoint) -> None:

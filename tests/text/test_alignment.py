@@ -68,7 +68,7 @@ def test_pairs_are_equal_increasing_and_symmetric(a: str, b: str) -> None:
 
 
 def test_repeated_words_of_long_text_are_aligned() -> None:
-    # In 200 or more elements, difflib's heuristic drops those above 1 %.
+    # In 200 or more elements, difflib's heuristic drops those above 1%.
     assert len(places("so " + "to be " * 150, "to be " * 150 + "or not")) == 300
 
 

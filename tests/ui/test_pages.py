@@ -130,10 +130,10 @@ def test_truncation_accepts_long_text_and_is_reported() -> None:
 
 @pytest.mark.parametrize("page", prove_unless({"attention", "sizes", "vocabulary", "changes"}, PAGES))
 def test_unavailable_model_is_reported_on_every_page(page: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "config.json").write_text('{"model_type": "nonsense"}')
     app = open_page(page, a="Some words", model=str(tmp_path))
     assert not app.exception
-    assert "is a decoder. Supported: BERT" in error_text(app)
+    assert "is not a model type of transformers" in error_text(app)
     assert app.text_area(key="draft_a").value == "Some words"
 
 
@@ -312,6 +312,7 @@ def test_similarity_url_contains_question_of_page(relation: str) -> None:
 
 def test_escape_covers_markdown_syntax() -> None:
     assert state.escape("*a* <b> $c$ :d:") == r"\*a\* \<b\> \$c\$ \:d\:"
+    assert state.escape("[a] ![b](c) `d` _e_") == r"\[a\] \!\[b\]\(c\) \`d\` \_e\_"
 
 
 @pytest.mark.parametrize(

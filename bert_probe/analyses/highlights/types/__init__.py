@@ -125,5 +125,5 @@ def quote(unit: Token | Unit, units: Sequence[Token | Unit] = ()) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, with one decimal below 10 %."""
+    """Return a share as a percentage, with one decimal below 10%."""
     return f"{100 * share:.{0 if share >= 0.0995 else 1}f}%"
