@@ -45,12 +45,12 @@ from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint, Description
 from bert_probe.model.checks import (
     CHECK_TEXT,
-    NO_INTERFACE,
     capture_problem,
     pads,
     pass_tolerance,
     projections,
     self_check,
+    uses_interface,
 )
 from bert_probe.model.config import (
     REMEDY,
@@ -131,7 +131,7 @@ def load(
         file_states = _file_states(files)
         sha256 = digest(files, progress or no_progress)
         tokenizer = _tokenizer(source, config)
-        network, (notes, unused), no_qkv = _network(source, config, precision, target)
+        network, (notes, unused), no_qkv, is_eager = _network(source, config, precision, target)
         heads, refusal_notes = open_heads(source.folder, config, headers, network)
         other, prefixes = other_part(config)
         if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
@@ -141,7 +141,7 @@ def load(
     versions, trainings = library_versions(), read_training_history(source.folder)
     with running_errors(source.name, network):
         description = replace(
-            describe(network, config, no_qkv),
+            describe(network, config, no_qkv, is_eager),
             name=source.name,
             origin=source.origin,
             revision=source.revision,
@@ -151,7 +151,7 @@ def load(
         checkpoint = Checkpoint(
             description, encoder, network, versions, folder=source.folder, training_history=trainings
         )
-        description = replace(description, is_causal=self_check(checkpoint))
+        description = self_check(checkpoint)
         outputs, failure_notes = check_heads(checkpoint, heads)
         used_names = (*network.state_dict(), *(name for output in outputs for name in output.weights))
         unused_names = [
@@ -257,9 +257,10 @@ def check_fast(tokenizer: Any) -> None:
 
 def _network(
     source: Source, config: Any, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], str]:
-    """Return the text encoder, the result of `_check_report`, and why its q, k and v are hidden, or ""."""
-    no_qkv = NO_INTERFACE
+) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], str, bool]:
+    """Return the text encoder, the result of `_check_report`, why its q, k and v are hidden, or "", and
+    whether it computes attention with its own code.
+    """
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):
             try:
@@ -277,14 +278,15 @@ def _network(
         for settings in configs_of(network.modules()):
             if any(getattr(module, "is_causal", False) for module in network.modules()):
                 settings.use_cache = False  # a decoder would copy keys and values for generation
-        if implementation == IMPLEMENTATION:
-            with running_errors(source.name, network):
-                no_qkv = capture_problem(network)
-        if not no_qkv or implementation == "eager":
-            with _loading_errors(source):
-                network.to(device)
-                copy_to_own_memory((*network.parameters(), *network.buffers()))
-                return network, notes, no_qkv
+        is_eager = implementation == "eager"
+        with running_errors(source.name, network):
+            if not is_eager and not uses_interface(network):
+                continue
+            no_qkv = capture_problem(network) if is_eager else ""
+        with _loading_errors(source):
+            network.to(device)
+            copy_to_own_memory((*network.parameters(), *network.buffers()))
+            return network, notes, no_qkv, is_eager
     raise AssertionError("unreachable: the eager attempt returns or raises")
 
 
@@ -381,7 +383,7 @@ def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
         )
 
 
-def describe(network: Any, config: Any, no_qkv: str) -> Description:
+def describe(network: Any, config: Any, no_qkv: str, is_eager: bool) -> Description:
     """Describe a model by its config and weights; the caller sets name, origin, digest and notes."""
     parameter, sizes = next(network.parameters()), network.config
     return Description(
@@ -401,6 +403,7 @@ def describe(network: Any, config: Any, no_qkv: str) -> Description:
         device=str(parameter.device),
         has_pooler=getattr(network, "pooler", None) is not None,
         no_qkv=no_qkv,
+        is_eager=is_eager,
     )
 
 

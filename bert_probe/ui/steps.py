@@ -121,7 +121,7 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
     ):
         heatmap(heatmaps["scaled"], key="steps-scaled")
     with _step(
-        "4 · Mask",
+        "4 · Mask and bias" if steps.biased else "4 · Mask",
         [_mask_note(steps)],
         "Score",
         _number(steps.scores[key]),
@@ -143,11 +143,19 @@ def _mask_note(steps: AttentionStepsResult) -> str:
         )
     else:
         sentences.append(f"No key is masked, so this query may attend to all {len(steps.tokens)} keys.")
-    sentences.append(
-        "The model adds a bias to the scores."
-        if steps.biased
-        else "The model does not add a bias to the scores."
-    )
+    if not steps.biased:
+        sentences.append("The model does not add a bias to the scores.")
+    elif steps.relative:
+        sentences.append(
+            "The model adds a bias to the scores: the products of q and of k with vectors learned for the "
+            "distance between the two tokens (He et al. 2021). The bias therefore depends on the text, too."
+        )
+    elif steps.by_distance:
+        sentences.append(
+            "The model adds a bias to the scores: a number learned for the distance between query and key."
+        )
+    else:
+        sentences.append("The model adds a bias to the scores.")
     return " ".join(sentences)
 
 

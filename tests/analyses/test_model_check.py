@@ -63,7 +63,7 @@ def test_head_and_missing_pooler_are_reported(tmp_path: Path) -> None:
 
 
 def test_hidden_queries_are_reported(family_folder: Callable[[str], Path]) -> None:
-    checked = bert_probe.check(family_folder("mpnet"))
+    checked = bert_probe.check(family_folder("t5gemma"))
     assert checked.opens
     assert works(checked)["queries, keys and values"] == "no"
     assert "does not expose them" in reasons(checked)["queries, keys and values"]
