@@ -118,7 +118,7 @@ class _EagerAttention(TorchFunctionMode):
         return step
 
     def _finish(self, weights: _Weights, value: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-        """Record the product of weights and values, and return it or what replaces it."""
+        """Record the product of weights and values, and return what the model continues with."""
         batch, heads, length = weights.shape[:3]
         shape = (batch, heads, length, -1)
         scores = weights.scores
@@ -130,8 +130,8 @@ class _EagerAttention(TorchFunctionMode):
             scores.scaling,
             result.reshape(shape).transpose(1, 2),
         )
-        output = finish_call(call).output
-        return result if output is call.output else output.transpose(1, 2).reshape(result.shape)
+        # The model continues with a view of the recorded output, so that gradients flow through it.
+        return finish_call(call).output.transpose(1, 2).reshape(result.shape)
 
     def _mask(self, scores: _Scores) -> torch.Tensor | None:
         parts = (*scores.terms, *scores.blocked)

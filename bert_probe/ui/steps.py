@@ -143,19 +143,7 @@ def _mask_note(steps: AttentionStepsResult) -> str:
         )
     else:
         sentences.append(f"No key is masked, so this query may attend to all {len(steps.tokens)} keys.")
-    if not steps.biased:
-        sentences.append("The model does not add a bias to the scores.")
-    elif steps.relative:
-        sentences.append(
-            "The model adds a bias to the scores: the products of q and of k with vectors learned for the "
-            "distance between the two tokens (He et al. 2021). The bias therefore depends on the text, too."
-        )
-    elif steps.by_distance:
-        sentences.append(
-            "The model adds a bias to the scores: a number learned for the distance between query and key."
-        )
-    else:
-        sentences.append("The model adds a bias to the scores.")
+    sentences.append(steps.bias_note)
     return " ".join(sentences)
 
 
@@ -210,7 +198,7 @@ def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]
         _step(
             "Check against the model",
             [
-                "The upper row is what the model's own attention kernel returned for this head and query. "
+                "The upper row is what the model's own attention returned for this head and query. "
                 "The lower row is the result of step 7."
             ],
             "Largest absolute difference",

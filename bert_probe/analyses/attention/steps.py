@@ -220,6 +220,22 @@ class AttentionStepsResult(Result):
         """Whether the mask contains values other than 0 and -inf."""
         return bool(self.mask[~self.masked].any())
 
+    @property
+    def bias_note(self) -> str:
+        """A sentence on what the mask contains besides 0 and -inf."""
+        if not self.biased:
+            return "The model does not add a bias to the scores."
+        if self.relative:
+            return (
+                "The model adds a bias to the scores: the products of q and of k with vectors learned for the "
+                "distance between the two tokens (He et al. 2021). It depends on the text, too."
+            )
+        if self.by_distance:
+            return (
+                "The model adds a bias to the scores: a number learned for the distance between query and key."
+            )
+        return "The model adds a bias to the scores."
+
     @cached_property
     def exponentials(self) -> Array:
         """Numerators of the softmax, e^(score − largest score), shape [key], 0 to 1."""
@@ -299,12 +315,14 @@ class AttentionStepsResult(Result):
         """The query and key as text, the scaling, and the difference from the model's output."""
         key = self.question.key
         note = {"note": self.trace.note} if self.trace.note else {}
+        bias = {"bias": self.bias_note} if self.biased else {}
         key_token = {} if key is None else {"key_token": str(self.tokens[_position(key)])}
         return {
             "query_token": str(self.tokens[self.query]),
             **key_token,
             "scaling": self.scaling,
             "difference_to_model": self.difference,
+            **bias,
             **note,
         }
 
