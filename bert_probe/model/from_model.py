@@ -23,8 +23,8 @@ from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.checks import DTYPES, capture_problem, pads, projections, self_check, uses_interface
 from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
-    check_fast,
     check_heads,
+    check_positions,
     describe,
     library_versions,
     make_encoder,
@@ -61,7 +61,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
     config = network.config
     name = config.name_or_path or type(unwrapped).__name__
     check_kind(name, unwrapped.config.model_type, unwrapped.config.to_dict())
-    check_fast(tokenizer)
+    check_positions(tokenizer)
     _check_uniform(network, name)
     check_finite(network)
     versions = library_versions()

@@ -74,6 +74,7 @@ from bert_probe.model.outputs import (
 from bert_probe.model.preflight import WeightHeaders, check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
+from bert_probe.model.token_positions import find_positions
 from bert_probe.model.trace import Trace
 from bert_probe.model.training_history import read_training_history
 from bert_probe.model.weights import check_finite, copy_to_own_memory, describe_mismatches, list_names, read
@@ -232,7 +233,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
         raise TokenizerError(
             f"The tokenizer cannot be loaded: {reason(error)}. Save it again with save_pretrained."
         ) from None
-    check_fast(tokenizer)
+    check_positions(tokenizer)
     limit = tokenizer.model_max_length
     if not isinstance(limit, int | float) or not limit >= 1:  # also rejects NaN
         raise TokenizerError(
@@ -242,17 +243,23 @@ def _tokenizer(source: Source, config: Any) -> Any:
     return tokenizer
 
 
-def check_fast(tokenizer: Any) -> None:
-    """Raise an error for a tokenizer that does not report character positions.
+def check_positions(tokenizer: Any) -> None:
+    """Raise an error for a tokenizer whose tokens have no character positions.
 
     Raises:
-        TokenizerError: the tokenizer is not a fast tokenizer of transformers.
+        TokenizerError: the tokenizer is not a fast tokenizer of transformers, and its tokens do not spell a
+            text.
     """
-    if not getattr(tokenizer, "is_fast", False):
+    if getattr(tokenizer, "is_fast", False):
+        return
+    try:
+        ids = tokenizer(CHECK_TEXT, add_special_tokens=False)["input_ids"]
+        find_positions(tokenizer, [CHECK_TEXT], ids, [False] * len(ids))
+    except Exception:  # tokenizers raise many types of exceptions
         raise TokenizerError(
-            f"{type(tokenizer).__name__} does not report character positions. "
-            "Convert it to a fast tokenizer (tokenizer.json)."
-        )
+            f"{type(tokenizer).__name__} does not report character positions, and its tokens do not spell "
+            "the text. Convert it to a fast tokenizer (tokenizer.json)."
+        ) from None
 
 
 def _network(

@@ -227,12 +227,13 @@ class AttentionStepsResult(Result):
             return "The model does not add a bias to the scores."
         if self.relative:
             return (
-                "The model adds a bias to the scores: the products of q and of k with vectors learned for the "
-                "distance between the two tokens (He et al. 2021). It depends on the text, too."
+                "The model adds a bias to the scores: the products of q and of k with vectors learned for "
+                "the distance between the two tokens (He et al. 2021). It depends on the text, too."
             )
         if self.by_distance:
             return (
-                "The model adds a bias to the scores: a number learned for the distance between query and key."
+                "The model adds a bias to the scores: a number learned for the distance between query and "
+                "key."
             )
         return "The model adds a bias to the scores."
 
