@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_probe.errors import EmptyTextError, TokenizerError
 from bert_probe.model.lengths import check_text, kept_positions, max_input_tokens, too_many_tokens
-from bert_probe.model.token_positions import CONTINUED, find_positions
+from bert_probe.model.token_positions import find_positions, without_marks
 
 SPACE = "␣"
 """Display form of a token that consists of spaces only."""
@@ -416,7 +416,7 @@ class Encoder:
             return token
         display = from_bytes(token) if self._byte_level else token.replace("▁", " ")
         if not self.tokenizer.is_fast:
-            display = display.removesuffix(CONTINUED)
+            display = without_marks(display)
         return display.strip(" ") or SPACE * len(display) or token
 
 

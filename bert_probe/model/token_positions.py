@@ -1,7 +1,7 @@
-"""Character positions for tokenizers of transformers that do not report them (ESM-2, BERTweet, PhoBERT).
+"""Character positions for tokenizers of transformers that do not report them (ESM-2, BERTweet, PhoBERT, XLM).
 
 The positions follow from the tokens: without the marks of the vocabulary, and written one after another, the
-tokens of a text must spell the text without its spaces. A text for which they do not is refused.
+tokens of a text must spell the text without its spaces, in the same or in lower case. Other texts are refused.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any
 
 from bert_probe.errors import TextError
 
-CONTINUED = "@@"
+_CONTINUED = "@@"
 """Suffix of a token whose word continues with the next token, as in BERTweet and PhoBERT."""
+_END = "</w>"
+"""Suffix of the last token of a word, as in XLM."""
 _SPACES = re.compile(r"\s*")
 _CONTINUATION = "##"
 """Prefix of a token that continues a word, as in BERT's Japanese models."""
@@ -62,22 +64,34 @@ def find_positions(
     return PositionedTokens(sequence_ids, word_ids, offsets)
 
 
+def without_marks(token: str) -> str:
+    """Return a token without the suffixes that mark where a word ends or continues."""
+    return token.removesuffix(_CONTINUED).removesuffix(_END)
+
+
 def _spell(tokenizer: Any, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
     """Return the id, the word index and the character span of each token of a text."""
     tokens: list[str] = tokenizer.tokenize(text)
+    has_ends = any(token.endswith(_END) for token in tokens)
+    # Lower case never has fewer letters, so equal lengths mean equal positions.
+    cases = (text, text.lower()) if len(text.lower()) == len(text) else (text,)
     words, spans = [], []
     start, word, is_continued = 0, -1, False
     for token in tokens:
-        surfaces = {token, token.removesuffix(CONTINUED), token.removeprefix(_CONTINUATION)} - {""}
+        surfaces = {token, without_marks(token), token.removeprefix(_CONTINUATION)} - {""}
         # A tokenizer may have tokens for spaces.
-        begin = start if text.startswith(tuple(surfaces), start) else _skip_spaces(text, start)
-        matching = [surface for surface in surfaces if text.startswith(surface, begin)]
+        has_begun = any(case.startswith(tuple(surfaces), start) for case in cases)
+        begin = start if has_begun else _skip_spaces(text, start)
+        matching = [item for item in surfaces if any(case.startswith(item, begin) for case in cases)]
         if len(matching) != 1:
             raise _not_spelled(tokenizer, text)
         surface = matching[0]
-        is_continuation = is_continued or (surface != token and token.startswith(_CONTINUATION))
+        is_continuation = (is_continued and begin == start) or (
+            surface != token and token.startswith(_CONTINUATION)
+        )
         word += not is_continuation
-        is_continued = surface != token and token.endswith(CONTINUED)
+        is_marked = surface != token and token.endswith(_CONTINUED)
+        is_continued = not token.endswith(_END) if has_ends else is_marked
         words.append(word)
         spans.append((begin, begin + len(surface)))
         start = begin + len(surface)

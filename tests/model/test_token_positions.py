@@ -136,6 +136,9 @@ def test_positions_equal_hand_computation() -> None:
     assert observed.word_ids == [None, 0, 0, 1, 2, 2, None]
     assert observed.sequence_ids == [None, 0, 0, 0, 0, 0, None]
     assert positions(["a", " ", "b"], "a b").offsets[1:-1] == [(0, 1), (1, 2), (2, 3)]
+    lower = positions(["we</w>", "le", "ft</w>", ".</w>", "[MASK]", "it</w>"], "We Left. [MASK] it")
+    assert lower.offsets[1:-1] == [(0, 2), (3, 5), (5, 7), (7, 8), (9, 15), (16, 18)]
+    assert lower.word_ids[1:-1] == [0, 1, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +147,8 @@ def test_positions_equal_hand_computation() -> None:
         (["a"], "ab"),  # a character is missing
         (["a", "b", "c"], "ab"),  # a character is added
         (["cafe"], "café"),  # an accent is removed
+        (["i", "x"], "İx"),  # lower case with another length
+        (["We"], "we"),  # a letter is capitalized
         (["user"], "@me"),  # a name is replaced
         (["&apos;", "s"], "'s"),  # a character is written in another way
     ],
