@@ -45,12 +45,12 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
 
     Args:
         model: a transformers encoder, or a model with a task head, whose encoder is analyzed.
-        tokenizer: the model's fast tokenizer.
+        tokenizer: the model's tokenizer.
 
     Raises:
         ArchitectureError: the model is not a transformers encoder, or hides its attention.
         WeightsError: the weights are not finite, have several dtypes, or are on several devices.
-        TokenizerError: the tokenizer does not report character positions.
+        TokenizerError: the tokenizer does not report character positions, and its tokens do not spell a text.
     """
     unwrapped = getattr(model, "_orig_mod", model)  # set by torch.compile
     if not isinstance(unwrapped, PreTrainedModel):

@@ -115,7 +115,7 @@ def load(
         NotFoundError, NetworkError: the files are unavailable.
         ArchitectureError: the model is not an encoder, or hides its attention.
         WeightsError: the weights are available only as a pickle, are broken, or do not fit the config.
-        TokenizerError: the model has no tokenizer that reports character positions.
+        TokenizerError: the model has no tokenizer, or the character positions of its tokens are unknown.
         OutOfMemoryError: the model is too large for this machine.
     """
     target = _device(device)

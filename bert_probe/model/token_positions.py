@@ -1,7 +1,8 @@
 """Character positions for tokenizers of transformers that do not report them (ESM-2, BERTweet, PhoBERT, XLM).
 
 The positions follow from the tokens: without the marks of the vocabulary, and written one after another, the
-tokens of a text must spell the text without its spaces, in the same or in lower case. Other texts are refused.
+tokens of a text must spell the text without its spaces, in the same or in lower case. Otherwise the text is
+refused.
 """
 
 from __future__ import annotations
@@ -86,10 +87,8 @@ def _spell(tokenizer: Any, text: str) -> tuple[list[int], list[int], list[tuple[
         if len(matching) != 1:
             raise _not_spelled(tokenizer, text)
         surface = matching[0]
-        is_continuation = (is_continued and begin == start) or (
-            surface != token and token.startswith(_CONTINUATION)
-        )
-        word += not is_continuation
+        has_prefix = surface != token and token.startswith(_CONTINUATION)
+        word += not (has_prefix or (is_continued and begin == start))
         is_marked = surface != token and token.endswith(_CONTINUED)
         is_continued = not token.endswith(_END) if has_ends else is_marked
         words.append(word)
