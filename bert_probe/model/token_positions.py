@@ -56,8 +56,8 @@ def find_positions(
         for number, text in enumerate(texts)
         for row in zip(*_spell(tokenizer, text), strict=True)
     ]
-    found_ids = [token_id for token_id, flag in zip(ids, added, strict=True) if not flag]
-    if [token_id for _, token_id, _, _ in rows] != found_ids:
+    text_ids = [token_id for token_id, flag in zip(ids, added, strict=True) if not flag]
+    if [token_id for _, token_id, _, _ in rows] != text_ids:
         raise _not_spelled(tokenizer, texts[0])
     remaining = iter(rows)
     aligned = [(None, None, None, (0, 0)) if flag else next(remaining) for flag in added]
