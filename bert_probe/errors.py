@@ -69,7 +69,7 @@ class PickledWeightsError(WeightsError):
 
 
 class TokenizerError(CheckpointError):
-    """Raised for a checkpoint without a tokenizer that reports character positions."""
+    """Raised for a checkpoint without a tokenizer, or if the character positions of tokens are unknown."""
 
 
 class TextError(ProbeError):

@@ -113,21 +113,40 @@ def recorded_attention(
 ) -> tuple[torch.Tensor, None]:
     """Compute fused SDPA attention, and apply this thread's `changed_outputs` and `recording` contexts."""
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-    change, calls = _open_change.get(), _open_recording.get()
-    if change is None and calls is None:
+    if not is_captured():
         return output, None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     mask = attention_mask
     if mask is None and _is_causal(module, query, kwargs.get("is_causal")):
-        mask = _causal_mask(query, key, calls)
+        mask = _causal_mask(query, key, _open_recording.get())
     mask = _with_bias(mask, kwargs.get("position_bias"))
-    call = AttentionCall(query, key, value, mask, float(scale), output)
+    return finish_call(AttentionCall(query, key, value, mask, float(scale), output)).output, None
+
+
+def add_mask(scores: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Add the mask of an `AttentionCall` to scores of shape [batch, head, query, key]."""
+    if mask is None:
+        return scores
+    mask = mask[..., : scores.shape[-2], : scores.shape[-1]]
+    return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+
+
+def is_captured() -> bool:
+    """Return whether a `recording` or `changed_outputs` context is open in this thread."""
+    return _open_change.get() is not None or _open_recording.get() is not None
+
+
+def finish_call(call: AttentionCall) -> AttentionCall:
+    """Apply this thread's `changed_outputs` and `recording` contexts to a layer's attention call; return the
+    call with the output that the model continues with.
+    """
+    change, calls = _open_change.get(), _open_recording.get()
     if change is not None:
         new_output, layers = change
         call = replace(call, output=new_output(next(layers), call))
     if calls is not None:
         calls.append(call)
-    return call.output, None
+    return call
 
 
 def _is_causal(module: torch.nn.Module, query: torch.Tensor, argument: bool | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,7 @@ class Description:
         dtype, device: data type and device that the model computes with.
         has_pooler: whether the model has a trained pooler.
         no_qkv: a sentence that says why queries, keys and values cannot be recorded; "" if they can.
+        is_eager: whether the model computes attention with its own code instead of the fused kernel.
         is_causal: whether each token attends only to itself and to the tokens before it, in every layer.
         notes: sentences for the user, for example about a missing pooler or unused weights.
         outputs_sha256: SHA-256 of the output heads; "" if there are none. For a model loaded from files it
@@ -77,6 +78,7 @@ class Description:
     device: str
     has_pooler: bool
     no_qkv: str = ""
+    is_eager: bool = False
     notes: tuple[str, ...] = ()
     outputs_sha256: str = ""
     is_causal: bool = False
@@ -85,6 +87,13 @@ class Description:
     def qkv_notes(self) -> tuple[str, ...]:
         """Return a note that queries, keys and values are unavailable; () if they are not."""
         return (f"Queries, keys and values cannot be shown. {self.no_qkv}",) if self.no_qkv else ()
+
+    @property
+    def implementation(self) -> str:
+        """Return the attention implementation with which the model runs, by its name in transformers."""
+        from bert_probe.model.capture import IMPLEMENTATION
+
+        return "eager" if self.is_eager else IMPLEMENTATION
 
     @property
     def shows_qkv(self) -> bool:
@@ -216,7 +225,15 @@ class Checkpoint:
         Raises:
             UnavailableError: a model in memory has changed since `snapshot`.
         """
-        yield self.model
+        with self._captured():
+            yield self.model
+
+    def _captured(self) -> AbstractContextManager[None]:
+        """Return the context in which `capture.recording` works for this model."""
+        from bert_probe.model.eager_attention import eager_attention
+
+        description = self.initial_description
+        return eager_attention() if description.is_eager and description.shows_qkv else nullcontext()
 
     def provenance(self, encoding: Encoding | None = None) -> dict[str, Any]:
         """Return the provenance of results: model, digest, dtype, libraries and, if given, the text."""

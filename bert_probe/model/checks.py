@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ import torch
 
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.architectures import configs_of
-from bert_probe.model.capture import AttentionCall, recording
+from bert_probe.model.capture import AttentionCall, add_mask, recording
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.config import SUPPORTED
+from bert_probe.model.eager_attention import eager_attention
 from bert_probe.model.forward import as_array, batch, layer_states, run_and_keep_calls, run_for_hooks
 from bert_probe.model.trace import Trace
 
@@ -24,9 +26,10 @@ CHECK_TEXT = "Two words and a few more"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 """Data types in which attention can be computed."""
 
-NO_INTERFACE = "Its attention does not go through the attention interface of transformers."
-NO_SOFTCAP = "It limits its attention scores with tanh, which the fused attention kernel cannot compute."
-NO_FUSED = "Its own attention code has a step that the fused attention kernel leaves out."
+NO_SCORES = (
+    "Its attention has a step that softmax(q · k × scaling + terms) · v does not contain, such as a limit on "
+    "the scores."
+)
 
 _SAME_OUTPUT = 0.02
 """Largest difference of the outputs with fused and with eager attention, relative to the largest value. It is
@@ -59,16 +62,13 @@ def _unit(dtype: str) -> float:
     return float(torch.finfo(getattr(torch, dtype)).eps)
 
 
-def capture_problem(network: Any) -> str:
-    """Return why the queries, keys and values of a model cannot be recorded; "" if they can.
+def uses_interface(network: Any) -> bool:
+    """Return whether a model computes its attention through the attention interface of transformers.
 
     Every layer must call `capture.recorded_attention`, and the model must have the same output as with its
     own attention code. Otherwise the fused kernel leaves out a step of this model's attention.
     """
-    device = next(network.parameters()).device
-    rows = network.get_input_embeddings().num_embeddings
-    ids = torch.arange(1, 9, device=device)[None] % rows
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    inputs = _check_inputs(network)
     # Inference mode is avoided: a model may store tensors, and inference tensors cannot be used in training.
     with torch.no_grad():
         try:
@@ -77,19 +77,56 @@ def capture_problem(network: Any) -> str:
         except ValueError as error:
             if "softcap" not in str(error):
                 raise
-            return NO_SOFTCAP
+            return False  # scores limited with tanh, which the fused kernel cannot compute
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
-            return NO_INTERFACE
-        with _eager_attention(network):
+            return False
+        with _own_code(network):
             expected = network(**inputs).last_hidden_state
     scale, difference = expected.abs().max(), (output.last_hidden_state - expected).abs().max()
-    is_same = bool(difference <= max(_SAME_OUTPUT, 64 * torch.finfo(expected.dtype).eps) * scale)
-    return "" if is_same else NO_FUSED
+    return bool(difference <= max(_SAME_OUTPUT, 64 * torch.finfo(expected.dtype).eps) * scale)
+
+
+def capture_problem(network: Any) -> str:
+    """Return why the queries, keys and values of a model's own attention code cannot be recorded; "" if they
+    can.
+
+    In every layer, the weights that the model returns must be the softmax of the recorded scores.
+    """
+    with torch.no_grad(), eager_attention(), recording() as calls:
+        output = network(**_check_inputs(network), output_attentions=True, output_hidden_states=True)
+    layers = [weights for weights in getattr(output, "attentions", None) or () if weights is not None]
+    states = getattr(output, "hidden_states", None)
+    if not calls or states is None or not len(calls) == len(layers) == len(states) - 1:
+        return NO_SCORES
+    for call, expected in zip(calls, layers, strict=True):
+        scores = call.query @ call.key.transpose(-1, -2) * call.scaling
+        scores = add_mask(scores, call.mask)
+        finite = scores[scores.isfinite()]
+        if expected.shape != scores.shape or not finite.numel():
+            return NO_SCORES
+        largest = float(finite.abs().max())
+        tolerance = _WEIGHTS * _eager_unit(str(expected.dtype).removeprefix("torch.")) * (1 + largest)
+        if not float((scores.softmax(dim=-1) - expected).abs().max()) <= tolerance:
+            return NO_SCORES
+    return ""
+
+
+def _check_inputs(network: Any) -> dict[str, torch.Tensor]:
+    """Return token ids and an attention mask of shape [1, 8], without a tokenizer."""
+    device = next(network.parameters()).device
+    rows = network.get_input_embeddings().num_embeddings
+    ids = torch.arange(1, 9, device=device)[None] % rows
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def _eager_unit(dtype: str) -> float:
+    """Return the unit to which a model's own attention code rounds its scores."""
+    return max(_unit(dtype), _unit("float32"))
 
 
 @contextmanager
-def _eager_attention(network: torch.nn.Module) -> Iterator[None]:
+def _own_code(network: torch.nn.Module) -> Iterator[None]:
     """Within the context, let a model compute attention with its own code instead of the captured kernel."""
     configs = configs_of(network.modules())
     saved = [config._attn_implementation for config in configs]
@@ -102,14 +139,15 @@ def _eager_attention(network: torch.nn.Module) -> Iterator[None]:
             config._attn_implementation = implementation
 
 
-def self_check(checkpoint: Checkpoint) -> bool:
+def self_check(checkpoint: Checkpoint) -> Description:
     """Check on a short text that attention recomputed from q, k and v equals the model's own attention.
 
     This rejects architectures that change their scores outside the captured function. If q, k and v are
     hidden, `forward.run` checks the model's own weights in every trace instead.
 
     Returns:
-        Whether no token attends to a later token, in any layer.
+        The description with what the config does not contain: the number of heads with attention weights,
+        which are half of ConvBERT's heads, and whether no token attends to a later token.
 
     Raises:
         ArchitectureError: the model hides its attention, or the recomputed attention differs.
@@ -123,7 +161,8 @@ def self_check(checkpoint: Checkpoint) -> bool:
                 f"(layer {layer + 1} is off by {difference:.2g}). Supported: {SUPPORTED}."
             )
     weights = (traces[0].attention(layer) for layer in range(traces[0].layers))
-    return len(traces[0].tokens) > 1 and not any(np.triu(layer, k=1).any() for layer in weights)
+    is_causal = len(traces[0].tokens) > 1 and not any(np.triu(layer, k=1).any() for layer in weights)
+    return replace(description, heads=traces[0].heads, is_causal=is_causal)
 
 
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
@@ -159,6 +198,8 @@ def _rounding_tolerance(trace: Trace, layer: int) -> float:
     scores = trace.scaling[layer] * query * key
     dtype = str(trace.provenance["dtype"])
     accumulator_unit = _unit("float64" if dtype == "float64" else "float32")
+    if trace.checkpoint.initial_description.is_eager:
+        accumulator_unit = _eager_unit(dtype)
     relative = _OUTPUT * _unit(dtype) + _WEIGHTS * accumulator_unit * (1 + scores)
     return relative * float(np.abs(trace.values[layer]).max())
 

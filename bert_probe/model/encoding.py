@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_probe.errors import EmptyTextError, TokenizerError
 from bert_probe.model.lengths import check_text, kept_positions, max_input_tokens, too_many_tokens
+from bert_probe.model.token_positions import find_positions, without_marks
 
 SPACE = "␣"
 """Display form of a token that consists of spaces only."""
@@ -226,7 +227,7 @@ class Encoder:
     """A tokenizer combined with the model's limits. Threads may use it concurrently.
 
     Args:
-        tokenizer: a fast Hugging Face tokenizer.
+        tokenizer: a Hugging Face tokenizer; see `token_positions` for one that is not fast.
         max_tokens: maximum number of input tokens of the model, special tokens included; None for no limit.
         vocabulary_size: number of rows of the model's word embedding.
         input_names: argument names of the model's forward method.
@@ -355,13 +356,14 @@ class Encoder:
                 return_attention_mask=True,
                 verbose=False,
             )
-        encoding = encoded.encodings[0]
+        added = [bool(flag) for flag in encoded["special_tokens_mask"]]
+        positions = (
+            encoded.encodings[0]
+            if self.tokenizer.is_fast
+            else find_positions(self.tokenizer, texts, encoded["input_ids"], added)
+        )
         return _TokenizerOutput(
-            dict(encoded),
-            encoding.sequence_ids,
-            encoding.word_ids,
-            encoding.offsets,
-            [bool(flag) for flag in encoded["special_tokens_mask"]],
+            dict(encoded), positions.sequence_ids, positions.word_ids, positions.offsets, added
         )
 
     @staticmethod
@@ -413,6 +415,8 @@ class Encoder:
         if special:
             return token
         display = from_bytes(token) if self._byte_level else token.replace("▁", " ")
+        if not self.tokenizer.is_fast:
+            display = without_marks(display)
         return display.strip(" ") or SPACE * len(display) or token
 
 
@@ -428,7 +432,7 @@ def _trim(text: str, start: int, end: int) -> tuple[int, int]:
 
 def is_byte_level(tokenizer: Any) -> bool:
     """Return whether a tokenizer is byte-level: each byte is written as one character."""
-    return "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
+    return tokenizer.is_fast and "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
 
 
 @lru_cache(maxsize=1)

@@ -20,11 +20,11 @@ from bert_probe.errors import ArchitectureError, UnavailableError, WeightsError
 from bert_probe.model.architectures import configs_of, text_encoder
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
-from bert_probe.model.checks import DTYPES, capture_problem, pads, projections, self_check
+from bert_probe.model.checks import DTYPES, capture_problem, pads, projections, self_check, uses_interface
 from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
-    check_fast,
     check_heads,
+    check_positions,
     describe,
     library_versions,
     make_encoder,
@@ -45,12 +45,12 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
 
     Args:
         model: a transformers encoder, or a model with a task head, whose encoder is analyzed.
-        tokenizer: the model's fast tokenizer.
+        tokenizer: the model's tokenizer.
 
     Raises:
         ArchitectureError: the model is not a transformers encoder, or hides its attention.
         WeightsError: the weights are not finite, have several dtypes, or are on several devices.
-        TokenizerError: the tokenizer does not report character positions.
+        TokenizerError: the tokenizer does not report character positions, and its tokens do not spell a text.
     """
     unwrapped = getattr(model, "_orig_mod", model)  # set by torch.compile
     if not isinstance(unwrapped, PreTrainedModel):
@@ -61,16 +61,19 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
     config = network.config
     name = config.name_or_path or type(unwrapped).__name__
     check_kind(name, unwrapped.config.model_type, unwrapped.config.to_dict())
-    check_fast(tokenizer)
+    check_positions(tokenizer)
     _check_uniform(network, name)
     check_finite(network)
     versions = library_versions()
     with running_errors(name, network), _run_lock:
         with _prepared(network, IMPLEMENTATION):
-            no_qkv = capture_problem(network)
+            is_eager, no_qkv = not uses_interface(network), ""
+        if is_eager:
+            with _prepared(network, "eager"):
+                no_qkv = capture_problem(network)
         heads = _heads(unwrapped, network)
         description = replace(
-            describe(network, config, no_qkv),
+            describe(network, config, no_qkv, is_eager),
             name=name,
             origin="in memory",
             weights_sha256=digest(network),
@@ -78,18 +81,16 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
             outputs_sha256=_digest(heads[0].weights) if heads else "",
         )
         encoder = make_encoder(copy.deepcopy(tokenizer), description, network)
-        implementation = IMPLEMENTATION if description.shows_qkv else "eager"
         checkpoint = _InMemory(
             description,
             encoder,
             network,
             versions,
             outputs={head.task: head for head in heads},
-            implementation=implementation,
         )
         snapshot = checkpoint.snapshot()
         with snapshot.running():
-            description = replace(description, is_causal=self_check(snapshot))
+            description = self_check(snapshot)
             valid_heads, failure_notes = check_heads(snapshot, heads)
             if failure_notes:
                 outputs_digest = _digest(valid_heads[0].weights) if valid_heads else ""
@@ -137,13 +138,7 @@ _active: list[Checkpoint] = []
 
 @dataclass(frozen=True, eq=False)
 class _InMemory(Checkpoint):
-    """The checkpoint of a model that other code may change; it always describes the current state.
-
-    Attributes:
-        implementation: attention implementation while the model runs.
-    """
-
-    implementation: str = IMPLEMENTATION
+    """The checkpoint of a model that other code may change; it always describes the current state."""
 
     @property
     def description(self) -> Description:
@@ -154,7 +149,8 @@ class _InMemory(Checkpoint):
         """
         with _run_lock:
             _check_uniform(self.model, self.initial_description.name)
-            current = describe(self.model, self.model.config, self.initial_description.no_qkv)
+            initial = self.initial_description
+            current = describe(self.model, self.model.config, initial.no_qkv, initial.is_eager)
             description = replace(
                 self.initial_description,
                 dtype=current.dtype,
@@ -162,7 +158,7 @@ class _InMemory(Checkpoint):
                 weights_sha256=digest(self.model),
                 outputs_sha256=next((_digest(output.weights) for output in self.outputs.values()), ""),
             )
-            copied = ("name", "origin", "weights_sha256", "notes", "outputs_sha256", "is_causal")
+            copied = ("name", "origin", "weights_sha256", "notes", "outputs_sha256", "heads", "is_causal")
             if replace(current, **{field: getattr(description, field) for field in copied}) != description:
                 raise UnavailableError(
                     f"{self.initial_description.name} has other modules or sizes than when it was wrapped. "
@@ -191,7 +187,8 @@ class _InMemory(Checkpoint):
     def running(self) -> Iterator[Any]:
         """Yield the model prepared for analysis, and restore its state afterwards."""
         models_with_heads = [output.model for output in self.outputs.values()]
-        with _run_lock, _prepared(self.model, self.implementation, *models_with_heads):
+        implementation = self.initial_description.implementation
+        with _run_lock, _prepared(self.model, implementation, *models_with_heads), self._captured():
             yield self.model
 
 

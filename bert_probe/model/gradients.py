@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from bert_probe.errors import UnavailableError
-from bert_probe.model.capture import AttentionCall
+from bert_probe.model.capture import AttentionCall, add_mask
 from bert_probe.model.forward import batch
 from bert_probe.model.layers import ForwardPass, ModuleCall, record_forward_pass
 from bert_probe.model.trace import Trace
@@ -96,11 +96,7 @@ def _attention(
     """Return attention weights of shape [batch, head, query, key] and outputs [batch, head, query, dim]."""
     groups = query.shape[1] // key.shape[1]
     key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
-    scores = query @ key.transpose(-1, -2) * scaling
-    if mask is not None:
-        mask = mask[..., : scores.shape[-2], : scores.shape[-1]]
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    weights = scores.softmax(dim=-1)
+    weights = add_mask(query @ key.transpose(-1, -2) * scaling, mask).softmax(dim=-1)
     return weights, weights @ value
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,8 @@ class ForwardPass:
         """Return the outermost module that contains this layer's attention call and no other attention call.
 
         Raises:
-            UnavailableError: no module contains exactly this attention call.
+            UnavailableError: no module contains exactly this attention call, or its output is not that of the
+                layer.
         """
         candidates = [
             call
@@ -90,7 +92,10 @@ class ForwardPass:
             raise UnavailableError(
                 f"{self.trace.architecture} does not compute its layers in separate modules."
             )
-        return candidates[-1]  # the outermost call ends last
+        call = candidates[-1]  # the outermost call ends last
+        norm = self.norm if layer + 1 == self.trace.layers else None
+        self._check_end(call, self.states[layer + 1][None] if norm is None else norm.input_states)
+        return call
 
     def steps(self) -> tuple[ModuleCall, ...]:
         """Return the layers and, if present, the final norm. Each module's output is the next module's input.
@@ -101,16 +106,17 @@ class ForwardPass:
         steps = [self.layer(layer) for layer in range(self.trace.layers)]
         if (norm := self.norm) is not None:
             steps.append(norm)
-        ends = [*(step.input_states for step in steps[1:]), self.states[-1][None]]
-        if not all(
-            self._has_all_tokens(end) and torch.equal(step.vectors, end)
-            for step, end in zip(steps, ends, strict=True)
-        ):
+        for step, following in pairwise(steps):
+            self._check_end(step, following.input_states)
+        return tuple(steps)
+
+    def _check_end(self, call: ModuleCall, end: Any) -> None:
+        """Raise UnavailableError unless the output of a module is what the model continues with."""
+        if not (self._has_all_tokens(end) and torch.equal(call.vectors, end)):
             raise UnavailableError(
                 f"{self.trace.architecture} changes the vectors between its layers, so they cannot be run "
                 "separately."
             )
-        return tuple(steps)
 
     @property
     def norm(self) -> ModuleCall | None:
@@ -193,9 +199,13 @@ def record_forward_pass(trace: Trace) -> ForwardPass:
 
 
 def _rows(value: Any, count: int) -> Any:
-    """Expand every tensor with batch size 1 to ``count`` equal rows, recursively."""
+    """Expand every tensor with batch size 1 to ``count`` equal rows, recursively.
+
+    Integers are positions or distances, which are equal in all rows; DeBERTa accepts them for one row only.
+    """
     if isinstance(value, torch.Tensor):
-        return value.expand(count, *value.shape[1:]) if value.ndim > 1 and len(value) == 1 else value
+        is_batch = value.ndim > 1 and len(value) == 1 and value.dtype != torch.long
+        return value.expand(count, *value.shape[1:]) if is_batch else value
     if isinstance(value, dict):
         return {name: _rows(item, count) for name, item in value.items()}
     return tuple(_rows(item, count) for item in value) if type(value) in (tuple, list) else value

@@ -45,12 +45,12 @@ from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint, Description
 from bert_probe.model.checks import (
     CHECK_TEXT,
-    NO_INTERFACE,
     capture_problem,
     pads,
     pass_tolerance,
     projections,
     self_check,
+    uses_interface,
 )
 from bert_probe.model.config import (
     REMEDY,
@@ -74,6 +74,7 @@ from bert_probe.model.outputs import (
 from bert_probe.model.preflight import WeightHeaders, check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
+from bert_probe.model.token_positions import find_positions
 from bert_probe.model.trace import Trace
 from bert_probe.model.training_history import read_training_history
 from bert_probe.model.weights import check_finite, copy_to_own_memory, describe_mismatches, list_names, read
@@ -114,7 +115,7 @@ def load(
         NotFoundError, NetworkError: the files are unavailable.
         ArchitectureError: the model is not an encoder, or hides its attention.
         WeightsError: the weights are available only as a pickle, are broken, or do not fit the config.
-        TokenizerError: the model has no tokenizer that reports character positions.
+        TokenizerError: the model has no tokenizer, or the character positions of its tokens are unknown.
         OutOfMemoryError: the model is too large for this machine.
     """
     target = _device(device)
@@ -131,7 +132,7 @@ def load(
         file_states = _file_states(files)
         sha256 = digest(files, progress or no_progress)
         tokenizer = _tokenizer(source, config)
-        network, (notes, unused), no_qkv = _network(source, config, precision, target)
+        network, (notes, unused), no_qkv, is_eager = _network(source, config, precision, target)
         heads, refusal_notes = open_heads(source.folder, config, headers, network)
         other, prefixes = other_part(config)
         if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
@@ -141,7 +142,7 @@ def load(
     versions, trainings = library_versions(), read_training_history(source.folder)
     with running_errors(source.name, network):
         description = replace(
-            describe(network, config, no_qkv),
+            describe(network, config, no_qkv, is_eager),
             name=source.name,
             origin=source.origin,
             revision=source.revision,
@@ -151,7 +152,7 @@ def load(
         checkpoint = Checkpoint(
             description, encoder, network, versions, folder=source.folder, training_history=trainings
         )
-        description = replace(description, is_causal=self_check(checkpoint))
+        description = self_check(checkpoint)
         outputs, failure_notes = check_heads(checkpoint, heads)
         used_names = (*network.state_dict(), *(name for output in outputs for name in output.weights))
         unused_names = [
@@ -232,7 +233,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
         raise TokenizerError(
             f"The tokenizer cannot be loaded: {reason(error)}. Save it again with save_pretrained."
         ) from None
-    check_fast(tokenizer)
+    check_positions(tokenizer)
     limit = tokenizer.model_max_length
     if not isinstance(limit, int | float) or not limit >= 1:  # also rejects NaN
         raise TokenizerError(
@@ -242,24 +243,31 @@ def _tokenizer(source: Source, config: Any) -> Any:
     return tokenizer
 
 
-def check_fast(tokenizer: Any) -> None:
-    """Raise an error for a tokenizer that does not report character positions.
+def check_positions(tokenizer: Any) -> None:
+    """Raise an error for a tokenizer whose tokens have no character positions.
 
     Raises:
-        TokenizerError: the tokenizer is not a fast tokenizer of transformers.
+        TokenizerError: the tokenizer is not a fast tokenizer of transformers, and its tokens do not spell a
+            text.
     """
-    if not getattr(tokenizer, "is_fast", False):
+    if getattr(tokenizer, "is_fast", False):
+        return
+    try:
+        ids = tokenizer(CHECK_TEXT, add_special_tokens=False)["input_ids"]
+        find_positions(tokenizer, [CHECK_TEXT], ids, [False] * len(ids))
+    except Exception:  # tokenizers raise many types of exceptions
         raise TokenizerError(
-            f"{type(tokenizer).__name__} does not report character positions. "
-            "Convert it to a fast tokenizer (tokenizer.json)."
-        )
+            f"{type(tokenizer).__name__} does not report character positions, and its tokens do not spell "
+            "the text. Convert it to a fast tokenizer (tokenizer.json)."
+        ) from None
 
 
 def _network(
     source: Source, config: Any, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], str]:
-    """Return the text encoder, the result of `_check_report`, and why its q, k and v are hidden, or ""."""
-    no_qkv = NO_INTERFACE
+) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], str, bool]:
+    """Return the text encoder, the result of `_check_report`, why its q, k and v are hidden, or "", and
+    whether it computes attention with its own code.
+    """
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):
             try:
@@ -280,14 +288,15 @@ def _network(
         for settings in configs_of(network.modules()):
             if any(getattr(module, "is_causal", False) for module in network.modules()):
                 settings.use_cache = False  # a decoder would copy keys and values for generation
-        if implementation == IMPLEMENTATION:
-            with running_errors(source.name, network):
-                no_qkv = capture_problem(network)
-        if not no_qkv or implementation == "eager":
-            with _loading_errors(source):
-                network.to(device)
-                copy_to_own_memory((*network.parameters(), *network.buffers()))
-                return network, notes, no_qkv
+        is_eager = implementation == "eager"
+        with running_errors(source.name, network):
+            if not is_eager and not uses_interface(network):
+                continue
+            no_qkv = capture_problem(network) if is_eager else ""
+        with _loading_errors(source):
+            network.to(device)
+            copy_to_own_memory((*network.parameters(), *network.buffers()))
+            return network, notes, no_qkv, is_eager
     raise AssertionError("unreachable: the eager attempt returns or raises")
 
 
@@ -384,7 +393,7 @@ def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
         )
 
 
-def describe(network: Any, config: Any, no_qkv: str) -> Description:
+def describe(network: Any, config: Any, no_qkv: str, is_eager: bool) -> Description:
     """Describe a model by its config and weights; the caller sets name, origin, digest and notes."""
     parameter, sizes = next(network.parameters()), network.config
     return Description(
@@ -404,6 +413,7 @@ def describe(network: Any, config: Any, no_qkv: str) -> Description:
         device=str(parameter.device),
         has_pooler=getattr(network, "pooler", None) is not None,
         no_qkv=no_qkv,
+        is_eager=is_eager,
     )
 
 

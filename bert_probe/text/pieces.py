@@ -166,7 +166,9 @@ def _read(tokenizer: Any, rows: int) -> VocabularyTokens:
 
 
 def marks_of(tokenizer: Any) -> BoundaryMarks:
-    """Return the boundary marks of a fast tokenizer."""
+    """Return the boundary marks of a tokenizer; one that is not fast marks no start of a word."""
+    if not tokenizer.is_fast:
+        return BoundaryMarks("", "", is_byte_level=False)
     backend = tokenizer.backend_tokenizer
     if is_byte_level(tokenizer):
         return BoundaryMarks("", "Ġ", is_byte_level=True)

@@ -21,7 +21,6 @@ from safetensors.torch import save_file
 from bert_probe.analyses.weights.parameters import Inventory, Parameter, list_parameters
 from bert_probe.core.field_types import FieldType
 from bert_probe.errors import SelectionError, UnavailableError
-from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import CLASSES
@@ -131,7 +130,7 @@ def to_checkpoint(
     """
     wrapped = wrap(full_model, tokenizer)
     full_model.eval().requires_grad_(False)
-    full_model.set_attn_implementation(IMPLEMENTATION if wrapped.initial_description.shows_qkv else "eager")
+    full_model.set_attn_implementation(wrapped.initial_description.implementation)
     values = {field.name: getattr(wrapped, field.name) for field in fields(Checkpoint)}
     return Checkpoint(
         **values

@@ -121,7 +121,7 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
     ):
         heatmap(heatmaps["scaled"], key="steps-scaled")
     with _step(
-        "4 · Mask",
+        "4 · Mask and bias" if steps.biased else "4 · Mask",
         [_mask_note(steps)],
         "Score",
         _number(steps.scores[key]),
@@ -143,11 +143,7 @@ def _mask_note(steps: AttentionStepsResult) -> str:
         )
     else:
         sentences.append(f"No key is masked, so this query may attend to all {len(steps.tokens)} keys.")
-    sentences.append(
-        "The model adds a bias to the scores."
-        if steps.biased
-        else "The model does not add a bias to the scores."
-    )
+    sentences.append(steps.bias_note)
     return " ".join(sentences)
 
 
@@ -202,7 +198,7 @@ def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]
         _step(
             "Check against the model",
             [
-                "The upper row is what the model's own attention kernel returned for this head and query. "
+                "The upper row is what the model's own attention returned for this head and query. "
                 "The lower row is the result of step 7."
             ],
             "Largest absolute difference",

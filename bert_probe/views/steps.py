@@ -33,7 +33,8 @@ def title(steps: AttentionStepsResult) -> str:
 
 def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
     """Return a heatmap for each step, from the query and the key at position `key` to the head's output."""
-    scores = Scale.around_zero(steps.scaled, steps.allowed_scores)
+    added, biases = ("bias", [steps.mask[~steps.masked]]) if steps.biased else ("mask", [])
+    scores = Scale.around_zero(steps.scaled, steps.allowed_scores, *biases)
     summand_keys, summands = steps.summands(MAX_SUMMANDS)
     names = [f"{shorten(steps.tokens[position].display)} ({position})" for position in summand_keys]
     if len(summands) > len(summand_keys):
@@ -76,10 +77,10 @@ def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
             {"q · k × scaling": steps.scaled}, scores, "scaled", "The scaled dot products of all keys"
         ),
         "scores": keys(
-            {"mask": steps.mask, "score": steps.scores},
+            {added: steps.mask, "score": steps.scores},
             scores,
             "scores",
-            "The mask, and the scores of all keys",
+            f"The {added}, and the scores of all keys",
         ),
         "weights": keys(weights, SHARES, "weights", "The attention weights of all keys", "attention weight"),
         "value": vectors(

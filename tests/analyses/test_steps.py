@@ -48,6 +48,8 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
         "model_output": np.array(model_output, np.float64),
         "spacing": 0.0,
         "rotary": False,
+        "by_distance": False,
+        "relative": False,
         "local": False,
         "sharing": (0,),
     }
@@ -123,7 +125,7 @@ def test_trace_without_model_raises() -> None:
 class Biased(torch.nn.Module):
     """A layer with one head and a relative position bias, as in T5."""
 
-    config = SimpleNamespace()
+    config = SimpleNamespace(num_hidden_layers=1, model_type="biased")
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,6 +147,8 @@ def test_relative_position_bias_is_replayed(minilm: Checkpoint) -> None:
     places = np.abs(np.arange(len(trace.tokens)) - 4).astype(np.float32)
     np.testing.assert_array_equal(steps.mask, np.float32(-0.3) * places)
     assert steps.biased
+    assert steps.by_distance
+    assert not steps.relative
     assert not steps.masked.any()
     assert steps.scaling == pytest.approx(32**-0.5, rel=ULP)
     # Two float32 sums over the keys, and the weights behind them.

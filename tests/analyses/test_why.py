@@ -153,6 +153,27 @@ def test_attention_gradient_equals_the_formula(double_minilm: Checkpoint) -> Non
     assert_exact(why(double_minilm, method="attention-gradient").scores, expected)
 
 
+@pytest.mark.parametrize("name", ["mpnet", "deberta-v2", "roformer"])
+def test_gradients_of_models_with_their_own_attention_code_equal_raw_model(
+    name: str, double_trained_on: Trained, trained_folder: Callable[[str, str], Path]
+) -> None:
+    task = "text-classification"
+    trace = double_trained_on(name, task).trace(TEXT, PAIR)
+    raw_model = trained.model_class(name, task).from_pretrained(
+        trained_folder(name, task), attn_implementation="eager", dtype=torch.float64
+    )
+    inputs = {key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()}
+    output = raw_model.eval()(**inputs, output_attentions=True)
+    gradients = torch.autograd.grad(output.logits.max(), output.attentions)
+    relevance = np.eye(len(trace.tokens))
+    for weights, gradient in zip(output.attentions, gradients, strict=True):
+        step = np.maximum((weights * gradient)[0].detach().numpy(), 0).mean(0)
+        relevance = relevance + step @ relevance
+    # The head reads the first token.
+    expected = relevance[0] - np.eye(len(trace.tokens))[0]
+    assert_exact(Attribution(method="attention-gradient").of(trace).scores, expected)
+
+
 def test_decompx_equals_layerwise_decomposition(double_minilm: Checkpoint) -> None:
     """Each token's vector is a sum over input tokens and biases, propagated through each part of BERT."""
     reference = raw(double_minilm)
@@ -218,7 +239,7 @@ def test_decompx_adds_up_or_raises_for_every_family(name: str, task: str, double
     try:
         result = Attribution(method="decompx").of(trace)
     except UnavailableError:
-        if name in ("bert", "roberta", "electra"):
+        if name in ("bert", "roberta", "electra", "mpnet", "deberta-v2"):
             raise
         return
     assert_exact(result.scores.sum() + result.said["biases"], np.float64(result.value))

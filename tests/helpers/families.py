@@ -15,6 +15,7 @@ import torch
 import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import MODEL_MAPPING, PreTrainedTokenizerFast
+from transformers.models.roformer.modeling_roformer import RoFormerSinusoidalPositionalEmbedding
 
 from tests.helpers.gate import prove_unless
 
@@ -152,7 +153,7 @@ class Family:
         tokenizer: trains a tokenizer of the family's type.
         special: its special tokens.
         settings: config values that differ from `COMMON`.
-        shows_qkv: whether its attention goes through transformers' attention interface.
+        shows_qkv: whether its queries, keys and values can be recorded.
         is_causal: whether no token attends to later tokens.
     """
 
@@ -235,7 +236,7 @@ FAMILIES: dict[str, Family] = {
     "eurobert": Family(
         "EuroBertConfig", byte_level, MODERN, {"num_key_value_heads": 2, "head_dim": 8, "mask_token_id": 4}
     ),
-    "mpnet": Family("MPNetConfig", wordpiece, ROBERTA, {"max_position_embeddings": 162}, shows_qkv=False),
+    "mpnet": Family("MPNetConfig", wordpiece, ROBERTA, {"max_position_embeddings": 162}),
     "deberta-v2": Family(
         "DebertaV2Config",
         metaspace,
@@ -248,7 +249,6 @@ FAMILIES: dict[str, Family] = {
             "share_att_key": True,
             "norm_rel_ebd": "layer_norm",
         },
-        shows_qkv=False,
     ),
     "ernie": Family("ErnieConfig", wordpiece, BERT, {}),
     "xlm-roberta-xl": Family("XLMRobertaXLConfig", metaspace, ROBERTA, _WITH_TWO_MORE_POSITIONS),
@@ -292,7 +292,7 @@ MORE_FAMILIES: dict[str, Family] = {
         is_causal=True,
     ),
     "gpt_neox": Family("GPTNeoXConfig", byte_level, DECODER, {}, is_causal=True),
-    "gpt_neo": Family("GPTNeoConfig", byte_level, DECODER, _GPT_NEO, shows_qkv=False, is_causal=True),
+    "gpt_neo": Family("GPTNeoConfig", byte_level, DECODER, _GPT_NEO, is_causal=True),
     "t5": Family("T5Config", metaspace, ROBERTA, _T5),
     "mt5": Family("MT5Config", metaspace, ROBERTA, _T5),
     "umt5": Family("UMT5Config", metaspace, ROBERTA, _T5),
@@ -301,12 +301,32 @@ MORE_FAMILIES: dict[str, Family] = {
     "clip_text_model": Family("CLIPTextConfig", byte_level, DECODER, {}, is_causal=True),
     "siglip_text_model": Family("SiglipTextConfig", metaspace, DECODER, {}),
 }
-
 """Decoders, encoders of encoder-decoders, and text models of models for text and images."""
 
-ALL_FAMILIES = FAMILIES | MORE_FAMILIES
+_XLM: dict[str, Any] = {"emb_dim": 32, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 160}
+EAGER_FAMILIES: dict[str, Family] = {
+    "deberta": Family(
+        "DebertaConfig",
+        byte_level,
+        MODERN,
+        {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False},
+    ),
+    "roformer": Family("RoFormerConfig", wordpiece, BERT, {"embedding_size": 32}),
+    "rembert": Family(
+        "RemBertConfig", metaspace, BERT, {"input_embedding_size": 20, "output_embedding_size": 20}
+    ),
+    "megatron-bert": Family("MegatronBertConfig", wordpiece, BERT, {}),
+    # Half of its 8 heads are convolutions.
+    "convbert": Family("ConvBertConfig", wordpiece, BERT, {"embedding_size": 20, "num_attention_heads": 8}),
+    "xlm": Family("XLMConfig", wordpiece, BERT, _XLM),
+    "flaubert": Family("FlaubertConfig", wordpiece, BERT, _XLM),
+    "luke": Family("LukeConfig", byte_level, ROBERTA, _WITH_TWO_MORE_POSITIONS | {"entity_vocab_size": 8}),
+}
+"""More encoders whose attention does not go through transformers' attention interface."""
 
-_OWN_SIZES = ("bart", "distilbert", "gpt2", "gpt_neo", "mt5", "t5", "t5gemma", "umt5")
+ALL_FAMILIES = FAMILIES | MORE_FAMILIES | EAGER_FAMILIES
+
+_OWN_SIZES = ("bart", "distilbert", "flaubert", "gpt2", "gpt_neo", "mt5", "t5", "t5gemma", "umt5", "xlm")
 """Families whose settings do not have the names in `COMMON`."""
 
 REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta")
@@ -388,3 +408,6 @@ def randomize(model: torch.nn.Module, seed: int = 0) -> None:
                 parameter.copy_(noise * gain * parameter.shape[-1] ** -0.5)
             else:
                 parameter.add_(noise * 0.1)
+        for module in model.modules():
+            if isinstance(module, RoFormerSinusoidalPositionalEmbedding):
+                module.weight.copy_(module.create_weight())

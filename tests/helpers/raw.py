@@ -27,6 +27,8 @@ _PROJECTIONS = (
     "attention.out_lin",
     "albert_layers.0.attention.dense",
     "attn.Wo",
+    "attn.o",
+    *(f"attentions.{layer}.out_lin" for layer in range(3)),
     "self_attn.o_proj",
     "attn.c_proj",
     "attention.dense",

@@ -18,6 +18,7 @@ import bert_probe
 from bert_probe.errors import ArchitectureError, TokenizerError
 from bert_probe.model import capture, checks
 from bert_probe.model.config import _NATIVE_CODE_TYPES, SUPPORTED
+from bert_probe.model.float64 import keep_float64
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import (
     ALL_FAMILIES,
@@ -32,6 +33,7 @@ from tests.helpers.families import (
 )
 from tests.helpers.folders import assert_refused, change_config
 from tests.helpers.gate import prove_unless
+from tests.helpers.raw import Raw
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_missing_causal_mask_is_detected(
     assert_refused(ArchitectureError, family_folder("qwen3"), "Qwen3Model changes its attention", "layer 1")
 
 
-def test_step_that_the_fused_kernel_leaves_out_hides_q_k_and_v(
+def test_model_with_a_step_that_the_fused_kernel_leaves_out_runs_its_own_code(
     family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eager = modeling_qwen3.eager_attention_forward
@@ -76,10 +78,13 @@ def test_step_that_the_fused_kernel_leaves_out_hides_q_k_and_v(
         return output * 1.5, weights
 
     monkeypatch.setattr(modeling_qwen3, "eager_attention_forward", with_another_step)
-    description = bert_probe.load(family_folder("qwen3")).description
-    assert description.no_qkv == checks.NO_FUSED
-    assert description.notes == (f"Queries, keys and values cannot be shown. {checks.NO_FUSED}",)
-    assert description.is_causal
+    checkpoint = bert_probe.load(family_folder("qwen3"), dtype="float64")
+    assert checkpoint.description.is_eager
+    assert checkpoint.description.is_causal
+    assert checkpoint.description.notes == ()
+    keep_float64(checkpoint.model)
+    trace = checkpoint.trace(TEXT)
+    Raw(family_folder("qwen3"), "float64").numbers(trace.encoding).check(trace)
 
 
 def test_every_model_type_that_loads_native_code_is_refused() -> None:
@@ -148,7 +153,7 @@ def test_small_change_of_attention_is_detected(
 def test_rounding_is_within_tolerance_in_every_dtype(name: str, family_folder: Callable[[str], Path]) -> None:
     for dtype in checks.DTYPES:
         checkpoint = bert_probe.load(family_folder(name), dtype=dtype)
-        assert checkpoint.pads == (name not in {"mobilebert", "t5gemma"}), dtype
+        assert checkpoint.pads == (name not in {"convbert", "mobilebert", "t5gemma"}), dtype
         for off, explained in checks.replays(checkpoint):
             assert off <= explained / 3, dtype  # with a margin for other processors
 

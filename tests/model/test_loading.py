@@ -359,7 +359,7 @@ def test_model_opens_without_package_metadata(folder: Path, monkeypatch: pytest.
     assert [*checkpoint.libraries] == ["bert-probe", "torch", "transformers", "tokenizers", "numpy", "python"]
 
 
-@pytest.mark.parametrize("step", ["capture_problem", "self_check", "read"])
+@pytest.mark.parametrize("step", ["uses_interface", "self_check", "read"])
 def test_missing_package_is_not_blamed_on_the_model(
     folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -350,14 +350,14 @@ def test_text_without_removable_words_is_reported(
     assert any("no word that can be removed" in element.value.replace("\\", "") for element in app.info)
 
 
-def test_family_without_attention_lists_available_methods(
+def test_family_without_separate_layers_lists_available_methods(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
-    app = open_page("answer", a=TEXT, b="", model=str(trained_folder("deberta-v2", "text-classification")))
+    app = open_page("answer", a=TEXT, b="", model=str(trained_folder("xlm", "text-classification")))
     assert not app.exception
     assert (
-        "DecompX is unavailable: DebertaV2Model does not compute its layers in separate modules"
+        "DecompX is unavailable: XLMModel changes the vectors between its layers, so they cannot be run"
         in page_text(app).replace("\\", "")
     )
     assert "**Attention as an explanation:**" not in page_text(app)

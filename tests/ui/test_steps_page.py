@@ -113,6 +113,24 @@ def test_architecture_specific_steps_are_explained(family_folder: Callable[[str]
     assert "Heads 3, 4 share these keys and values" in grouped
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("mpnet", "adds a bias to the scores: a number learned for the distance between query and key."),
+        ("t5", "adds a bias to the scores: a number learned for the distance between query and key."),
+        ("deberta-v2", "adds a bias to the scores: the products of q and of k with vectors learned for the"),
+        ("deberta", "adds a bias to the scores: the products of q and of k with vectors learned for the"),
+        ("roformer", "The model does not add a bias to the scores."),
+        ("roformer", "rotates q and k by an angle that depends on their tokens' positions"),
+    ],
+)
+def test_position_term_is_explained(name: str, sentence: str, family_folder: Callable[[str], Path]) -> None:
+    app = open_page("steps", a=TEXT, model=str(family_folder(name)))
+    assert sentence in page_text(app)
+    headers = [header.value for header in app.header]
+    assert ("4 · Mask and bias" if "adds a bias" in sentence else "4 · Mask") in headers
+
+
 def test_score_of_masked_key_is_minus_infinity(family_folder: Callable[[str], Path]) -> None:
     app = open_page(
         "steps", a=f"{TEXT} {TEXT}", model=str(family_folder("modernbert")), layer="2", query="15", key="1"
@@ -125,9 +143,9 @@ def test_score_of_masked_key_is_minus_infinity(family_folder: Callable[[str], Pa
 def test_model_without_q_k_v_is_refused_and_text_is_kept(
     family_folder: Callable[[str], Path],
 ) -> None:
-    app = open_page("steps", a=TEXT, model=str(family_folder("mpnet")))
+    app = open_page("steps", a=TEXT, model=str(family_folder("t5gemma")))
     assert not app.exception
-    assert "MPNetModel does not expose its queries, keys and values" in error_text(app)
+    assert "T5GemmaEncoder does not expose its queries, keys and values" in error_text(app)
     assert app.text_area(key="draft_a").value == TEXT
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pandas as pd
 
+from bert_probe.analyses.weights.positions import rotaries
 from bert_probe.core import frames
 from bert_probe.core.field_types import Index, Optional, TokenSelector
 from bert_probe.core.inputs import OneTrace
@@ -90,7 +91,7 @@ class AttentionSteps(Question):
             )
         output = outputs.layers[layer][head, query]
         q = parts.queries[layer][head, query]
-        checkpoint = trace.checkpoint
+        checkpoint, mask = trace.checkpoint, parts.masks[layer]
         config: Any = checkpoint.model.config
         return AttentionStepsResult(
             resolved,
@@ -100,10 +101,12 @@ class AttentionSteps(Question):
             keys=parts.keys[layer][head],
             values=parts.values[layer][head],
             scaling=parts.scaling[layer],
-            mask=_mask_row(parts.masks[layer], head, query, len(trace.tokens)).astype(q.dtype),
+            mask=_mask_row(mask, head, query, len(trace.tokens)).astype(q.dtype),
             model_output=output,
             spacing=_spacing(output, checkpoint.description.dtype),
-            rotary=bool(getattr(config, "rope_parameters", None)),
+            rotary=bool(rotaries(checkpoint.model)),
+            by_distance=_is_by_distance(mask, head),
+            relative=bool(getattr(config, "relative_attention", False) and config.pos_att_type),
             local=_is_local(config, layer),
             sharing=_heads_sharing_keys(head, trace.heads, getattr(config, "num_key_value_heads", None)),
         )
@@ -123,7 +126,10 @@ class AttentionStepsResult(Result):
         model_output: the output of the model's own kernel for this head and query, shape [dim].
         spacing: distance between adjacent floating-point numbers of the model's dtype, near the largest
             absolute output.
-        rotary: whether the config sets rotary position embeddings (Su et al. 2021).
+        rotary: whether the model has rotary position embeddings (Su et al. 2021).
+        by_distance: whether the mask of this head depends only on the distance between query and key.
+        relative: whether the mask contains the products of q and k with vectors of the distance between query
+            and key (DeBERTa; He et al. 2021).
         local: whether the config restricts this layer to a window around the query.
         sharing: indices of the heads that have the same keys and values as this head, including this head.
             With grouped-query attention, there are several (Ainslie et al. 2023).
@@ -139,6 +145,8 @@ class AttentionStepsResult(Result):
     model_output: Array
     spacing: float
     rotary: bool
+    by_distance: bool
+    relative: bool
     local: bool
     sharing: tuple[int, ...]
 
@@ -211,6 +219,23 @@ class AttentionStepsResult(Result):
     def biased(self) -> bool:
         """Whether the mask contains values other than 0 and -inf."""
         return bool(self.mask[~self.masked].any())
+
+    @property
+    def bias_note(self) -> str:
+        """A sentence on what the mask contains besides 0 and -inf."""
+        if not self.biased:
+            return "The model does not add a bias to the scores."
+        if self.relative:
+            return (
+                "The model adds a bias to the scores: the products of q and of k with vectors learned for "
+                "the distance between the two tokens (He et al. 2021). It depends on the text, too."
+            )
+        if self.by_distance:
+            return (
+                "The model adds a bias to the scores: a number learned for the distance between query and "
+                "key."
+            )
+        return "The model adds a bias to the scores."
 
     @cached_property
     def exponentials(self) -> Array:
@@ -291,12 +316,14 @@ class AttentionStepsResult(Result):
         """The query and key as text, the scaling, and the difference from the model's output."""
         key = self.question.key
         note = {"note": self.trace.note} if self.trace.note else {}
+        bias = {"bias": self.bias_note} if self.biased else {}
         key_token = {} if key is None else {"key_token": str(self.tokens[_position(key)])}
         return {
             "query_token": str(self.tokens[self.query]),
             **key_token,
             "scaling": self.scaling,
             "difference_to_model": self.difference,
+            **bias,
             **note,
         }
 
@@ -366,6 +393,14 @@ def _mask_row(mask: Array | None, head: int, query: int, length: int) -> Array:
     row = rows[query if len(rows) > 1 else 0]
     values = np.where(row, 0, -np.inf) if row.dtype == bool else row
     return np.broadcast_to(values, (length,))
+
+
+def _is_by_distance(mask: Array | None, head: int) -> bool:
+    """Return whether a mask has the same value at all pairs of tokens with the same distance."""
+    if mask is None or mask.shape[-2] == 1:
+        return False
+    rows = mask if mask.ndim == 2 else mask[head if len(mask) > 1 else 0]
+    return bool(np.array_equal(rows[1:, 1:], rows[:-1, :-1]))
 
 
 def _spacing(output: Array, dtype: str) -> float:

@@ -309,7 +309,8 @@ def _continues_word(checkpoint: Checkpoint, trace: Trace, spans: Sequence[tuple[
     word. In other vocabularies, a token without a space before it continues a word.
     """
     tokenizer, text = checkpoint.tokenizer, trace.encoding.text
-    has_prefix = bool(getattr(tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None))
+    model = tokenizer.backend_tokenizer.model if tokenizer.is_fast else None
+    has_prefix = bool(getattr(model, "continuing_subword_prefix", None))
 
     def continues(token: str, start: int, end: int) -> bool:
         return (

@@ -28,7 +28,7 @@ from bert_probe.model.sources import locate
 
 _CONFIG_FILES = ("config.json",)
 _ARCHITECTURE, _WEIGHTS, _TOKENIZER = "architecture", "weights", "tokenizer"
-_MEMORY, _ATTENTION = "memory", "attention"
+_MEMORY, _ATTENTION, _QKV = "memory", "attention", "queries, keys and values"
 _STAGES = (_ARCHITECTURE, _WEIGHTS, _MEMORY, _TOKENIZER, _ATTENTION)
 """What opening a checkpoint needs, in the order in which `load` checks it."""
 
@@ -149,7 +149,8 @@ def _opened(checkpoint: Checkpoint) -> Iterator[Capability]:
     for name in _STAGES:
         yield Capability(name, "yes", details.get(name, ""))
     for name, (works, reason) in _CHECKS.items():
-        yield Capability(name, "yes") if works(checkpoint) else Capability(name, "no", reason)
+        why_not = f"{description.no_qkv} {reason}" if name == _QKV else reason
+        yield Capability(name, "yes") if works(checkpoint) else Capability(name, "no", why_not)
     for task in TASKS:
         if task == SENTENCE_SIMILARITY:
             yield _pooling(checkpoint)
@@ -173,10 +174,9 @@ def _missing_head(checkpoint: Checkpoint, task: str) -> str:
 
 
 _CHECKS: dict[str, tuple[Callable[[Checkpoint], bool], str]] = {
-    "queries, keys and values": (
+    _QKV: (
         lambda checkpoint: checkpoint.description.shows_qkv,
-        "The model's implementation does not expose them: attention steps, value-weighted measures and head "
-        "ablation are unavailable.",
+        "Attention steps, value-weighted measures and head ablation are unavailable.",
     ),
     "output of each head": (
         lambda checkpoint: bool(checkpoint.projections) and None not in checkpoint.projections,

@@ -381,6 +381,11 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
         own = [layer for layer in layers if kind is None or layer_types[layer] == kind]
         name = "rotary" if kind is None else kind.replace("_", " ")
         result.append(Rotary(name, tuple(own), read_only(frequencies)))
+    if model.config.model_type == "roformer":
+        # RoFormer stores the sines and cosines of all angles; those of position 1 are the frequencies.
+        table = model.encoder.embed_positions.weight.detach().double().cpu().numpy()
+        sines, cosines = np.split(table[1], 2)
+        result.append(Rotary("rotary", tuple(layers), read_only(np.arctan2(sines, cosines))))
     return tuple(result)
 
 
