@@ -92,6 +92,14 @@ const markTyped = () => {
   }
   for (const mark of document.querySelectorAll(".not-run-page")) setText(mark, isAny ? NOT_RUN_PAGE : "");
 };
+// Streamlit marks the open page only within its menu, not the menu itself.
+const markSection = () => {
+  const open = document.querySelector("[data-section]")?.getAttribute("data-section");
+  for (const menu of document.querySelectorAll('[data-testid="stTopNavSection"]')) {
+    if (menu.textContent.trim() === open) menu.setAttribute("aria-current", "true");
+    else menu.removeAttribute("aria-current");
+  }
+};
 let isMarking = false;
 const markSoon = () => {
   if (isMarking) return;
@@ -100,6 +108,7 @@ const markSoon = () => {
   requestAnimationFrame(() => {
     isMarking = false;
     markTyped();
+    markSection();
   });
 };
 for (const type of ["input", "change", "click", "keyup", "focusout"]) addEventListener(type, markSoon, true);
@@ -107,5 +116,5 @@ for (const type of ["input", "change", "click", "keyup", "focusout"]) addEventLi
 new MutationObserver(markSoon).observe(document, {
   childList: true,
   subtree: true,
-  attributeFilter: ["data-submitted", "data-test-script-state", "aria-checked"],
+  attributeFilter: ["data-section", "data-submitted", "data-test-script-state", "aria-checked"],
 });
