@@ -61,6 +61,30 @@ addEventListener("drop", (event) => {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 });
 
+// The form has other fields on another page, so a change of page can move an expander while the mouse button is pressed. The
+// browser then reports no click. A drag, which ends elsewhere on the screen, remains without effect.
+/** @type {{ summary: HTMLElement, x: number, y: number } | null} */
+let pressed = null;
+addEventListener(
+  "pointerdown",
+  ({ target, clientX: x, clientY: y }) => {
+    const summary = target instanceof Element ? target.closest("summary") : null;
+    pressed = summary ? { summary, x, y } : null;
+  },
+  true,
+);
+addEventListener(
+  "pointerup",
+  ({ target, clientX, clientY }) => {
+    if (!pressed) return;
+    const { summary, x, y } = pressed;
+    pressed = null;
+    const hasMoved = target instanceof Node && !summary.contains(target);
+    if (hasMoved && summary.isConnected && Math.hypot(clientX - x, clientY - y) < 4) summary.click();
+  },
+  true,
+);
+
 // Text in a form reaches the server only when it is submitted. While a field differs from the value that was last run, the
 // page is marked, because its figures do not belong to the typed text. Each element with "data-submitted" contains the
 // values that were last run, by widget key; see `ui/blocks.not_run`.
