@@ -50,10 +50,10 @@ def test_view_file_has_question_model_and_inputs(small: Checkpoint) -> None:
     assert not any(isinstance(value, float) for value in contents["asked"].values())
 
 
-def test_question_is_described_with_the_words_of_the_pages(small: Checkpoint) -> None:
-    view = ViewFile.of(bert_probe.Attention(1, 2, words=True).of(small.trace(TEXT)))
+def test_question_is_described_with_the_words_of_the_pages(minilm: Checkpoint) -> None:
+    view = ViewFile.of(bert_probe.Attention(1, 2, words=True).of(minilm.trace(TEXT)))
     assert describe_question(view) == ("Attention", "layer 2, head 3, whole words")
-    view = ViewFile.of(bert_probe.SentenceSimilarity().of(small.trace(TEXT), small.trace("another")))
+    view = ViewFile.of(bert_probe.SentenceSimilarity().of(minilm.trace(TEXT), minilm.trace("another")))
     assert describe_question(view)[0] == "Sentence similarity"
 
 
