@@ -22,7 +22,7 @@ def test_trained_model_opens_on_answer_page(app: App, page: Page) -> None:
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     expect(page.get_by_role("heading", name="Result", exact=True)).to_be_visible(timeout=120_000)
     wait_until_settled(page)
-    expect(page.get_by_text(re.compile("Accuracy on 150 held-out texts"))).to_be_visible()
+    expect(page.get_by_text("Training has ended. Accuracy on 150 held-out texts")).to_be_visible()
     matrix = page.get_by_role("application", name="Texts by true and predicted label")
     matrix.focus()
     for key in ("Home", "Enter"):

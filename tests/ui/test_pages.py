@@ -153,7 +153,10 @@ def test_spreadsheet_csv_option_changes_files_and_snippets(
     monkeypatch.setattr(export, "_download", lambda _label, name, make: downloads.__setitem__(name, make))
     app = open_page(a="= a", layer="1", head="1", show="table")
     assert downloads["attention-layer1-head1.csv"]().startswith(b"token,[CLS],=,a,[SEP]\n")
-    assert "spreadsheet may run it" in " ".join(element.value for element in app.caption)
+    caption = " ".join(element.value for element in app.caption)
+    assert "spreadsheet may run a text that begins with = as a formula" in caption
+        element.value for element in app.caption
+    )
     app.checkbox(key="csv_safe_Attention").check().run()
     assert not app.exception
     assert downloads["attention-layer1-head1.csv"]().startswith(b"token,[CLS],'=,a,[SEP]\n")
