@@ -96,7 +96,10 @@ def _folders(folder: Path) -> Iterator[Path]:
     modules = read_json(folder / "modules.json")
     try:
         names = [module["path"] for module in modules]
-        is_valid = all(isinstance(name, str) and Path(name).name == name.rstrip("/") for name in names)
+        is_valid = all(
+            isinstance(name, str) and name.isprintable() and Path(name).name == name.rstrip("/")
+            for name in names
+        )
     except (TypeError, KeyError):
         is_valid = False
     if not is_valid or any(name == ".." for name in names):

@@ -257,7 +257,7 @@ def _check_tensors(source: _Source, state: Any) -> dict[str, torch.Tensor]:
     storages: dict[int, int] = {}  # address → bytes
     written = 0
     for name, value in state.items():
-        if type(name) is not str or not 0 < len(name) <= MAX_NAME or name == "__metadata__":
+        if type(name) is not str or not _is_valid_name(name):
             raise source.error(f"has a tensor with the invalid name {_printable(name)}")
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             raise source.error(
@@ -358,6 +358,11 @@ def _write_bytes(tensor: torch.Tensor, target: BinaryIO) -> None:
 
 def _reason(error: object) -> str:
     return " ".join(_printable(str(error)).split())[:200].rstrip(". ") or type(error).__name__
+
+
+def _is_valid_name(name: str) -> bool:
+    """Return whether safetensors can store a tensor of this name; "__metadata__" is reserved."""
+    return 0 < len(name) <= MAX_NAME and name.isprintable() and name != "__metadata__"
 
 
 def _printable(text: object) -> str:

@@ -28,6 +28,7 @@ from bert_probe.errors import (
     CheckpointError,
     OutOfMemoryError,
     ProbeError,
+    SelectionError,
     UnavailableError,
     WeightsError,
 )
@@ -49,6 +50,8 @@ WORKING_MEMORY = 1 << 29
 """Bytes of memory that the process needs in addition to the weights: torch and one tensor."""
 CONSTANT_SECONDS, BYTES_PER_SECOND = 120, 10_000_000
 """The default time limit: a constant, and a low estimate of the speed."""
+MAX_SECONDS = 86_400
+"""Longest time limit: a day."""
 START_SECONDS = 600
 """Time limit for the process to import torch, which the time limit of the conversion does not include."""
 _POLL_SECONDS = 0.05
@@ -100,7 +103,12 @@ def convert(
         OutOfMemoryError: the weights need more memory than is free or allowed.
         ExportError: the folder cannot be written.
         UnavailableError: this version of torch does not read pickled weights safely.
+        SelectionError: the time limit is not above 0, or longer than a day.
     """
+    if seconds is not None and not 0 < seconds <= MAX_SECONDS:
+        raise SelectionError(
+            f"The time limit must be above 0 and at most {MAX_SECONDS:,} seconds, not {seconds:g}."
+        )
     check_torch_version(str(torch.__version__))
     target = Path(folder)
     source = locate(model, revision, progress, HUB_PATTERNS)

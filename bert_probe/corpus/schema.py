@@ -205,7 +205,7 @@ def _vectors(dtype: str, hidden_size: int) -> pa.Schema:
     return pa.schema({"row": _ROW, "position": _POSITION, "layer": _INDEX, "vector": vector})
 
 
-FORMAT, VERSION = "bert-probe corpus", 2
+FORMAT, VERSION = "bert-probe corpus", 3
 MANIFEST, SHARDS = "manifest.json", "shards"
 
 _MAX_BYTES: Final = 100_000_000

@@ -203,6 +203,9 @@ def _open_index(file: Path) -> faiss.IndexIVF:
         lists: faiss.IndexIVF = library.read_index(str(file), library.IO_FLAG_MMAP)
     except RuntimeError:
         raise StoreError(f"{file} is broken. Delete it; it will be rebuilt.") from None
+    # A search would start 32 threads that read the file after its size was checked, and that take longer than
+    # the search itself.
+    library.downcast_InvertedLists(lists.invlists).prefetch_nthread = 0
     return lists
 
 

@@ -102,9 +102,10 @@ def capture_problem(network: Any) -> str:
     for call, expected in zip(calls, layers, strict=True):
         scores = call.query @ call.key.transpose(-1, -2) * call.scaling
         scores = add_mask(scores, call.mask)
-        if expected.shape != scores.shape:
+        finite = scores[scores.isfinite()]
+        if expected.shape != scores.shape or not finite.numel():
             return NO_SCORES
-        largest = float(scores[scores.isfinite()].abs().max())
+        largest = float(finite.abs().max())
         tolerance = _WEIGHTS * _eager_unit(str(expected.dtype).removeprefix("torch.")) * (1 + largest)
         if not float((scores.softmax(dim=-1) - expected).abs().max()) <= tolerance:
             return NO_SCORES

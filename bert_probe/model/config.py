@@ -225,10 +225,19 @@ def _check_layers(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         if isinstance(value, Mapping):
             _check_layers(value)
-        elif name in _LAYER_COUNTS and isinstance(value, int) and value > MAX_LAYERS:
+            continue
+        layers = _repeats(value) if name == "attention_types" else value
+        if name in _LAYER_COUNTS | {"attention_types"} and isinstance(layers, int) and layers > MAX_LAYERS:
             raise CheckpointError(
-                f"config.json describes {value:,} layers; at most {MAX_LAYERS:,} are supported. {REMEDY}"
+                f"config.json describes {layers:,} layers; at most {MAX_LAYERS:,} are supported. {REMEDY}"
             )
+
+
+def _repeats(value: Any) -> int:
+    """Return the sum of the integers in a nested list: how often GPT-Neo's config repeats types of layers."""
+    if isinstance(value, list):
+        return sum(map(_repeats, value))
+    return value if isinstance(value, int) else 0
 
 
 def reason(error: BaseException) -> str:

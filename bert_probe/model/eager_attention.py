@@ -214,8 +214,8 @@ def _add(
     term = right if scores[0] is before[0] else left
     if not isinstance(term, torch.Tensor):
         return scores[0] if term == 0 else None
-    is_kept = not scores[0].blocked and result.shape[-2:] == scores[0].query.shape[-2:-1] * 2
-    return replace(scores[0], terms=(*scores[0].terms, term)) if is_kept else None
+    is_square = result.shape[-2:] == scores[0].query.shape[-2:-1] * 2
+    return replace(scores[0], terms=(*scores[0].terms, term)) if is_square else None
 
 
 def _block(
@@ -228,6 +228,13 @@ def _block(
     # The weights of blocked keys must be 0.
     is_smallest = number <= torch.finfo(torch.float16).min / 2
     return replace(scores, blocked=(*scores.blocked, mask)) if is_smallest else None
+
+
+def _where(
+    before: Sequence[_Step | None], result: torch.Tensor, allowed: Any, scores: Any = None, value: Any = None
+) -> _Step | None:
+    """Keep the scores of allowed keys, and replace the others as `_block` does."""
+    return _block(before[1:], result, scores, ~allowed, value) if len(before) > 1 else None
 
 
 def _reshape(before: Sequence[_Step | None], result: torch.Tensor, *_args: Any, **_: Any) -> _Step | None:
@@ -280,6 +287,7 @@ _OPERATIONS: Mapping[str, _Operation] = {
     **dict.fromkeys(("div", "divide", "true_divide", "truediv", "itruediv"), _divide),
     **dict.fromkeys(("add", "radd", "iadd"), _add),
     "masked_fill": _block,
+    "where": _where,
     **dict.fromkeys(("view", "reshape"), _reshape),
     "softmax": _softmax,
     **dict.fromkeys(("float", "to", "type_as", "contiguous", "detach", "clone"), _same),

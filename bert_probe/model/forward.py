@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -281,6 +282,11 @@ def _traces_from_weights(
         text_weights = tuple(layer[:, :, : lengths[row]] for layer in layer_weights[row])
         # Some models return approximations of attention, which are not distributions over the keys.
         deviation = max(float(np.abs(layer.sum(axis=-1) - 1).max()) for layer in text_weights)
+        if math.isnan(deviation):
+            raise ArchitectureError(
+                f"{provenance[row]['architecture']} computes attention weights that are not numbers. Check "
+                "settings such as sliding_window and rope_theta in its config.json, or use another model."
+            )
         if not deviation <= tolerance:
             raise ArchitectureError(
                 f"{provenance[row]['architecture']} has attention rows that do not sum to 1 for this text "

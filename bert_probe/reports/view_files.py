@@ -381,6 +381,10 @@ def _parse_text(value: Any) -> TextInput:
         return TextInput(parsed.text("text"), parsed.optional_text("pair"), parsed.flag("truncate"))
 
 
+_SETTINGS: Final = {"words 1": "whole words", "component heads": "the output of each head"}
+"""Fields with their values as in a URL → the words of the pages for them."""
+
+
 def describe_question(view: ViewFile) -> tuple[str, str]:
     """Return the display name of a view's question, and its non-default fields as text."""
     if not view.question:
@@ -391,8 +395,10 @@ def describe_question(view: ViewFile) -> tuple[str, str]:
         value = view.asked.get(url_key(spec), "")
         default = "" if spec.default is MISSING else field_type(spec).write(spec.default)
         if value not in ("", default):
-            settings.append(f"{spec.name.replace('_', ' ')} {value}")
-    return f"{question.analysis[:1].upper()}{question.analysis[1:]}", ", ".join(settings)
+            name = spec.name.replace("_", " ")
+            settings.append(_SETTINGS.get(f"{name} {value}", f"{name} {value}"))
+    title = question.analysis.replace("-", " ")
+    return f"{title[:1].upper()}{title[1:]}", ", ".join(settings)
 
 
 def describe_inputs(view: ViewFile) -> str:

@@ -236,7 +236,8 @@ def render() -> None:
     row = blocks.compact_heading(
         "Attention",
         "In every layer and head, each token (the query) distributes a weight of 1 over all tokens (the "
-        "keys). Choose a view, a layer and heads.",
+        "keys). Choose a view, a layer and heads. A bold head number means that the head has a label, such "
+        "as previous token.",
     )
     traced = workbench.trace_request()
     with row:

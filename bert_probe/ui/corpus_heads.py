@@ -92,9 +92,12 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
         chosen=head,
     )
     model_view(payload, statistics.means.shape, key="corpus_heads", on_open=_open)
+    bins = histograms.span(statistics.bins, from_zero=True)
+    low, high = result.edges[bins.start], result.edges[bins.stop]
     blocks.caveat(
-        "One histogram per head, over all rows; all heads share the same axes. Bars that exceed the axis "
-        "are clipped. All rows have the same weight, regardless of their length."
+        "One histogram per head, over all rows; all heads share the same axes. Horizontal axis: "
+        f"{low:.3g} to {high:.3g}; vertical axis: share of rows. Bars that exceed the axis are clipped. All "
+        "rows have the same weight, regardless of their length."
     )
     with st.expander("As a table"):
         blocks.table(
@@ -156,7 +159,7 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
     if points:
         _select_bin(int(points[0]["x"] - 0.5) + 1)
         st.rerun()
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+    with st.container(horizontal=True, gap="medium"):
         order = state.segmented_control(
             "corpus_rows",
             "Rows",

@@ -189,6 +189,7 @@ def _choose_word(trace: Trace) -> Unit:
     selected = [unit.positions for unit in units].index(current.positions)
     # A selected word stays selected until another text or word is requested.
     text = f"{st.session_state.get(_REQUESTS, 0)} {digest(tokens)}"
+    st.caption("Click a word to search for similar contexts.")
     index = strip(
         tokens, key="near_strip", label="Search word", selectable="one", selected=selected, text=text
     )

@@ -69,7 +69,7 @@ def export(
         st.caption(
             files.CSV_SAFE_HELP
             if csv_safe
-            else "Text is exported as it is, so a spreadsheet may run it as a formula."
+            else "Text is exported as it is, so a spreadsheet may run a text that begins with = as a formula."
         )
         with st.container(horizontal=True):
             for form in files.FORMATS:

@@ -155,9 +155,7 @@ def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
     row, column = (cell.row, cell.column) if cell is not None else result.strongest
     st.subheader("The two heads side by side", anchor=False)
     if cell is None:
-        st.caption(
-            "These are the two most similar heads. To see another pair, click a cell or press Enter on it."
-        )
+        st.caption("These are the two most similar heads. Pin a cell to see another pair.")
     second_model.head_pair_buttons(
         *((layer + 1, head + 1) for layer, head in (result.place(row, 0), result.place(column, 1)))
     )

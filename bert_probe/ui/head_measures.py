@@ -24,7 +24,7 @@ from bert_probe.views.measures import LABELLING, MEASURES, HeadMeasure
 from bert_probe.views.palette import Scale
 
 ATTENTION = paths.page_script("attention")
-CLICK_HINT = "Click a cell, or press Enter on it, to select a head."
+PIN_HINT = "Pin a cell to select its head."
 WORDS_HELP = "Merge subword tokens into words before measuring."
 
 
@@ -62,11 +62,16 @@ def head_table(table: pd.DataFrame, numbers: dict[str, str], alt: str, height: i
     blocks.table(table, alt, max_height=height, column_config=config)
 
 
-def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
-    """Draw the label of a head, and a button that shows the head on the Attention page."""
+def open_in_attention(layer: int, head: int, label: str | None = None, scope: str = "") -> None:
+    """Draw the label of a head, and a button that shows the head on the Attention page.
+
+    Args:
+        scope: what the label describes, where it is not obvious, as in "On the whole text,".
+    """
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if label is not None:
-            st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
+            name = f"{scope} layer {layer}, head {head}" if scope else f"Layer {layer}, head {head}"
+            st.markdown(f"{name}: **{label or 'nothing stands out'}**", width="content")
         if st.button(
             "Show the head's attention" if label is not None else f"Show layer {layer}, head {head}"
         ):
@@ -151,7 +156,7 @@ def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
         heatmap = head_grid(values, description.name, title, Scale.from_zero(values), "profile_means")
         head = head_heatmap(heatmap, "profile_means")
         if head is None:
-            blocks.caveat(CLICK_HINT)
+            blocks.caveat(PIN_HINT)
         else:
             open_in_attention(*head, means.labels[head[0] - 1][head[1] - 1])
     with numbers:

@@ -82,7 +82,7 @@ def profiles(trace: Trace) -> None:
         )
         head = head_measures.head_heatmap(heatmap, "head_profiles")
         if head is None:
-            blocks.caveat(head_measures.CLICK_HINT)
+            blocks.caveat(head_measures.PIN_HINT)
         else:
             head_measures.open_in_attention(*head, result.labels[head[0] - 1][head[1] - 1])
     with numbers:
@@ -140,7 +140,8 @@ def render_find(trace: Trace) -> None:
         head = head_measures.head_heatmap(find_heads_heatmap(result), "find_heads")
         layer, head_number = head or (best[0].layer + 1, best[0].head + 1)
         profiles = shared_cache.answers.of(Heads(words=True).of, trace)
-        head_measures.open_in_attention(layer, head_number, profiles.labels[layer - 1][head_number - 1])
+        label = profiles.labels[layer - 1][head_number - 1]
+        head_measures.open_in_attention(layer, head_number, label, "On the whole text,")
     with numbers:
         name = "weight" if len(pairs) == 1 else "mean weight"
         head_measures.head_table(

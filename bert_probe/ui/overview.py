@@ -60,6 +60,7 @@ def _draw(traced: TracedRequest) -> None:
     )
     if is_measured:
         result = result.ranked(_reference_numbers(traced, pair_forms))
+    above = st.container()
     with st.container(key="findings", gap="small"):
         if not result.findings:
             st.info("No unusual observations were found in this text. Write one or two sentences.")
@@ -68,7 +69,8 @@ def _draw(traced: TracedRequest) -> None:
     if is_measured:
         _footer(result)
     else:
-        _measure_reference(traced, pair_forms)
+        with above:
+            _measure_reference(traced, pair_forms)
 
 
 def _reference_numbers(
@@ -97,7 +99,7 @@ def _measure_reference(traced: TracedRequest, text_forms: Sequence[ReferenceForm
         "reference sentences",
         start=True,
         describe=lambda: (
-            "How unusual is each observation? The model reads the reference sentences for comparison."
+            "The model reads the reference sentences to rank the observations. Their order will change."
         ),
     )
     if done is not None:

@@ -105,7 +105,7 @@ def _relations_result(
         export(result, "relations", more, data={"chosen": data, "reported": held_out})
     cell = heatmap(relations_heatmap(result, direction), key="relations_heads")
     if cell is None:
-        blocks.caveat("Click a cell, or press Enter on it, to see the head on a sentence of the file.")
+        blocks.caveat("Pin a cell to see the head on a sentence of the file.")
     else:
         layer, head = divmod(cell.column, result.accuracies.shape[-1])
         accuracy = result.accuracies[cell.row, direction, layer, head]
@@ -246,7 +246,7 @@ def _result(result: ProbeResult, files: ProbeFiles) -> None:
             "Accuracy of the probe by layer, with its confidence interval, the baseline and the control task",
         )
     with right:
-        st.markdown("**MDL (online code): compression**")
+        st.markdown("**Minimum description length (MDL, online code): compression**")
         blocks.chart(
             compression_curve(result),
             "Compression of the labels by the online code, relative to a uniform code, by layer",

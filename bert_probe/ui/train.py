@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import BASELINE_DESCRIPTIONS, MAIN_MEASURES, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import TOP_K, EvaluateMasksResult
+from bert_probe.analyses.outputs.evaluate_masks import TOP_K
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ExportError, ProbeError
@@ -45,8 +46,11 @@ def render() -> None:
     if train_running.is_running():
         train_running.draw_progress()
         return
-    _choose(checkpoint)
     last = train_running.last_outcome()
+    if last is not None:  # the result is below the settings, mostly outside the window
+        finding = describe_outcome(last)
+        st.success(f"Training has ended. {finding} The details are under Result, below the settings.")
+    _choose(checkpoint)
     if last is not None:
         render_outcome(last)
 
@@ -91,18 +95,27 @@ def render_outcome(outcome: TrainingOutcome) -> None:
             label="Export training history",
         )
         if evaluation is not None:
-            export(evaluation, "evaluation", _evaluation_files(training, evaluation))
+            export(
+                evaluation,
+                "evaluation",
+                _evaluation_files(training, evaluation),
+                label="Export evaluation",
+            )
         elif outcome.mask_evaluation is not None:
             lines: ExtraDownload = ("The held-out lines", SENTENCES_FILE, partial(_file, training.held_out))
             masks = partial(table_bytes, outcome.mask_evaluation.showing(show="masks"), "csv")
             more: list[ExtraDownload] = [("All masked tokens", "masks.csv", masks), lines]
-            export(outcome.mask_evaluation, "masked-words", more)
+            export(outcome.mask_evaluation, "masked-words", more, label="Export evaluation")
+    text = describe_outcome(outcome)
+    st.markdown(text)
     if evaluation is not None:
-        _comparison(training, evaluation)
+        _comparison(training, evaluation, text)
     elif outcome.mask_evaluation is not None:
-        _mask_comparison(outcome.mask_evaluation, len(training.held_out))
-    else:
-        st.markdown("No examples were held out, so the model was not evaluated.")
+        values = outcome.mask_evaluation.measures
+        frequent = values["most_frequent_first_guess"]
+        bars = {"this model": values["first_guess"], "most frequent token": frequent}
+        interval = values["first_guess_low"], values["first_guess_high"]
+        blocks.chart(comparison_bars(bars, interval, "accuracy"), text.replace("*", ""))
     for warning in training.warnings:
         st.warning(state.escape(warning, 1_000))
     for note in training.notes:
@@ -124,11 +137,24 @@ def render_outcome(outcome: TrainingOutcome) -> None:
 # ---------------------------------------------------------------- evaluation
 
 
-def _comparison(training: TrainingResult, evaluation: EvaluateResult) -> None:
-    """Draw a summary of the evaluation, and a bar chart that compares the model with the baselines."""
+def describe_outcome(outcome: TrainingOutcome) -> str:
+    """Return a Markdown sentence about the evaluation on held-out data."""
+    if outcome.evaluation is not None:
+        return summary(outcome.evaluation)
+    if outcome.mask_evaluation is None:
+        return "No examples were held out, so the model was not evaluated."
+    values, count = outcome.mask_evaluation.measures, len(outcome.mask_evaluation.tokens)
+    low, high = values["first_guess_low"], values["first_guess_high"]
+    return (
+        f"Accuracy on {count:,} masked tokens of {len(outcome.training.held_out):,} held-out texts: "
+        f"**{values['first_guess']:.1%}** (95% interval {low:.0%} to {high:.0%}); top-{TOP_K} accuracy: "
+        f"{values[f'among_{TOP_K}']:.1%}; most frequent token: {values['most_frequent_first_guess']:.1%}."
+    )
+
+
+def _comparison(training: TrainingResult, evaluation: EvaluateResult, text: str) -> None:
+    """Draw a bar chart that compares the model with the baselines; `text` is its alternative text."""
     measure, values = MAIN_MEASURES[evaluation.kind], evaluation.measures
-    text = summary(evaluation)
-    st.markdown(text)
     low = values.get(f"{measure}_low")
     interval = None if low is None else (low, values[f"{measure}_high"])
     bars = {"this model": evaluation.main, **dict(_baselines(evaluation))}
@@ -162,20 +188,6 @@ def summary(evaluation: EvaluateResult) -> str:
     interval = f" (95% interval {low:.0%} to {high:.0%})" if low is not None and high is not None else ""
     baselines = [f"; {name}: {value:.1%}" for name, value in _baselines(evaluation)]
     return f"{name} on {count:,} held-out {unit}: **{evaluation.main:.1%}**{interval}{''.join(baselines)}."
-
-
-def _mask_comparison(evaluation: EvaluateMasksResult, texts: int) -> None:
-    """Draw the accuracy on masked tokens, and that of always predicting the most frequent token."""
-    values = evaluation.measures
-    low, high = values["first_guess_low"], values["first_guess_high"]
-    text = (
-        f"Accuracy on {len(evaluation.tokens):,} masked tokens of {texts:,} held-out texts: "
-        f"**{values['first_guess']:.1%}** (95% interval {low:.0%} to {high:.0%}); top-{TOP_K} accuracy: "
-        f"{values[f'among_{TOP_K}']:.1%}; most frequent token: {values['most_frequent_first_guess']:.1%}."
-    )
-    st.markdown(text)
-    bars = {"this model": values["first_guess"], "most frequent token": values["most_frequent_first_guess"]}
-    blocks.chart(comparison_bars(bars, (low, high), "accuracy"), text.replace("*", ""))
 
 
 def comparison_bars(bars: Mapping[str, float], interval: tuple[float, float] | None, measure: str) -> Any:
@@ -250,7 +262,7 @@ def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
         st.header("Confusion matrix", anchor=False)
         cell = heatmap(confusion_heatmap(evaluation), key="confusion")
         if cell is None:
-            blocks.caveat("Click a cell, or press Enter on it, to see its texts.")
+            blocks.caveat("Pin a cell to see its texts.")
     if cell is not None:
         true, predicted = evaluation.labels[cell.row], evaluation.labels[cell.column]
         units = evaluation.where(cell.row, cell.column)
@@ -367,7 +379,7 @@ def _save(outcome: TrainingOutcome) -> None:
                 folder = st.text_input(
                     "Folder",
                     key=_FOLDER,
-                    placeholder="models/topics",
+                    placeholder=f"models/{PurePath(outcome.data.name).stem}",
                     help="A folder on the machine that runs the app. The model is saved in the Hugging Face "
                     "format.",
                     persist_state="session",

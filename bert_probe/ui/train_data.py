@@ -357,7 +357,7 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
         SelectionError: the learning rate is invalid.
     """
     defaults = default_settings(update)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+    with st.container(horizontal=True, gap="medium"):
         with st.container(width=130):
             epochs = number("epochs", "Epochs", defaults.epochs, 1, _MAX_EPOCHS, f" {update}")
         with st.container(width=170):
@@ -375,7 +375,7 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
         False,
         "Whole-word masking: mask all subword tokens of a word together, which makes prediction harder.",
     )
-    *rates, last_rate = [f"{rate:g}" for rate in RECOMMENDED_RATES]
+    *rates, last_rate = [_shorten_rate(f"{rate:g}") for rate in RECOMMENDED_RATES]
     st.caption(
         f"To train the encoder, the BERT paper recommends {RECOMMENDED_EPOCHS[0]} to "
         f"{RECOMMENDED_EPOCHS[-1]} epochs, a batch size of {' or '.join(map(str, RECOMMENDED_BATCHES))} and "
@@ -406,6 +406,11 @@ def number(key: str, label: str, default: int, minimum: int, maximum: int, suffi
     return value
 
 
+def _shorten_rate(rate: str) -> str:
+    """Return a number as text with a short exponent, as in 5e-5."""
+    return rate.replace("e-0", "e-")
+
+
 def _choose_rate(update: str, default: float) -> str:
     """Draw a selector for the learning rate, which also accepts typed values."""
     key, default_text = f"rate {update}", f"{default:g}"
@@ -415,6 +420,7 @@ def _choose_rate(update: str, default: float) -> str:
     value = st.selectbox(
         "Learning rate",
         list(dict.fromkeys([*options, st.session_state[key] or default_text])),
+        format_func=_shorten_rate,
         key=key,
         accept_new_options=True,
         help="The maximum learning rate, which is reached after a warmup of a tenth of the steps and then "

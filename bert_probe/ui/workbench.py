@@ -15,6 +15,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
+from bert_probe.server import asgi
 from bert_probe.ui import blocks, consent, conversion, jobs, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
 
@@ -246,7 +247,7 @@ def _own_input() -> OwnInput | None:
 
 
 def _draw_inputs() -> None:
-    """Draw a note about the page's own input, if any, and mark the form fields that the page reads.
+    """Draw a note about the page's own input, if any; mark the form fields that the page reads, and its menu.
 
     The style sheet hides the other fields. They remain in the browser, because only the browser keeps text
     that was typed but not submitted.
@@ -254,7 +255,9 @@ def _draw_inputs() -> None:
     own = _own_input()
     inputs = "texts model" if own is None else "model" if own.has_model else ""
     note = "" if own is None else f"This page reads {own.description}. {_KEPT}"
-    st.html(f'<p class="workbench-inputs" data-inputs="{inputs}">{note}</p>')
+    page = state.current_page()
+    section = next((title for title, pages in asgi.SECTIONS.items() if page in pages), "")
+    st.html(f'<p class="workbench-inputs" data-inputs="{inputs}" data-section="{section}">{note}</p>')
 
 
 def _submitted_values() -> dict[str, str]:

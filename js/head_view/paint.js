@@ -204,6 +204,8 @@ function paintSegment(pen, picture, index) {
   }
 }
 
+const KEY_TITLE_WIDTH = 104;
+
 /** Paints the titles of the two sides. @param {Pen} pen @param {HeadPicture} picture */
 function paintSideTitles(pen, { geometry, viewport, theme }) {
   const lettering = { size: 11, weight: 600, fill: theme.muted, isCentered: true };
@@ -211,7 +213,10 @@ function paintSideTitles(pen, { geometry, viewport, theme }) {
   if (geometry.isVertical) {
     pen.rectangle(0, 0, viewport.width, 20, { fill: theme.background });
     pen.text(query, geometry.near - viewport.x - 9, 10, { ...lettering, anchor: "end" });
-    pen.text(key, geometry.far - viewport.x + 9, 10, lettering);
+    const x = geometry.far - viewport.x + 9;
+    const last = viewport.width - KEY_TITLE_WIDTH;
+    // On a phone the names are shorter than the title, which then starts further left.
+    pen.text(key, x > last && x < last + 40 ? last : x, 10, lettering);
   } else {
     pen.text(query, 8, 12, lettering);
     pen.text(key, 8, viewport.height - 12, lettering);

@@ -7,16 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bert_probe
 from bert_probe import AttentionSteps, HeadConfidence, Heads, HiddenStates, Sentences, Similarity, Tokens
 from bert_probe.analyses.attention.attention import Attention
 from bert_probe.analyses.attention.heads import MEASURES, max_entropy_bits
 from bert_probe.analyses.vectors.pooling import available_poolings
 from bert_probe.corpus.head_batch import Units, measure_batch
-from bert_probe.errors import UnavailableError
+from bert_probe.errors import ArchitectureError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import batch, run_with_capture
 from bert_probe.model.trace import CAUSAL
-from tests.helpers.command_line import bert_probe
+from tests.helpers import families
+from tests.helpers.command_line import bert_probe as run
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import MORE_FAMILIES, PAIR, TEXT
 from tests.helpers.gate import prove_unless
@@ -53,8 +55,14 @@ def test_commands(name: str, family: Checkpoints, family_folder: Callable[[str],
     for command in ("tokens", "steps", "similarity"):
         if command == "steps" and not MORE_FAMILIES[name].shows_qkv:
             continue
-        result = bert_probe(command, TEXT, "--model", folder, checkpoints=opened)
+        result = run(command, TEXT, "--model", folder, checkpoints=opened)
         assert len(result.rows) > 2
+
+
+def test_weights_that_are_not_numbers_name_the_settings(tmp_path: Path) -> None:
+    families.build("llama", tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 0.0})
+    with pytest.raises(ArchitectureError, match=r"are not numbers\. Check settings such as sliding_window"):
+        bert_probe.load(tmp_path).trace(TEXT)
 
 
 def test_entropy_of_a_causal_query_is_relative_to_the_keys_before_it(double_family: Checkpoints) -> None:

@@ -33,6 +33,15 @@
     view: looks,
     native: () => options().find((one) => one.getAttribute("aria-checked") === "true").textContent,
   };
+  /** What a component shows, or null while it is being mounted at another place. */
+  const sightOf = (kind) => {
+    try {
+      return shown[kind]();
+    } catch (error) {
+      if (error instanceof TypeError) return null;
+      throw error;
+    }
+  };
   const expected = {};
   const click = {
     strip: (random) => all(".strip .piece")[Math.floor(random() * NAMES.length)].click(),
@@ -116,7 +125,7 @@
       const lines = [...document.querySelectorAll("[data-testid=stText]")].map((line) => line.textContent.split(" = "));
       const reported = Object.fromEntries(lines);
       const found = Object.entries(choices).map(([kind, choice]) => {
-        const sight = shown[kind] ? shown[kind]() : choice;
+        const sight = shown[kind] ? sightOf(kind) : choice;
         return [kind, choice === sight && choice === reported[kind] ? null : [choice, sight, reported[kind]]];
       });
       return Object.fromEntries(found.filter(([, difference]) => difference));

@@ -87,7 +87,7 @@ def named(units: object) -> list[str]:
 
 def share(page: Page) -> float:
     label = page.locator(".head-view .share").text_content() or ""
-    return float(re.search(r"carrying ([\d.]+) %", label)[1]) / 100  # type: ignore[index]
+    return float(re.search(r"carrying ([\d.]+)%", label)[1]) / 100  # type: ignore[index]
 
 
 @pytest.mark.parametrize("text", [TEXT, LONGER], ids=["weights sent", "vectors sent"])

@@ -64,6 +64,44 @@ def test_fields_that_load_after_another_run_contain_the_texts_of_the_link(app: A
     expect_mark(page, False)
 
 
+def test_click_on_expander_during_change_of_page_opens_it(app: App, page: Page) -> None:
+    """The form has more fields on Overview than on Train, so the expander moves while it is clicked."""
+    visit(page, f"{app.origin}/train")
+    expander = page.get_by_test_id("stExpander").filter(has_text="Model and length")
+    summary, details = expander.locator("summary"), expander.locator("details")
+    before = summary.bounding_box()
+    assert before is not None
+    page.mouse.move(before["x"] + 60, before["y"] + 15)
+    page.mouse.down()
+    page.get_by_test_id("stTopNavLink").filter(has_text="Overview").evaluate("link => link.click()")
+    expect(page.get_by_role("textbox", name="Sentence A")).to_be_visible()
+    page.mouse.up()
+    expect(details).to_have_attribute("open", "")
+    after = summary.bounding_box()
+    assert after is not None
+    assert after["y"] > before["y"] + 100
+    page.mouse.move(after["x"] + 60, after["y"] + 15)
+    page.mouse.down()
+    page.mouse.move(after["x"] + 60, after["y"] - 100)  # a drag has no effect
+    page.mouse.up()
+    page.wait_for_timeout(300)
+    expect(details).to_have_attribute("open", "")
+
+
+def test_open_page_is_marked_in_the_menu(app: App, page: Page) -> None:
+    menus = page.locator('[data-testid="stTopNavSection"][aria-current]')
+    visit(page, f"{app.origin}/tokens")
+    expect(menus).to_have_text(["Text"])
+    open_page(page, "Heads")
+    expect(menus).to_have_text(["Attention"])
+    open_page(page, "Overview")
+    expect(menus).to_have_count(0)
+    page.set_viewport_size({"width": 390, "height": 844})
+    button = page.get_by_test_id("stExpandSidebarButton")
+    expect(button).to_be_visible()
+    assert button.evaluate("node => getComputedStyle(node, '::after').content") == '"Menu"'
+
+
 def test_every_field_of_the_form_can_be_marked(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/tokens?a=we&b=left")
     page.get_by_role("radio", name="Second segment").click()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from bert_probe.errors import (
     ExportError,
     NotFoundError,
     PickledWeightsError,
+    SelectionError,
     UnavailableError,
     WeightsError,
 )
@@ -246,13 +248,31 @@ def test_index_pointing_outside_folder_is_refused(folder: Path, name: object) ->
 
 
 @pytest.mark.parametrize(
-    "modules", [{"a": 1}, [{}], [3], [{"path": ".."}], [{"path": "../x"}], [{"path": 3}]]
+    "modules",
+    [
+        {"a": 1},
+        [{}],
+        [3],
+        [{"path": ".."}],
+        [{"path": "../x"}],
+        [{"path": 3}],
+        [{"path": "a\0b"}],
+        [{"path": "\ud800"}],
+    ],
 )
 def test_module_outside_folder_is_refused(folder: Path, modules: object) -> None:
     pickle_weights(folder)
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(CheckpointError, match=r"modules\.json is broken, or refers to other folders"):
         find_files(source(folder))
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 86_401, math.inf, math.nan])
+def test_invalid_time_limit_is_refused(folder: Path, tmp_path: Path, seconds: float) -> None:
+    pickle_weights(folder)
+    with pytest.raises(SelectionError, match=r"must be above 0 and at most 86,400 seconds, not "):
+        bert_probe.convert(folder, tmp_path / "new", seconds=seconds)
+    assert not (tmp_path / "new").exists()
 
 
 def test_module_with_safetensors_is_copied(folder: Path) -> None:

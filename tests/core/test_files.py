@@ -274,7 +274,7 @@ def _columns(path: Path) -> tuple[dict[str, Any], Any]:
         keep_default_na=False,
         na_values=[""],
         dtype={"word": "Int64", "head": str},
-        float_precision="round_trip",
+        float_precision="round_trip",  # type: ignore[call-overload]
     )
     frame = frame.astype({name: "Int64" for name in ("start", "end") if name in frame})
     cells = {str(name): [None if pd.isna(cell) else cell for cell in frame[name].tolist()] for name in frame}

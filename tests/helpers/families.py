@@ -186,6 +186,15 @@ _GEMMA: dict[str, Any] = _GROUPED | {
     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
 }
 _T5: dict[str, Any] = {"d_model": 32, "num_layers": 3, "num_heads": 4, "d_kv": 16, "d_ff": 48}
+# Layer 2 of 3 attends to the token itself and the 7 before it.
+_GPT_NEO: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_layers": 3,
+    "num_heads": 4,
+    "max_position_embeddings": 160,
+    "attention_types": [[["global", "local", "global"], 1]],
+    "window_size": 8,
+}
 _BART: dict[str, Any] = {
     "d_model": 32,
     "encoder_layers": 3,
@@ -283,6 +292,7 @@ MORE_FAMILIES: dict[str, Family] = {
         is_causal=True,
     ),
     "gpt_neox": Family("GPTNeoXConfig", byte_level, DECODER, {}, is_causal=True),
+    "gpt_neo": Family("GPTNeoConfig", byte_level, DECODER, _GPT_NEO, is_causal=True),
     "t5": Family("T5Config", metaspace, ROBERTA, _T5),
     "mt5": Family("MT5Config", metaspace, ROBERTA, _T5),
     "umt5": Family("UMT5Config", metaspace, ROBERTA, _T5),
@@ -316,7 +326,7 @@ EAGER_FAMILIES: dict[str, Family] = {
 
 ALL_FAMILIES = FAMILIES | MORE_FAMILIES | EAGER_FAMILIES
 
-_OWN_SIZES = ("bart", "distilbert", "flaubert", "gpt2", "mt5", "t5", "t5gemma", "umt5", "xlm")
+_OWN_SIZES = ("bart", "distilbert", "flaubert", "gpt2", "gpt_neo", "mt5", "t5", "t5gemma", "umt5", "xlm")
 """Families whose settings do not have the names in `COMMON`."""
 
 REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta")

@@ -241,6 +241,10 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: zipped(b"\x80\x02" + tensor(4, 0, (4,), (1,)) + b"(K\x00K\x01u.", {"0": FOUR}),
         "is broken",
     ),
+    "name with a surrogate": (
+        lambda: saved({"a\ud800": torch.ones(4)}),
+        "has a tensor with the invalid name",
+    ),
     "missing storage": (lambda: zipped(state_of(tensor(4, 0, (4,), (1,), "7"))), "is broken"),
     "storage with a path": (
         lambda: zipped(state_of(tensor(4, 0, (4,), (1,), "../../../etc/passwd")), {"0": FOUR}),

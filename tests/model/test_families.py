@@ -29,7 +29,7 @@ from tests.helpers.raw import Raw
 
 NAMES = sorted(ALL_FAMILIES)
 ENCODER_DECODERS = {"bart", "mt5", "t5", "t5gemma", "umt5"}
-EAGER = {"mpnet", "deberta-v2", "t5gemma", *EAGER_FAMILIES}
+EAGER = {"mpnet", "deberta-v2", "gpt_neo", "t5gemma", *EAGER_FAMILIES}
 CAUSAL = [name for name in NAMES if ALL_FAMILIES[name].is_causal]
 Folders = Callable[[str], Path]
 Checkpoints = Callable[[str], Checkpoint]

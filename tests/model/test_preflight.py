@@ -39,6 +39,10 @@ def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"num_hidden_layers": 1_000}, "more than"),
         ({"num_hidden_layers": 1_001}, "describes 1,001 layers; at most 1,000"),
         ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers; at most 1,000"),
+        (
+            {"model_type": "gpt_neo", "attention_types": [[["global", "local"], 10**9]]},
+            "describes 1,000,000,000 layers; at most 1,000",
+        ),
         ({"vocab_size": 5_000_000}, "5,000,000×32 numbers"),
         ({"vocab_size": 10**15}, "1,000,000,000,000,000×32 numbers"),
         ({"intermediate_size": 2_000_000}, "2,000,000×32 numbers"),

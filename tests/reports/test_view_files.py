@@ -21,6 +21,7 @@ from bert_probe.reports.view_files import (
     ModelReference,
     TextInput,
     ViewFile,
+    describe_question,
     read,
     read_view_file,
 )
@@ -47,6 +48,13 @@ def test_view_file_has_question_model_and_inputs(small: Checkpoint) -> None:
     contents = json.loads(view.to_bytes())
     assert contents[KIND] == FORMAT
     assert not any(isinstance(value, float) for value in contents["asked"].values())
+
+
+def test_question_is_described_with_the_words_of_the_pages(minilm: Checkpoint) -> None:
+    view = ViewFile.of(bert_probe.Attention(1, 2, words=True).of(minilm.trace(TEXT)))
+    assert describe_question(view) == ("Attention", "layer 2, head 3, whole words")
+    view = ViewFile.of(bert_probe.SentenceSimilarity().of(minilm.trace(TEXT), minilm.trace("another")))
+    assert describe_question(view)[0] == "Sentence similarity"
 
 
 def test_default_fields_are_written(small: Checkpoint) -> None:

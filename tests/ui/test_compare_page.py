@@ -81,8 +81,8 @@ def test_patching_of_only_differing_token_names_last_layer_with_large_effect() -
     result = ActivationPatching("tokens").of(*traces_of(FULL, EMPTY))
     (place,) = [
         place
-        for place, tokens in enumerate(zip(result.tokens_a, result.tokens_b, strict=True))
-        if tokens[0].text != tokens[1].text
+        for place, (token_a, token_b) in enumerate(zip(result.tokens_a, result.tokens_b, strict=True))
+        if token_a != token_b
     ]
     shares = result.recovered[:, place]
     assert shares[0] == pytest.approx(1)

@@ -21,6 +21,7 @@ from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from bert_probe.ui import train_running
 from bert_probe.ui.components import matrix
+from bert_probe.ui.train import summary
 from bert_probe.ui.train_data import TrainingData
 from bert_probe.ui.train_running import TrainingOutcome
 from bert_probe.views.matrix import Cell
@@ -78,6 +79,7 @@ def test_first_visit_offers_example_and_counts_updated_parameters(family_folder:
     assert app.dataframe[1].value["count"].tolist() == [50] * 6
     plan = re.sub(r"\\", "", page_text(app))
     assert "240 texts for training, 60 held out." in plan
+    assert "a learning rate of 5e-5, 3e-5 or 2e-5." in plan
     assert re.search(r"in 450 steps of 16 texts. This needs about .* of memory", plan)
     assert [button.label for button in app.button][:1] == ["Start training"]
 
@@ -105,6 +107,9 @@ def test_training_matches_library(family_folder: Folder) -> None:
     assert f"held-out texts: **{judged.main:.1%}**" in page_text(app)
     for value in judged.baselines.values():
         assert f"{value:.1%}" in page_text(app)
+    sentence = f"Training has ended. {summary(judged)} The details are under Result, below the settings."
+    assert [element.value for element in app.success] == [sentence]
+    assert app.text_input(key="train_folder").placeholder == "models/mine"
     result_table = next(element.value for element in app.dataframe if "recall" in element.value)
     pd.testing.assert_frame_equal(result_table, judged.by_class(), check_dtype=False)
     assert again.python in [element.value for element in app.get("code")]

@@ -28,6 +28,10 @@ def test_bar_height_is_the_clipped_share() -> None:
     header, arrays = drawn(counts)
     assert (header["scale"]["high"], header["above"]) == (0.75, True)
     assert "0 → 0.5" in header["axes"], "no head has values above"
+    assert (header["caption"], header["source"]) == (
+        "c",
+        "s. Horizontal axis: 0 to 0.5; vertical axis: share of rows",
+    )
     side = header["side"]
     pictures = arrays["entries"].reshape(20, side, side)
     assert side % 4 == 0, "four bins wide"

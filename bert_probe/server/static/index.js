@@ -61,6 +61,30 @@ addEventListener("drop", (event) => {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 });
 
+// The form has other fields on another page, so a change of page can move an expander while the mouse button is pressed. The
+// browser then reports no click. A drag, which ends elsewhere on the screen, remains without effect.
+/** @type {{ summary: HTMLElement, x: number, y: number } | null} */
+let pressed = null;
+addEventListener(
+  "pointerdown",
+  ({ target, clientX: x, clientY: y }) => {
+    const summary = target instanceof Element ? target.closest("summary") : null;
+    pressed = summary ? { summary, x, y } : null;
+  },
+  true,
+);
+addEventListener(
+  "pointerup",
+  ({ target, clientX, clientY }) => {
+    if (!pressed) return;
+    const { summary, x, y } = pressed;
+    pressed = null;
+    const hasMoved = target instanceof Node && !summary.contains(target);
+    if (hasMoved && summary.isConnected && Math.hypot(clientX - x, clientY - y) < 4) summary.click();
+  },
+  true,
+);
+
 // Text in a form reaches the server only when it is submitted. While a field differs from the value that was last run, the
 // page is marked, because its figures do not belong to the typed text. Each element with "data-submitted" contains the
 // values that were last run, by widget key; see `ui/blocks.not_run`.
@@ -92,6 +116,14 @@ const markTyped = () => {
   }
   for (const mark of document.querySelectorAll(".not-run-page")) setText(mark, isAny ? NOT_RUN_PAGE : "");
 };
+// Streamlit marks the open page only within its menu, not the menu itself.
+const markSection = () => {
+  const open = document.querySelector("[data-section]")?.getAttribute("data-section");
+  for (const menu of document.querySelectorAll('[data-testid="stTopNavSection"]')) {
+    if (menu.textContent.trim() === open) menu.setAttribute("aria-current", "true");
+    else menu.removeAttribute("aria-current");
+  }
+};
 let isMarking = false;
 const markSoon = () => {
   if (isMarking) return;
@@ -100,6 +132,7 @@ const markSoon = () => {
   requestAnimationFrame(() => {
     isMarking = false;
     markTyped();
+    markSection();
   });
 };
 for (const type of ["input", "change", "click", "keyup", "focusout"]) addEventListener(type, markSoon, true);
@@ -107,5 +140,5 @@ for (const type of ["input", "change", "click", "keyup", "focusout"]) addEventLi
 new MutationObserver(markSoon).observe(document, {
   childList: true,
   subtree: true,
-  attributeFilter: ["data-submitted", "data-test-script-state", "aria-checked"],
+  attributeFilter: ["data-section", "data-submitted", "data-test-script-state", "aria-checked"],
 });
