@@ -146,7 +146,7 @@ def self_check(checkpoint: Checkpoint) -> Description:
     hidden, `forward.run` checks the model's own weights in every trace instead.
 
     Returns:
-        The description with what the config does not contain: the number of heads with attention weights,
+        The description with two values that the config lacks: the number of heads with attention weights,
         which are half of ConvBERT's heads, and whether no token attends to a later token.
 
     Raises:

@@ -79,9 +79,10 @@ def _spell(tokenizer: Any, text: str) -> tuple[list[int], list[int], list[tuple[
     words, spans = [], []
     start, word, is_continued = 0, -1, False
     for token in tokens:
-        surfaces = {token, without_marks(token), token.removeprefix(_CONTINUATION)} - {""}
+        spellings = (token, without_marks(token), token.removeprefix(_CONTINUATION))
+        surfaces = tuple(dict.fromkeys(filter(None, spellings)))
         # A tokenizer may have tokens for spaces.
-        has_begun = any(case.startswith(tuple(surfaces), start) for case in cases)
+        has_begun = any(case.startswith(surfaces, start) for case in cases)
         begin = start if has_begun else _skip_spaces(text, start)
         matching = [item for item in surfaces if any(case.startswith(item, begin) for case in cases)]
         if len(matching) != 1:

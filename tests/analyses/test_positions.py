@@ -147,6 +147,18 @@ def test_rotary_frequencies_equal_those_of_model(name: str, family: Family) -> N
     assert len(result.table()) == sum(len(item.frequencies) for item in result.rotary)
 
 
+def test_frequencies_of_roformer_are_those_of_its_sines_and_cosines(family: Family) -> None:
+    checkpoint = family("roformer")
+    result = Positions().of(checkpoint)
+    assert result.available == ("frequencies", "distance")
+    (rotary,) = result.rotary
+    np.testing.assert_allclose(rotary.frequencies, 10_000.0 ** (-np.arange(0, 8, 2) / 8), rtol=1e-6)
+    assert rotary.layers == (0, 1, 2)
+    table = checkpoint.model.encoder.embed_positions.weight.detach().numpy()
+    angles = np.arange(7)[:, None] * rotary.frequencies
+    np.testing.assert_allclose(table[:7], np.concatenate([np.sin(angles), np.cos(angles)], axis=1), atol=1e-5)
+
+
 def test_local_and_global_layers_have_separate_frequencies(family: Family) -> None:
     full, sliding = Positions().of(family("modernbert")).rotary
     assert (full.name, full.layers) == ("full attention", (0,))

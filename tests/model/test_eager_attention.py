@@ -253,6 +253,16 @@ def test_recorded_call_equals_hand_computation() -> None:
     assert torch.equal(call.output[0, :, 0], output[0, 0])
 
 
+def test_bias_that_is_added_before_the_scaling_is_scaled() -> None:
+    bias = torch.tensor([[[[0.0, 3.0], [1.0, 0.0]]]])
+    with eager_attention(), recording() as calls:
+        weights = ((torch.matmul(Q, K.transpose(2, 3)) + bias) / 4).softmax(dim=-1)
+        torch.matmul(weights, V)
+    assert calls[0].scaling == 0.25
+    assert calls[0].mask is not None
+    assert torch.equal(calls[0].mask, bias / 4)
+
+
 def test_changed_output_is_what_the_code_continues_with() -> None:
     def negate(layer: int, call: AttentionCall) -> torch.Tensor:
         assert layer == 0

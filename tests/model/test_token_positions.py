@@ -145,6 +145,7 @@ def test_positions_equal_hand_computation() -> None:
     ("tokens", "text"),
     [
         (["a"], "ab"),  # a character is missing
+        (["a@@"], "a@@"),  # the text could contain the mark
         (["a", "b", "c"], "ab"),  # a character is added
         (["cafe"], "café"),  # an accent is removed
         (["i", "x"], "İx"),  # lower case with another length

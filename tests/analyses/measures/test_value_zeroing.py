@@ -28,7 +28,7 @@ from bert_probe.model.layers import _recorded_calls
 from bert_probe.model.progress import Cancelled
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import assert_exact, assert_repeatable
-from tests.helpers.families import FAMILIES, representative
+from tests.helpers.families import EAGER_FAMILIES, FAMILIES, representative
 from tests.helpers.gate import prove_unless
 from tests.helpers.traces import hand_trace
 
@@ -106,6 +106,16 @@ def test_all_families_equal_single_passes(name: str, family_folder: Callable[[st
     layers = trace.layers - 1 if name in NORMALISED_AT_THE_END else trace.layers
     for layer in range(layers):
         assert_exact(value_zeroing(trace, layer), one_by_one(trace, layer), f"layer {layer}")
+
+
+@pytest.mark.parametrize("name", ["deberta-v2", *EAGER_FAMILIES])
+def test_values_are_zeroed_where_layers_are_modules(name: str, family_folder: Callable[[str], Path]) -> None:
+    trace = bert_probe.load(family_folder(name), dtype="float64").trace(TEXT)
+    if name in {"xlm", "flaubert"}:
+        with pytest.raises(UnavailableError, match="changes the vectors between its layers"):
+            value_zeroing(trace, 1)
+    else:
+        assert_exact(value_zeroing(trace, 1), one_by_one(trace, 1))
 
 
 def test_result_does_not_depend_on_batch_size(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
