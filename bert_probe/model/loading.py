@@ -73,6 +73,7 @@ from bert_probe.model.outputs import (
 )
 from bert_probe.model.preflight import WeightHeaders, check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.sentence_modules import open_sentence_model
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.trace import Trace
 from bert_probe.model.training_history import read_training_history
@@ -163,9 +164,19 @@ def load(
             *refusal_notes,
             *failure_notes,
         )
+        sentence_model, sentence_model_error = open_sentence_model(
+            source.folder, description, tokenizer.model_max_length
+        )
         return replace(
             checkpoint,
-            initial_description=replace(description, notes=notes, outputs_sha256=_outputs_digest(outputs)),
+            initial_description=replace(
+                description,
+                notes=notes,
+                outputs_sha256=_outputs_digest(outputs),
+                sentence_model_sha256=sentence_model.sha256 if sentence_model else "",
+            ),
+            sentence_model=sentence_model,
+            sentence_model_error=sentence_model_error,
             pads=pads(checkpoint),
             projections=projections(checkpoint),
             outputs={output.task: output for output in outputs},

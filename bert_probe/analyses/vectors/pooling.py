@@ -1,24 +1,25 @@
-"""Pooling of the hidden states of a sentence's tokens into one sentence vector.
+"""Pooling of the hidden states of a text's tokens into one vector of the text.
 
-A checkpoint made with sentence-transformers specifies its pooling in ``modules.json``. This module reads that
-file without the package, and raises an error for unsupported settings.
+A checkpoint made with sentence-transformers specifies its own pooling; see `model.sentence_modules`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.spatial.distance import cdist
 from tokenizers.normalizers import Lowercase
 
-from bert_probe.errors import CheckpointError, ProbeError, UnavailableError
+from bert_probe.analyses.vectors.similarity import cosine
+from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.strict_json import parse_integer
+from bert_probe.model.sentence_modules import SentenceModel, SentenceModule
+from bert_probe.model.trace import Array
 
 POOLINGS: Mapping[str, str] = {
     "mean": "Mean of all token vectors, including [CLS] and [SEP].",
@@ -36,36 +37,39 @@ _NAMES = {
     "lasttoken": "last token",
 }
 
-_PROMPTS = "config_sentence_transformers.json"
-
-_LEGACY_MODES = {
-    # The order is that in which sentence-transformers concatenates the modes.
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
+_SCORES = {
+    "cosine": "cosine",
+    "dot": "dot product",
+    "euclidean": "negative Euclidean distance",
+    "manhattan": "negative Manhattan distance",
 }
 
 
 @dataclass(frozen=True)
 class PoolingConfig:
-    """How the tokens of a sentence are pooled into one vector.
+    """How the tokens of a text are pooled into one vector, and how two vectors are compared.
 
     Attributes:
         modes: keys of `_MODES`, or "pooler"; the results are concatenated in this order.
-        normalised: whether sentence vectors are divided by their norm.
-        max_tokens: longer sentences are truncated to this many tokens, including special tokens. With None,
-            sentences longer than the model's limit raise an error.
-        prefix: prompt before each sentence.
-        lower_case: whether sentences are lowercased first.
+        token_modules: modules applied to the last hidden states before pooling.
+        vector_modules: modules applied to the pooled vector.
+        dimensions: number of dimensions to which the vector is truncated; None if it is not truncated.
+        similarity: score of two vectors, from `SIMILARITIES`.
+        max_tokens: longer texts are truncated to this many tokens, including special tokens. With None, texts
+            longer than the model's limit raise an error.
+        prefix: prompt before each text.
+        excluded: number of first tokens, which are those of the prompt, that are not pooled.
+        lower_case: whether texts are lowercased first.
     """
 
     modes: tuple[str, ...]
-    normalised: bool = False
+    token_modules: tuple[SentenceModule, ...] = ()
+    vector_modules: tuple[SentenceModule, ...] = ()
+    dimensions: int | None = None
+    similarity: str = "cosine"
     max_tokens: int | None = None
     prefix: str = ""
+    excluded: int = 0
     lower_case: bool = False
 
     def text(self, sentence: str) -> str:
@@ -73,13 +77,22 @@ class PoolingConfig:
         text = self.prefix + sentence if isinstance(sentence, str) else sentence
         return str(Lowercase().normalize_str(text)) if self.lower_case else text
 
+    @property
+    def score_name(self) -> str:
+        """Readable name of the score of two vectors."""
+        return _SCORES[self.similarity]
+
     def __str__(self) -> str:
         """Return a readable description of the pooling."""
-        parts = [" and ".join(_NAMES.get(mode, mode) for mode in self.modes)]
-        parts += [f"“{self.prefix}” before each sentence"] if self.prefix else []
+        parts = [f"{module} per token" for module in self.token_modules]
+        parts += [" and ".join(_NAMES.get(mode, mode) for mode in self.modes)]
+        parts += [str(module) for module in self.vector_modules]
+        parts += [f"first {self.dimensions:,} dimensions"] if self.dimensions else []
+        parts += [f"“{self.prefix}” before each text"] if self.prefix else []
+        parts += ["without the tokens of this prompt"] if self.excluded else []
         parts += ["lowercased"] if self.lower_case else []
         parts += [f"truncated to {self.max_tokens:,} tokens"] if self.max_tokens else []
-        parts += ["normalized"] if self.normalised else []
+        parts += [f"compared by {self.score_name}"] if self.similarity != "cosine" else []
         return ", ".join(parts)
 
     @property
@@ -87,9 +100,13 @@ class PoolingConfig:
         """The configuration as JSON values, for provenance."""
         return {
             "modes": list(self.modes),
-            "normalised": self.normalised,
+            "token_modules": [module.about for module in self.token_modules],
+            "vector_modules": [module.about for module in self.vector_modules],
+            "dimensions": self.dimensions,
+            "similarity": self.similarity,
             "max_tokens": self.max_tokens,
             "prefix": self.prefix,
+            "excluded_tokens": self.excluded,
             "lower_case": self.lower_case,
         }
 
@@ -128,154 +145,88 @@ def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
     return (*own, *last, "mean", *cls, *pooler, "max")
 
 
-def pooling_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
-    """Return the sentence-transformers files for a copy of the checkpoint, and warnings.
-
-    The files are a mapping from the file name to the JSON content.
-
-    If the checkpoint's own files have unsupported settings, there are no files and one warning.
-    """
-    folder = checkpoint.folder
-    if folder is None or not checkpoint.has_pooling:
-        return {}, []
-    try:
-        own, pooling = _own(checkpoint), _read(_modules(checkpoint)[1], dict)
-        prompts = _read(folder / _PROMPTS, dict) if (folder / _PROMPTS).is_file() else None
-    except ProbeError as error:
-        return {}, [f"sentence-transformers will not be able to use this model. {error}"]
-    types = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    types += [("Normalize", "2_Normalize")] if own.normalised else []
-    modules = [
-        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
-        for index, (name, path) in enumerate(types)
-    ]
-    transformer = {"max_seq_length": own.max_tokens, "do_lower_case": own.lower_case}
-    files = {
-        "modules.json": modules,
-        "1_Pooling/config.json": pooling,
-        "sentence_bert_config.json": transformer,
-    }
-    return files | ({} if prompts is None else {_PROMPTS: prompts}), []
-
-
 def _own(checkpoint: Checkpoint) -> PoolingConfig:
     """Return the pooling that the checkpoint declares in its sentence-transformers files."""
-    folder, name = checkpoint.folder, checkpoint.description.name
-    if folder is None or not checkpoint.has_pooling:
-        raise UnavailableError(
-            f"{name} does not declare its pooling in a modules.json of sentence-transformers. "
-            "Use mean, cls, pooler or max."
-        )
-    types, file = _modules(checkpoint)
-    pooling = _read(file, dict)
-    transformer = _read_transformer(folder)
-    prefix = _default_prompt(folder)
-    if prefix and not pooling.get("include_prompt", True):
-        raise UnavailableError(
-            f"The pooling of {name} excludes its prompt, which is not supported. "
-            "Use mean, cls, pooler or max."
-        )
+    model = sentence_model(checkpoint)
+    prefix = dict(model.prompts).get(model.default_prompt or "", "")
     return PoolingConfig(
-        modes=_modes(pooling),
-        normalised="Normalize" in types,
-        max_tokens=_max_tokens(transformer.get("max_seq_length"), checkpoint),
+        modes=model.modes,
+        token_modules=model.token_modules,
+        vector_modules=model.vector_modules,
+        dimensions=model.dimensions,
+        similarity=model.similarity,
+        max_tokens=model.max_tokens,
         prefix=prefix,
-        lower_case=bool(transformer.get("do_lower_case")),
+        excluded=0 if model.include_prompt or not prefix else _prompt_length(checkpoint, prefix, model),
+        lower_case=model.lower_case,
     )
 
 
-def _modules(checkpoint: Checkpoint) -> tuple[list[str], Path]:
-    """Return the types of the sentence-transformers modules, and the pooling configuration file."""
-    folder = checkpoint.folder
-    assert folder is not None  # all callers check this
-    modules = _read(folder / "modules.json", list)
-    try:
-        types = [str(module["type"]).rpartition(".")[2] for module in modules]
-        paths = [folder / str(module["path"]) for module in modules]
-    except (TypeError, KeyError):
-        raise CheckpointError("modules.json cannot be read. Download the model again.") from None
-    if types[:2] != ["Transformer", "Pooling"] or set(types[2:]) - {"Normalize"} or paths[0] != folder:
+def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
+    """Return how the checkpoint's sentence-transformers files say that a text becomes a vector.
+
+    Raises:
+        UnavailableError, CheckpointError: there are no such files, or they are not supported.
+    """
+    if checkpoint.sentence_model_error is not None:
+        raise type(checkpoint.sentence_model_error)(*checkpoint.sentence_model_error.args)
+    if checkpoint.sentence_model is None:
         raise UnavailableError(
-            f"The modules of {checkpoint.description.name} are {', '.join(types)}, but only "
-            "Transformer, Pooling and Normalize are supported. Use mean, cls, pooler or max."
+            f"{checkpoint.description.name} does not declare its pooling in a modules.json of "
+            "sentence-transformers. Use mean, cls, pooler or max."
         )
-    if not paths[1].resolve().is_relative_to(folder.resolve()):
-        raise CheckpointError("modules.json refers to a path outside its folder. Download the model again.")
-    return types, paths[1] / "config.json"
+    return checkpoint.sentence_model
 
 
-def _read(path: Path, json_type: type) -> Any:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_int=parse_integer)
-    except (ValueError, OSError, RecursionError) as error:
-        raise CheckpointError(f"{path.name} cannot be read: {error}. Download the model again.") from None
-    if not isinstance(content, json_type):
-        raise CheckpointError(
-            f"{path.name} must contain a JSON {json_type.__name__}. Download the model again."
-        )
-    return content
+def _prompt_length(checkpoint: Checkpoint, prompt: str, model: SentenceModel) -> int:
+    """Return the number of first tokens that are not pooled, counted as sentence-transformers does.
 
-
-def _read_transformer(folder: Path) -> dict[str, Any]:
-    """Return the settings of the Transformer module, whose file may be named after the architecture."""
-    files = sorted(folder.glob("sentence_*_config.json"))
-    settings: dict[str, Any] = _read(files[0], dict) if files else {}
-    unknown = [name for name in ("query_expansion", "processing_kwargs") if settings.get(name)]
-    if unknown:
-        raise UnavailableError(
-            f"The pooling of this checkpoint sets {', '.join(unknown)}, which is not supported. "
-            "Use mean, cls, pooler or max."
-        )
-    return settings
-
-
-def _default_prompt(folder: Path) -> str:
-    path = folder / _PROMPTS
-    config = _read(path, dict) if path.is_file() else {}
-    return str((config.get("prompts") or {}).get(config.get("default_prompt_name")) or "")
-
-
-def _modes(config: dict[str, Any]) -> tuple[str, ...]:
-    setting = config.get("pooling_mode")
-    if setting is None:
-        setting = [mode for name, mode in _LEGACY_MODES.items() if config.get(name)] or ["mean"]
-    modes = (setting,) if isinstance(setting, str) else tuple(setting)
-    if not modes or not set(modes) <= set(_MODES):
-        raise UnavailableError(
-            f"The checkpoint's pooling mode is {', '.join(map(str, modes))}, which is not supported. "
-            "Use mean, cls, pooler or max."
-        )
-    return modes
-
-
-def _max_tokens(max_seq_length: Any, checkpoint: Checkpoint) -> int | None:
-    """Return max_seq_length, or the tokenizer's limit if it is None, but at most the model's limit."""
-    limit = max_seq_length if max_seq_length is not None else checkpoint.tokenizer.model_max_length
-    limits = [limit, checkpoint.description.max_tokens]
-    # A tokenizer without a limit has a model_max_length of 1e30.
-    return min((int(limit) for limit in limits if limit is not None and limit < 10**9), default=None)
+    They are those of the prompt alone, without a special token at the end.
+    """
+    config = PoolingConfig((), lower_case=model.lower_case)
+    encoding = checkpoint.encoder.encode(config.text(prompt), truncate=True, max_tokens=model.max_tokens)
+    ids = encoding.ids
+    return len(ids) - (ids[-1] in checkpoint.tokenizer.all_special_ids)
 
 
 def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
-    """Pool a batch of sentences into vectors of shape [sentence, hidden × modes].
+    """Pool a batch of texts into vectors of shape [text, size].
 
     Args:
         output: the model's output.
-        mask: 1 for tokens, 0 for padding, [sentence, token].
+        mask: 1 for tokens, 0 for padding, [text, token].
         recipe: the pooling configuration.
 
     Returns:
         The vectors, in float32, or in float64 if the model computes in float64. Sums in half precision would
         be too inaccurate.
+
+    Raises:
+        TextError: a text consists of the prompt alone, which is not pooled.
     """
     states = _at_least_float32(output.last_hidden_state)
-    token_mask = mask[..., None].to(states.dtype)
+    for module in recipe.token_modules:
+        states = module(states)
+    token_mask = _pooled_mask(mask, recipe)[..., None].to(states.dtype)
     parts = [
         _at_least_float32(output.pooler_output) if mode == "pooler" else _MODES[mode](states, token_mask)
         for mode in recipe.modes
     ]
     pooled = torch.cat(parts, dim=-1)
-    return torch.nn.functional.normalize(pooled, dim=-1) if recipe.normalised else pooled
+    for module in recipe.vector_modules:
+        pooled = module(pooled)
+    return pooled[..., : recipe.dimensions]
+
+
+def _pooled_mask(mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
+    """Return the mask without the tokens of a prompt that is not pooled."""
+    if not recipe.excluded:
+        return mask
+    pooled = mask.clone()
+    pooled[:, : recipe.excluded] = 0
+    if not pooled.any(dim=1).all():
+        raise TextError("No token is left after the prompt, which is not pooled. Write a longer text.")
+    return pooled
 
 
 def pool_unpadded(
@@ -300,22 +251,51 @@ def _sum(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (states * mask).sum(dim=1)
 
 
+def _first(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return states[torch.arange(len(states), device=states.device), mask[..., 0].argmax(dim=1)]
+
+
 def _last(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    ends = mask[..., 0].sum(dim=1).long() - 1
-    return states[torch.arange(len(states), device=states.device), ends]
+    positions = torch.arange(mask.shape[1], device=mask.device, dtype=mask.dtype)
+    last = (mask[..., 0] * positions).argmax(dim=1)
+    return states[torch.arange(len(states), device=states.device), last]
 
 
 def _weighted(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    # Positions are counted from the first token of the text, also if the prompt is not pooled.
     weights = mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)[None, :, None]
     return _sum(states, weights) / weights.sum(dim=1)
 
 
 _MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "mean": lambda states, mask: _sum(states, mask) / mask.sum(dim=1),
-    "cls": lambda states, _: states[:, 0],
+    "cls": _first,
     "max": lambda states, mask: states.masked_fill(mask == 0, -torch.inf).amax(dim=1),
     "mean_sqrt_len_tokens": lambda states, mask: _sum(states, mask) / mask.sum(dim=1).sqrt(),
     "weightedmean": _weighted,
     "lasttoken": _last,
 }
 """Name of a pooling mode of sentence-transformers → function that pools hidden states with a token mask."""
+
+
+def scores(a: Array, b: Array, similarity: str) -> Array:
+    """Return the score of each row of ``a`` [m, size] and each row of ``b`` [n, size].
+
+    They are those of sentence-transformers. Distances are negative, so that a larger score always means
+    more similar.
+
+    Args:
+        similarity: a name in `SIMILARITIES`.
+
+    Returns:
+        Scores of shape [m, n], float32, or float64 for float64 rows.
+    """
+    if similarity == "cosine":
+        return cosine(a, b)
+    first, second = a.astype(np.float64), b.astype(np.float64)
+    if similarity == "dot":
+        values = first @ second.T
+    else:
+        values = -cdist(first, second, {"euclidean": "euclidean", "manhattan": "cityblock"}[similarity])
+    compared: Array = values.astype(np.result_type(a, b, np.float32))
+    return compared
