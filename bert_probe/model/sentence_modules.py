@@ -72,6 +72,16 @@ class SentenceModule:
         weights = {name: weight.to(vectors) for name, weight in self.network.named_parameters()}
         return torch.func.functional_call(self.network, weights, vectors)  # type: ignore[no-any-return]
 
+    def parameter(self, name: str) -> torch.Tensor:
+        """Return a weight by its name in the checkpoint."""
+        return self.network.get_parameter(name)
+
+    @property
+    def epsilon(self) -> float:
+        """The number that LayerNorm adds to the variance."""
+        assert isinstance(self.network, _LayerNorm)
+        return self.network.norm.eps
+
     @property
     def activation(self) -> str:
         """The name of the activation of a Dense; "Identity" if there is none, or for other modules."""

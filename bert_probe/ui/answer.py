@@ -280,8 +280,16 @@ def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predic
     return results[0]
 
 
+_SCORE_HELP = {
+    "cosine": "1 means that the vectors have the same direction, 0 that they are orthogonal.",
+    "dot": "The dot product of both vectors, which depends on their lengths too.",
+    "euclidean": "0 means that the vectors are equal; the more negative, the more they differ.",
+    "manhattan": "0 means that the vectors are equal; the more negative, the more they differ.",
+}
+
+
 def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
-    """Draw the cosine similarity of sentences A and B, and the contribution of each pair of tokens."""
+    """Draw the similarity score of sentences A and B, and the contribution of each pair of tokens."""
     texts = [(text, None) for text in (request.a, request.b) if text.strip()] or [(request.a, None)]
     traces = workbench.trace_texts(checkpoint, texts, request.truncate)
     if len(traces) < 2:
@@ -291,35 +299,32 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         SentenceSimilarity("contributions").of, *traces
     )
     with st.container(horizontal=True, gap="large"):
+        name = result.recipe.score_name
         st.metric(
-            "Cosine",
-            f"{result.cosine:.4f}",
-            help="1 means that the vectors have the same direction, 0 that they are orthogonal.",
+            f"{name[0].upper()}{name[1:]}", f"{result.score:.4f}", help=_SCORE_HELP[result.recipe.similarity]
         )
-        if result.adds_up:
+        if not result.not_a_sum:
             st.metric(
                 "Special tokens' share",
                 f"{result.specials_share:.4f}",
-                help="The part of the cosine that comes from token pairs with [CLS], [SEP] or another "
+                help=f"The part of the {name} that comes from token pairs with [CLS], [SEP] or another "
                 "special token.",
             )
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
-    if not result.adds_up:
-        st.caption(
-            "The sentence embedding is not the mean of the token vectors, so the cosine is not a sum over "
-            "token pairs."
-        )
+    if result.not_a_sum:
+        st.caption(result.not_a_sum)
         attribution.part(traces, result.question.task)
-        return result.showing(show="cosine")
+        return result.showing(show="score")
     heatmap(sentence_similarity_heatmap(result), key="contributions")
     st.markdown(
-        f"**Check:** the sum of all {result.contributions.size:,} cells equals the cosine, up to a "
+        f"**Check:** the sum of all {result.contributions.size:,} cells equals the {name}, up to a "
         f"difference of {result.off:.1e}."
     )
     blocks.caveat(
-        "The vector of a text is the mean of its token vectors, so the cosine is a sum over token pairs. "
-        "These are last-layer vectors, each of which depends on its whole text, so a cell shows how much a "
-        "token pair contributes to the cosine, not which word caused it."
+        f"The vector of a text is a sum of parts that come from its token vectors, so the {name} is a "
+        "sum over "
+        "token pairs. These are last-layer vectors, each of which depends on its whole text, so a cell shows "
+        f"how much a token pair contributes to the {name}, not which word caused it."
     )
     attribution.part(traces, result.question.task)
     return result

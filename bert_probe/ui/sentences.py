@@ -52,7 +52,7 @@ def render() -> None:
     """Draw the Sentences page."""
     blocks.heading(
         "Sentences",
-        f"Compare up to {MAX_SENTENCES:,} sentences by the cosine similarity of their embeddings: as a "
+        f"Compare up to {MAX_SENTENCES:,} sentences by the similarity of their embeddings: as a "
         "matrix, as nearest pairs, or on a map.",
     )
     checkpoint = workbench.checkpoint()
@@ -153,16 +153,16 @@ def _similarity(result: SentencesResult, part: str) -> None:
     """Draw the similarity matrix as a heatmap or a table."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         ordered = result.showing(order=_segmented_control("sentences_order", "Order", _ORDERS, "tree"))
-        cosines, labels = (
-            ordered.cosines,
+        scores, labels = (
+            ordered.scores,
             [f"{index + 1} {result.sentences[index]}" for index in ordered.order],
         )
         st.space("stretch")
         _exports(ordered, "sentences", result)
     if part == "table":
         blocks.table(
-            pd.DataFrame(cosines, index=pd.Index(labels, name="sentence"), columns=labels),
-            "Cosine similarity of each pair of sentences",
+            pd.DataFrame(scores, index=pd.Index(labels, name="sentence"), columns=labels),
+            f"{_capitalized(result.recipe.score_name)} of each pair of sentences",
             max_height=640,
             show_index=True,
             column_config={name: st.column_config.NumberColumn(format="%.4f") for name in labels},
@@ -174,7 +174,8 @@ def _similarity(result: SentencesResult, part: str) -> None:
     else:
         for index in (ordered.order[cell.row], ordered.order[cell.column]):
             st.text(f"{index + 1}  {result.sentences[index]}")
-        st.markdown(f"Cosine **{cosines[cell.row, cell.column]:.4f}**")
+        name = _capitalized(result.recipe.score_name)
+        st.markdown(f"{name} **{scores[cell.row, cell.column]:.4f}**")
 
 
 def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
@@ -187,14 +188,20 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
         _exports(pairs, "nearest-sentences", result)
     blocks.table(
         table,
-        "Pairs of sentences by cosine, largest first",
+        f"Pairs of sentences by {pairs.recipe.score_name}, largest first",
         max_height=640,
         column_config={
-            "cosine": st.column_config.NumberColumn("cosine", format="%.4f", width="small"),
+            pairs.recipe.similarity: st.column_config.NumberColumn(
+                pairs.recipe.score_name, format="%.4f", width="small"
+            ),
             "a": st.column_config.NumberColumn("a", width="small"),
             "b": st.column_config.NumberColumn("b", width="small"),
         },
     )
+
+
+def _capitalized(name: str) -> str:
+    return name[0].upper() + name[1:]
 
 
 def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> SentenceMapResult | None:

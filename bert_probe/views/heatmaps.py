@@ -23,6 +23,7 @@ from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.analyses.vectors.embedding import HiddenStatesResult
+from bert_probe.analyses.vectors.pooling import SCORES
 from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.analyses.vectors.similarity import SimilarityResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
@@ -207,9 +208,15 @@ def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
 
 
 def sentences_heatmap(result: SentencesResult) -> Heatmap:
-    """Return a heatmap of the cosine of each pair of sentences, in the order of `SentencesResult.order`."""
+    """Return a heatmap of the score of each pair of sentences, in the order of `SentencesResult.order`."""
     names = [f"{index + 1} {shorten(result.sentences[index])}" for index in result.order]
-    return cosine_heatmap(result.cosines, names, "sentence", "Cosine of each pair of sentences", "sentences")
+    name = result.recipe.score_name
+    caption = f"{name[0].upper()}{name[1:]} of each pair of sentences"
+    heatmap = cosine_heatmap(result.scores, names, "sentence", caption, "sentences")
+    if result.recipe.similarity == "cosine":
+        return heatmap
+    scale = Scale.around_zero(result.compared.scores, coverage=1)
+    return heatmap._replace(drawing=heatmap.drawing | {"scale": scale, "value_name": name})
 
 
 def hidden_states_heatmap(result: HiddenStatesResult) -> Heatmap:
@@ -507,7 +514,7 @@ def patched_name(result: ActivationPatchingResult, place: int) -> str:
 
 
 def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
-    """Return a heatmap of the contribution of each token pair to the cosine of two sentences."""
+    """Return a heatmap of the contribution of each token pair to the score of two sentences."""
     return token_pair_heatmap(
         result.percent,
         result.a.tokens,
@@ -515,13 +522,13 @@ def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
         ("A", "B"),
         Scale.around_zero(result.percent, coverage=1),
         "hundredths",
-        "Contribution of each pair of tokens to the cosine, in hundredths",
+        f"Contribution of each pair of tokens to the {result.recipe.score_name}, in hundredths",
         "contributions",
     )
 
 
 def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
-    """Return a heatmap of the contribution of each pair of input tokens to the cosine of two sentences."""
+    """Return a heatmap of the contribution of each pair of input tokens to the score of two sentences."""
     return token_pair_heatmap(
         result.percent,
         result.tokens_a,
@@ -529,7 +536,7 @@ def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatm
         ("A", "B"),
         Scale.around_zero(result.percent, coverage=1),
         "hundredths",
-        "Contribution of each pair of input tokens to the cosine, in hundredths",
+        f"Contribution of each pair of input tokens to the {SCORES[result.similarity]}, in hundredths",
         "contributions-input",
     )
 

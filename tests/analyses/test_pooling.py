@@ -81,14 +81,14 @@ def test_own_pooling_equals_sentence_transformers(
     doubles: Any,
 ) -> None:
     result = Sentences("model").of(double_minilm if dtype == "float64" else minilm, MIXED)
-    assert result.vectors.dtype == result.cosines.dtype == dtype
+    assert result.vectors.dtype == result.scores.dtype == dtype
     if dtype == "float64":
         assert_exact(result.vectors, doubles)
-        assert_exact(result.cosines, doubles @ doubles.T)
+        assert_exact(result.scores, doubles @ doubles.T)
     else:
         expected = transformer(minilm.folder).encode(MIXED)
         expect_raw(expected, doubles).check(result.vectors)
-        expect_raw(expected @ expected.T, doubles @ doubles.T).check(result.cosines)
+        expect_raw(expected @ expected.T, doubles @ doubles.T).check(result.scores)
     assert result.recipe == PoolingConfig(("mean",), vector_modules=(NORMALIZE,), max_tokens=256)
     assert result.tokens[-3:] == (256, 256, 256)
     assert result.dropped[-3:] == (0, 1, 346)

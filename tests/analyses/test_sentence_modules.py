@@ -14,8 +14,9 @@ import torch
 from safetensors.torch import save_file
 
 import bert_probe
-from bert_probe import Sentences, Train
-from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded, resolve_pooling
+from bert_probe import Sentences, SentenceSimilarity, SimilarityAttribution, Train
+from bert_probe.analyses.outputs.sentence_similarity import text_vector
+from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded, resolve_pooling, token_parts
 from bert_probe.errors import CheckpointError, ProbeError, TextError, UnavailableError
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.sentence_modules import MODEL_FILE, SentenceModule, read_sentence_model
@@ -73,7 +74,8 @@ def test_vector_worked_by_hand() -> None:
         dense[0].weight.copy_(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
         dense[0].bias.copy_(torch.tensor([1.0, -1.0]))
     states = torch.tensor([[[1.0, 2.0], [3.0, 6.0]]], dtype=torch.float64)
-    config = PoolingConfig(("mean",), vector_modules=(SentenceModule("Dense", network=dense),))
+    network = dense.requires_grad_(False)
+    config = PoolingConfig(("mean",), vector_modules=(SentenceModule("Dense", network=network),))
     assert pool_unpadded(states, config).tolist() == [[7.0, 3.0]]
     # Without the first token, which is the prompt: (3, 6) → (10, 5).
     only_text = PoolingConfig(("mean",), vector_modules=config.vector_modules, excluded=1)
@@ -285,3 +287,87 @@ def test_trained_model_keeps_its_modules(
     assert resolve_pooling(checkpoint, "model").about.keys() == resolve_pooling(source, "model").about.keys()
     expected = sentence_models.reference(trained, "float64").encode(TEXTS)
     assert_exact(Sentences("model").of(checkpoint, TEXTS).vectors, expected)
+
+
+PAIR = (families.TEXT, families.PAIR)
+
+
+@pytest.mark.parametrize("name", ["mean", "dot", "euclidean", "manhattan", "truncated", "no prompt pooled"])
+def test_scores_equal_sentence_transformers(name: str, layout_folder: Callable[[str], Path]) -> None:
+    folder = layout_folder(name)
+    model, checkpoint = sentence_models.reference(folder, "float64"), _double(folder)
+    vectors = model.encode(TEXTS)
+    expected = model.similarity(vectors, vectors).numpy()
+    result = Sentences("model").of(checkpoint, TEXTS)
+    assert_exact(result.scores, expected)
+    best = np.argsort(-expected[np.triu_indices(len(TEXTS), 1)], kind="stable")[0]
+    first, second = (int(indices[best]) for indices in np.triu_indices(len(TEXTS), 1))
+    table = result.showing(show="nearest").table()
+    assert tuple(table.iloc[0][["a", "b"]]) == (first + 1, second + 1)
+    assert table.columns[0] == model.similarity_fn_name
+    pair = SentenceSimilarity().of(*(checkpoint.trace(text) for text in PAIR))
+    scores = model.similarity(*(model.encode([text]) for text in PAIR)).numpy()
+    assert pair.score == pytest.approx(float(scores[0, 0]), abs=1e-10)
+
+
+LINEAR = ("cls", "weighted", "two dense", "residual", "layer norm", "normalize first", "token dense", "dot")
+
+
+@pytest.mark.parametrize("name", [*LINEAR, "no prompt pooled", "sqrt", "truncated", "last"])
+def test_contributions_add_up_where_modules_are_linear(
+    name: str, layout_folder: Callable[[str], Path]
+) -> None:
+    checkpoint = _double(layout_folder(name))
+    result = SentenceSimilarity("contributions").of(*(checkpoint.trace(text) for text in PAIR))
+    assert result.not_a_sum == ""
+    assert result.off <= 1e-10 * max(1, abs(result.score))
+    for trace in (result.a, result.b):
+        parts = token_parts(trace.vectors(-1), result.recipe)
+        assert_exact(parts.sum(axis=0), text_vector(trace, result.recipe))
+
+
+def test_contributions_worked_by_hand() -> None:
+    """Tokens (1, 2), (3, 6); W = [[1, 1], [0, 1]], b = (1, −1): parts (2, ½) and (5, 2½) of (7, 3)."""
+    dense = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        dense.weight.copy_(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
+        dense.bias.copy_(torch.tensor([1.0, -1.0]))
+    network = dense.requires_grad_(False)
+    config = PoolingConfig(("mean",), vector_modules=(SentenceModule("Dense", network=network),))
+    parts = token_parts(np.array([[1.0, 2.0], [3.0, 6.0]]), config)
+    assert parts.tolist() == [[2.0, 0.5], [5.0, 2.5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("dense gelu", "because the module Dense to 24 (GELU) is not linear"),
+        ("max", "because the maximum over all tokens is not linear"),
+        ("euclidean", "negative Euclidean distance is not a sum over token pairs."),
+    ],
+)
+def test_contributions_say_why_there_are_none(
+    name: str, reason: str, layout_folder: Callable[[str], Path]
+) -> None:
+    checkpoint = bert_probe.load(layout_folder(name))
+    result = SentenceSimilarity("contributions").of(*(checkpoint.trace(text) for text in PAIR))
+    assert reason in result.not_a_sum
+    with pytest.raises(UnavailableError, match="is not a sum over token pairs"):
+        result.table()
+
+
+@pytest.mark.parametrize("name", ["dense gelu", "dot", "layer norm"])
+def test_integrated_contributions_leave_a_small_residual(
+    name: str, layout_folder: Callable[[str], Path]
+) -> None:
+    checkpoint = _double(layout_folder(name))
+    traces = [checkpoint.trace(text) for text in ("a boat", "the river")]
+    result = SimilarityAttribution(steps=64).of(*traces)
+    assert result.score == pytest.approx(SentenceSimilarity().of(*traces).score, abs=1e-10)
+    assert result.off < 0.02 * max(1, abs(result.score))
+
+
+def test_distance_has_no_integrated_contributions(layout_folder: Callable[[str], Path]) -> None:
+    checkpoint = bert_probe.load(layout_folder("euclidean"))
+    with pytest.raises(UnavailableError, match="not a product of two vectors"):
+        SimilarityAttribution().of(*(checkpoint.trace(text) for text in PAIR))

@@ -311,7 +311,7 @@ EXAMPLES = (
     QuestionExample(
         Sentences("model", "vectors", "tree"),
         many_sentences,
-        {**_OTHER_SENTENCES, "show": "cosines"},
+        {**_OTHER_SENTENCES, "show": "scores"},
         idle=("count",),
     ),
     QuestionExample(
@@ -402,7 +402,7 @@ EXAMPLES = (
     ),
     QuestionExample(NextSentence(), a_pair, trained="next-sentence-prediction"),
     QuestionExample(SentenceSimilarity(), two_traces, {"show": "contributions"}),
-    QuestionExample(SentenceSimilarity("contributions"), two_traces, {"show": "cosine"}),
+    QuestionExample(SentenceSimilarity("contributions"), two_traces, {"show": "score"}),
     QuestionExample(
         Attribution(method="decompx"), two_traces, {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"}
     ),

@@ -1,4 +1,4 @@
-"""Similarity of two texts: the cosine of their sentence vectors."""
+"""Similarity of two texts: the score of their sentence vectors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult
-from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded, resolve_pooling
-from bert_probe.analyses.vectors.similarity import cosine_of_rows
+from bert_probe.analyses.vectors.pooling import (
+    PoolingConfig,
+    nonlinear_part,
+    pool_unpadded,
+    resolve_pooling,
+    score,
+    token_parts,
+)
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
 from bert_probe.core.inputs import TwoTraces
@@ -23,15 +29,17 @@ from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 from bert_probe.model.outputs import missing_head_message
 from bert_probe.model.trace import Array, Trace, read_only
 
-SHOWN = "Table: the cosine, or the contribution of each token pair."
+SHOWN = "Table: the score, or the contribution of each token pair."
 
 
 @question(SENTENCE_SIMILARITY, command="predict")
 class SentenceSimilarity(Prediction):
-    """The cosine of the sentence vectors of two texts, with the pooling of the checkpoint's training.
+    """The score of the sentence vectors of two texts, with the pooling of the checkpoint's training.
+
+    The score is the similarity function that the checkpoint declares, by default the cosine.
 
     Attributes:
-        show: the table to return: the "cosine", or the "contributions" of each pair of tokens, one from each
+        show: the table to return: the "score", or the "contributions" of each pair of tokens, one from each
             text.
     """
 
@@ -40,8 +48,8 @@ class SentenceSimilarity(Prediction):
     task: ClassVar[str] = SENTENCE_SIMILARITY
 
     show: str = param(
-        Choice(("cosine", "contributions")),
-        default="cosine",
+        Choice(("score", "contributions")),
+        default="score",
         key="similarity_part",
         display_only=True,
         about=SHOWN,
@@ -61,7 +69,7 @@ class SentenceSimilarity(Prediction):
         traces = trace_as_trained(a, pooling), trace_as_trained(b, pooling)
         vectors = [text_vector(trace, pooling) for trace in traces]
         return SentenceSimilarityResult(
-            self, inputs, *traces, pooling, float(cosine_of_rows(*(vector[None] for vector in vectors))[0])
+            self, inputs, *traces, pooling, score(vectors[0], vectors[1], pooling.similarity)
         )
 
 
@@ -97,44 +105,48 @@ def text_vector(trace: Trace, pooling: PoolingConfig) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SentenceSimilarityResult(PredictionResult):
-    """Two texts and the cosine of their sentence vectors.
+    """Two texts and the score of their sentence vectors.
 
     Attributes:
         a, b: the traces that were pooled.
         recipe: pooling of token vectors into a sentence vector.
-        cosine: cosine of the sentence vectors, -1 to 1; NaN if a vector is zero.
+        score: similarity score of the sentence vectors; NaN if it is the cosine and a vector is zero.
     """
 
     question: SentenceSimilarity
     a: Trace
     b: Trace
     recipe: PoolingConfig
-    cosine: float
+    score: float
 
     @property
-    def adds_up(self) -> bool:
-        """Whether the cosine is a sum over token pairs, which holds for mean pooling only."""
-        return self.recipe.modes == ("mean",)
+    def not_a_sum(self) -> str:
+        """A sentence that says why the score is not a sum over token pairs; "" if it is."""
+        if self.recipe.similarity not in ("cosine", "dot"):
+            return f"The {self.recipe.score_name} is not a sum over token pairs."
+        part = nonlinear_part(self.recipe)
+        name = self.recipe.score_name
+        return f"The {name} is not a sum over token pairs, because {part} is not linear." if part else ""
 
     @property
     def contributions(self) -> Array:
-        """Contribution of each pair of tokens to the cosine, float64 [token of a, token of b].
+        """Contribution of each pair of tokens to the score, float64 [token of a, token of b].
 
-        With A = mean of a_i and B = mean of b_j: cos(A, B) = Σ_ij a_i · b_j / (n m |A| |B|), exactly.
+        With the vectors A = Σ_i a_i and B = Σ_j b_j (see `token_parts`): A · B = Σ_ij a_i · b_j, exactly; for
+        the cosine, each summand is divided by |A| |B|.
 
         Raises:
-            UnavailableError: the pooling is not the mean, or a vector is zero.
+            UnavailableError: the score is not a sum over token pairs, or a vector is zero.
         """
-        if not self.adds_up:
-            raise UnavailableError(
-                f"Contributions need mean pooling, but this model's pooling is {self.recipe}. "
-                "Choose the cosine instead."
-            )
-        a, b = (trace.vectors(-1).astype(np.float64) for trace in (self.a, self.b))
-        norm = np.linalg.norm(a.mean(axis=0)) * np.linalg.norm(b.mean(axis=0))
+        if self.not_a_sum:
+            raise UnavailableError(f"{self.not_a_sum} Choose the score instead.")
+        a, b = (token_parts(trace.vectors(-1), self.recipe) for trace in (self.a, self.b))
+        if self.recipe.similarity == "dot":
+            return read_only(a @ b.T)
+        norm = np.linalg.norm(a.sum(axis=0)) * np.linalg.norm(b.sum(axis=0))
         if not norm:
             raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
-        return read_only(a @ b.T / (len(a) * len(b) * norm))
+        return read_only(a @ b.T / norm)
 
     @property
     def percent(self) -> Array:
@@ -143,8 +155,8 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def off(self) -> float:
-        """The absolute difference between the sum of the contributions and the cosine."""
-        return abs(float(self.contributions.sum()) - self.cosine)
+        """The absolute difference between the sum of the contributions and the score."""
+        return abs(float(self.contributions.sum()) - self.score)
 
     @property
     def specials_share(self) -> float:
@@ -155,11 +167,11 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling and the cosine."""
-        return {"pooling": self.recipe.about, "cosine": self.cosine}
+        """The pooling and the score."""
+        return {"pooling": self.recipe.about, self.recipe.similarity: self.score}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row with the cosine, or the contributions (rows: tokens of a, columns: tokens of b)."""
+        """Return one row with the score, or the contributions (rows: tokens of a, columns: tokens of b)."""
         if self.question.show == "contributions":
             return frames.matrix(self.contributions, self.a.tokens, self.b.tokens)
-        return pd.DataFrame({"cosine": [self.cosine]})
+        return pd.DataFrame({self.recipe.similarity: [self.score]})

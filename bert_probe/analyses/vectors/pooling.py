@@ -15,7 +15,7 @@ import torch
 from scipy.spatial.distance import cdist
 from tokenizers.normalizers import Lowercase
 
-from bert_probe.analyses.vectors.similarity import cosine
+from bert_probe.analyses.vectors.similarity import cosine, cosine_of_rows
 from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sentence_modules import SentenceModel, SentenceModule
@@ -37,7 +37,7 @@ _NAMES = {
     "lasttoken": "last token",
 }
 
-_SCORES = {
+SCORES = {
     "cosine": "cosine",
     "dot": "dot product",
     "euclidean": "negative Euclidean distance",
@@ -80,7 +80,7 @@ class PoolingConfig:
     @property
     def score_name(self) -> str:
         """Readable name of the score of two vectors."""
-        return _SCORES[self.similarity]
+        return SCORES[self.similarity]
 
     def __str__(self) -> str:
         """Return a readable description of the pooling."""
@@ -276,6 +276,76 @@ _MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "lasttoken": _last,
 }
 """Name of a pooling mode of sentence-transformers → function that pools hidden states with a token mask."""
+
+
+def nonlinear_part(recipe: PoolingConfig) -> str:
+    """Return the part of a pooling that is not linear in the token vectors, as a noun phrase; "" if all are.
+
+    Normalize and LayerNorm count as linear, because they divide by a number that is known for the text.
+    """
+    if "max" in recipe.modes:
+        return "the maximum over all tokens"
+    if "pooler" in recipe.modes:
+        return "the pooler"
+    nonlinear = (module for module in recipe.vector_modules if module.activation != "Identity")
+    return next((f"the module {module}" for module in nonlinear), "")
+
+
+def token_parts(states: Array, recipe: PoolingConfig) -> Array:
+    """Return the part of the text's vector that comes from each token; their sum is exactly the vector.
+
+    Each module after the pooling is applied to the parts: a matrix as it is, the norm of Normalize and the
+    standard deviation of LayerNorm as the numbers that they are for this text. A constant, such as the bias
+    of Dense, is divided among the tokens in proportion to their weights in the pooling.
+
+    Args:
+        states: last hidden states, [token, hidden].
+        recipe: a pooling without a `nonlinear_part`.
+
+    Returns:
+        The parts, float64 [token, size].
+    """
+    tokens = torch.tensor(states, dtype=torch.float64)[None]
+    for module in recipe.token_modules:
+        tokens = module(tokens)
+    count = tokens.shape[1]
+    mask = _pooled_mask(torch.ones(1, count, dtype=torch.float64), recipe)[..., None]
+    # The modes are linear, so that pooling unit vectors gives the weight of each token.
+    unit_vectors = torch.eye(count, dtype=torch.float64)[None]
+    weights = torch.stack([_MODES[mode](unit_vectors, mask)[0] for mode in recipe.modes])
+    parts = torch.cat([weight[:, None] * tokens[0] for weight in weights], dim=-1)
+    shares = (weights.sum(dim=0) / weights.sum())[:, None]
+    for module in recipe.vector_modules:
+        vector = parts.sum(dim=0)
+        if module.kind == "Normalize":
+            parts = parts / vector.norm().clamp_min(1e-12)
+            continue
+        if module.kind == "LayerNorm":
+            spread = (vector.var(correction=0) + module.epsilon).sqrt()
+            parts = (parts - parts.mean(dim=-1, keepdim=True)) / spread
+            scale, constant = (module.parameter(name).double() for name in ("norm.weight", "norm.bias"))
+            parts = parts * scale + shares * constant
+            continue
+        constant = module(torch.zeros_like(vector))
+        parts = module(parts) - constant + shares * constant
+    result: Array = parts[:, : recipe.dimensions].numpy()
+    return result
+
+
+def score(a: Array, b: Array, similarity: str) -> float:
+    """Return the score of two vectors, see `scores`; NaN if it is the cosine and a vector is zero."""
+    if similarity == "cosine":
+        return float(cosine_of_rows(a[None], b[None])[0])  # exactly 1 for equal vectors
+    return float(scores(a[None], b[None], similarity)[0, 0])
+
+
+def differentiable_scores(a: torch.Tensor, b: torch.Tensor, similarity: str) -> torch.Tensor:
+    """Return the score of each row of ``a`` and the corresponding row of ``b``, see `scores`."""
+    if similarity == "cosine":
+        return torch.nn.functional.cosine_similarity(a, b, dim=-1)
+    if similarity == "dot":
+        return (a * b).sum(dim=-1)
+    return -torch.linalg.vector_norm(a - b, ord=2 if similarity == "euclidean" else 1, dim=-1)
 
 
 def scores(a: Array, b: Array, similarity: str) -> Array:
