@@ -27,6 +27,7 @@ from bert_probe.ui import attribution, blocks, figures, lens, state, workbench
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
+from bert_probe.ui.sentences import choose_dimensions, choose_prompt
 from bert_probe.views.heatmaps import sentence_similarity_heatmap
 from bert_probe.views.palette import Scale
 from bert_probe.views.text import shorten
@@ -295,9 +296,15 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
     if len(traces) < 2:
         st.info("Sentence similarity needs two texts. Write sentence B under Your text, and press Run.")
         return None
-    result: SentenceSimilarityResult = shared_cache.answers.of(
-        SentenceSimilarity("contributions").of, *traces
-    )
+    prompts: list[str | None] = [None, None]
+    dimensions = None
+    if checkpoint.sentence_model is not None:
+        with st.container(horizontal=True, gap="large"):
+            for index, (key, label) in enumerate((("prompt", "Prompt of A"), ("pair_prompt", "Prompt of B"))):
+                prompts[index] = choose_prompt(checkpoint, key, label)
+            dimensions = choose_dimensions(checkpoint, "vector_dimensions")
+    question = SentenceSimilarity("contributions", *prompts, dimensions)
+    result: SentenceSimilarityResult = shared_cache.answers.of(question.of, *traces)
     with st.container(horizontal=True, gap="large"):
         name = result.recipe.score_name
         st.metric(
@@ -311,9 +318,13 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
                 "special token.",
             )
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
+    if result.pair_recipe != result.recipe:
+        st.caption(f"Sentence embedding of text B: {state.escape(str(result.pair_recipe))}.")
+    with st.expander("Score by number of dimensions"):
+        blocks.table(result.scores_by_dimension, f"{name} of the vectors truncated to fewer dimensions")
     if result.not_a_sum:
         st.caption(result.not_a_sum)
-        attribution.part(traces, result.question.task)
+        _attribution(result, traces)
         return result.showing(show="score")
     heatmap(sentence_similarity_heatmap(result), key="contributions")
     st.markdown(
@@ -326,5 +337,14 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         "token pairs. These are last-layer vectors, each of which depends on its whole text, so a cell shows "
         f"how much a token pair contributes to the {name}, not which word caused it."
     )
-    attribution.part(traces, result.question.task)
+    _attribution(result, traces)
     return result
+
+
+def _attribution(result: SentenceSimilarityResult, traces: Sequence[Trace]) -> None:
+    """Draw what the score depends on; this is available for the default prompts and dimensions."""
+    question = result.question
+    if (question.prompt, question.pair_prompt, question.dimensions) == (None, None, None):
+        attribution.part(traces, question.task)
+    else:
+        st.caption("Choose the default prompts and dimensions to see which words the score depends on.")

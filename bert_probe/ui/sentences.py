@@ -8,7 +8,14 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.vectors import layouts
-from bert_probe.analyses.vectors.pooling import POOLINGS, available_poolings, resolve_pooling
+from bert_probe.analyses.vectors.pooling import (
+    NO_PROMPT,
+    POOLINGS,
+    available_poolings,
+    prompt_names,
+    resolve_pooling,
+    sentence_model,
+)
 from bert_probe.analyses.vectors.sentences import SentenceMap, SentenceMapResult, Sentences, SentencesResult
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.core.result import Result
@@ -59,7 +66,7 @@ def render() -> None:
     request = workbench.request()
     try:
         texts = sentence_input.choose_sentences()
-        question = Sentences(_choose_pooling(checkpoint))
+        question = _choose_question(checkpoint)
         if texts is None:
             st.info("Choose a file with one sentence per line, or a table with a header.")
         else:
@@ -77,6 +84,41 @@ def _segmented_control(
     return value
 
 
+def choose_prompt(checkpoint: Checkpoint, key: str, label: str) -> str | None:
+    """Draw a selector for a prompt of the checkpoint, if it has any; return None for its default."""
+    names = prompt_names(checkpoint)
+    if not names:
+        return None
+    default = sentence_model(checkpoint).default_prompt or NO_PROMPT
+    options = {name: state.escape(name, 100) for name in names} | {NO_PROMPT: "No prompt"}
+    help_text = "The text that the checkpoint puts before each text, as it was trained."
+    name = state.segmented_control(key, label, options, default, help_text)
+    return None if name == default else name
+
+
+def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
+    """Draw a selector for the number of dimensions; return None for that of the checkpoint."""
+    model = sentence_model(checkpoint)
+    sizes = [2**power for power in range(3, 31) if 2**power < model.size]
+    default = str(model.dimensions or model.size)
+    options = {str(size): f"{size:,}" for size in sorted({*sizes, model.size, int(default)})}
+    help_text = "Vectors are truncated to their first dimensions. Models trained for it lose little."
+    name = state.segmented_control(key, "Dimensions", options, default, help_text)
+    return None if name == default else int(name)
+
+
+def _choose_question(checkpoint: Checkpoint) -> Sentences:
+    """Draw selectors for the pooling, the prompt and the number of dimensions."""
+    pooling = _choose_pooling(checkpoint)
+    if pooling != "model" or checkpoint.sentence_model is None:
+        return Sentences(pooling)
+    prompt = choose_prompt(checkpoint, "prompt", "Prompt")
+    question = Sentences(pooling, prompt=prompt, dimensions=choose_dimensions(checkpoint, "dimensions"))
+    config = resolve_pooling(checkpoint, pooling, question.prompt, question.dimensions)
+    st.markdown(f":gray[This model's pooling: {state.escape(str(config), 1000)}.]")
+    return question
+
+
 def _choose_pooling(checkpoint: Checkpoint) -> str:
     """Draw a selector for the pooling of token vectors, with a description of the selected pooling."""
     available = available_poolings(checkpoint)
@@ -87,12 +129,7 @@ def _choose_pooling(checkpoint: Checkpoint) -> str:
         available[0],
         "How token vectors are combined into one sentence vector.",
     )
-    own = (
-        f" This model's pooling: {state.escape(str(resolve_pooling(checkpoint, pooling)), 1000)}."
-        if pooling == "model"
-        else ""
-    )
-    st.markdown(f":gray[{POOLINGS[pooling]}{own}]")
+    st.markdown(f":gray[{POOLINGS[pooling]}]")
     return pooling
 
 
@@ -208,7 +245,8 @@ def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool
     """Compute the map of sentences in a job and return it, or None if the job has not finished."""
     methods = {method: _METHODS[method] for method in layouts.available_methods()}
     method = state.segmented_control("sentences_map", "Map", methods, "pca")
-    question = SentenceMap(method, result.question.pooling)
+    asked = result.question
+    question = SentenceMap(method, asked.pooling, asked.prompt, asked.dimensions)
     return jobs.run(
         f"sentence map {method}",
         cache_key(question, checkpoint, result.sentences, truncate),

@@ -515,7 +515,7 @@ def patched_name(result: ActivationPatchingResult, place: int) -> str:
 
 def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
     """Return a heatmap of the contribution of each token pair to the score of two sentences."""
-    return token_pair_heatmap(
+    heatmap = token_pair_heatmap(
         result.percent,
         result.a.tokens,
         result.b.tokens,
@@ -525,6 +525,11 @@ def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
         f"Contribution of each pair of tokens to the {result.recipe.score_name}, in hundredths",
         "contributions",
     )
+    rows, columns = (
+        [f"prompt: {name}" if position in prompt else name for position, name in enumerate(names)]
+        for names, prompt in zip((heatmap.rows, heatmap.columns), result.prompt_positions, strict=True)
+    )
+    return heatmap._replace(rows=rows, columns=columns)
 
 
 def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +18,10 @@ import bert_probe
 from bert_probe import Sentences, SentenceSimilarity, SimilarityAttribution, Train
 from bert_probe.analyses.outputs.sentence_similarity import text_vector
 from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded, resolve_pooling, token_parts
-from bert_probe.errors import CheckpointError, ProbeError, TextError, UnavailableError
+from bert_probe.errors import CheckpointError, ProbeError, SelectionError, TextError, UnavailableError
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.sentence_modules import MODEL_FILE, SentenceModule, read_sentence_model
+from bert_probe.views.heatmaps import sentence_similarity_heatmap
 from tests.helpers import families, sentence_models
 from tests.helpers.exactness import assert_exact, expect_raw
 from tests.helpers.gate import prove_unless
@@ -371,3 +373,73 @@ def test_distance_has_no_integrated_contributions(layout_folder: Callable[[str],
     checkpoint = bert_probe.load(layout_folder("euclidean"))
     with pytest.raises(UnavailableError, match="not a product of two vectors"):
         SimilarityAttribution().of(*(checkpoint.trace(text) for text in PAIR))
+
+
+@pytest.mark.parametrize("name", ["prompts", "prompts optional", "no prompt pooled, joined", "decoder"])
+def test_every_prompt_equals_sentence_transformers(name: str, layout_folder: Callable[[str], Path]) -> None:
+    folder = layout_folder(name)
+    model, checkpoint = sentence_models.reference(folder, "float64"), _double(folder)
+    for prompt in ("query", "document", "passage"):
+        expected = model.encode(TEXTS, prompt_name=prompt)
+        assert_exact(Sentences("model", prompt=prompt).of(checkpoint, TEXTS).vectors, expected)
+    expected = model.encode(TEXTS, prompt="")
+    assert_exact(Sentences("model", prompt="none").of(checkpoint, TEXTS).vectors, expected)
+    a, b = (checkpoint.trace(text) for text in PAIR)
+    pair = SentenceSimilarity("contributions", prompt="query", pair_prompt="passage").of(a, b)
+    vectors = model.encode([PAIR[0]], prompt_name="query"), model.encode([PAIR[1]], prompt_name="passage")
+    assert pair.score == pytest.approx(model.similarity(*vectors).item(), abs=1e-10)
+    assert pair.metadata["pair_pooling"]["prefix"] == "boat: "
+
+
+def test_prompt_tokens_are_marked(layout_folder: Callable[[str], Path]) -> None:
+    checkpoint = bert_probe.load(layout_folder("no prompt pooled"))
+    traces = [checkpoint.trace(text) for text in PAIR]
+    result = SentenceSimilarity("contributions", prompt="query", pair_prompt="none").of(*traces)
+    marked = [result.a.tokens[position].display for position in result.prompt_positions[0]]
+    assert "".join(marked).replace("##", "") == "whereis[UNK]"
+    assert result.prompt_positions[1] == ()
+    # Tokens of the prompt, and [CLS] before it, are not pooled.
+    assert not result.contributions[: len(marked) + 1].any()
+    names = sentence_similarity_heatmap(result).rows
+    assert [name for name in names if name.startswith("prompt: ")] == [f"prompt: {name}" for name in marked]
+
+
+def test_other_pooling_with_a_prompt_equals_the_prompted_text(layout_folder: Callable[[str], Path]) -> None:
+    checkpoint = bert_probe.load(layout_folder("no prompt pooled"))
+    prompted = Sentences("mean", prompt="query").of(checkpoint, ["a boat"]).vectors
+    assert np.array_equal(prompted, Sentences("mean").of(checkpoint, ["where is: a boat"]).vectors)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"prompt": "title"}, "has no prompt 'title'. Its prompts: document, passage, query. Use none"),
+        ({"dimensions": 33}, "dimensions is 33, but the vectors have 32 dimensions"),
+    ],
+)
+def test_unknown_prompt_or_dimensions_raise(
+    options: dict[str, Any], sentence: str, layout_folder: Callable[[str], Path]
+) -> None:
+    checkpoint = bert_probe.load(layout_folder("prompts"))
+    for pooling in ("model", "mean"):
+        with pytest.raises(SelectionError, match=re.escape(sentence)):
+            Sentences(pooling, **options).of(checkpoint, TEXTS)
+    with pytest.raises(SelectionError, match=re.escape(sentence)):
+        SentenceSimilarity(**options).of(*(checkpoint.trace(text) for text in PAIR))
+    for wrong in ({"dimensions": 0}, {"dimensions": 1.5}, {"prompt": ""}, {"prompt": 1}):
+        with pytest.raises(SelectionError):
+            Sentences("model", **wrong)
+
+
+def test_dimensions_equal_sentence_transformers(layout_folder: Callable[[str], Path]) -> None:
+    folder = layout_folder("truncated")  # to 12 of 32 dimensions
+    model, checkpoint = sentence_models.reference(folder, "float64"), _double(folder)
+    traces = [checkpoint.trace(text) for text in PAIR]
+    table = SentenceSimilarity("dimensions").of(*traces).table()
+    assert table["dimensions"].tolist() == [8, 12, 16, 32]
+    for size, value in table.itertuples(index=False):
+        vectors = [model.encode([text], truncate_dim=size) for text in PAIR]
+        assert value == pytest.approx(model.similarity(*vectors).item(), abs=1e-10)
+        assert SentenceSimilarity(dimensions=size).of(*traces).score == pytest.approx(value, abs=1e-12)
+        result = Sentences("model", dimensions=size).of(checkpoint, TEXTS)
+        assert_exact(result.vectors, model.encode(TEXTS, truncate_dim=size))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,15 +12,18 @@ import torch
 
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult
 from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    PROMPT_HELP,
     PoolingConfig,
     nonlinear_part,
     pool_unpadded,
+    prompt_positions,
     resolve_pooling,
     score,
     token_parts,
 )
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice
+from bert_probe.core.field_types import Choice, Name, Number, Optional
 from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
@@ -29,7 +32,7 @@ from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 from bert_probe.model.outputs import missing_head_message
 from bert_probe.model.trace import Array, Trace, read_only
 
-SHOWN = "Table: the score, or the contribution of each token pair."
+SHOWN = "Table: the score, the contribution of each token pair, or the score at several dimensions."
 
 
 @question(SENTENCE_SIMILARITY, command="predict")
@@ -40,7 +43,10 @@ class SentenceSimilarity(Prediction):
 
     Attributes:
         show: the table to return: the "score", or the "contributions" of each pair of tokens, one from each
-            text.
+            text; or the score at several "dimensions".
+        prompt, pair_prompt: name of the checkpoint's prompt before the first and the second text, or "none".
+            By default, both have the checkpoint's default prompt.
+        dimensions: number of dimensions to which the vectors are truncated.
     """
 
     inputs = TwoTraces("--pair")
@@ -48,11 +54,18 @@ class SentenceSimilarity(Prediction):
     task: ClassVar[str] = SENTENCE_SIMILARITY
 
     show: str = param(
-        Choice(("score", "contributions")),
+        Choice(("score", "contributions", "dimensions")),
         default="score",
         key="similarity_part",
         display_only=True,
         about=SHOWN,
+    )
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
+    pair_prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before the second text."
+    )
+    dimensions: int | None = param(
+        Optional(Number(1)), default=None, key="vector_dimensions", about=DIMENSIONS_HELP
     )
 
     def of(self, a: Trace, b: Trace) -> SentenceSimilarityResult:
@@ -61,16 +74,19 @@ class SentenceSimilarity(Prediction):
         Raises:
             UnavailableError: the checkpoint does not declare its pooling, or the pooling is not supported.
             TextError: a trace contains a text pair.
-            SelectionError: the traces are from different models.
+            SelectionError: the traces are from different models, or the checkpoint has no such prompt.
         """
         if not a.checkpoint.has_pooling:
             raise UnavailableError(missing_head_message(a.checkpoint, SENTENCE_SIMILARITY))
-        pooling, inputs = resolve_pooling(a.checkpoint, "model"), InputRecord.of(a, b)
-        traces = trace_as_trained(a, pooling), trace_as_trained(b, pooling)
-        vectors = [text_vector(trace, pooling) for trace in traces]
-        return SentenceSimilarityResult(
-            self, inputs, *traces, pooling, score(vectors[0], vectors[1], pooling.similarity)
-        )
+        recipes = [
+            resolve_pooling(a.checkpoint, "model", prompt, self.dimensions)
+            for prompt in (self.prompt, self.pair_prompt)
+        ]
+        inputs = InputRecord.of(a, b)
+        traces = [trace_as_trained(trace, recipe) for trace, recipe in zip((a, b), recipes, strict=True)]
+        vectors = [text_vector(trace, recipe) for trace, recipe in zip(traces, recipes, strict=True)]
+        value = score(vectors[0], vectors[1], recipes[0].similarity)
+        return SentenceSimilarityResult(self, inputs, *traces, *recipes, value)
 
 
 def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:
@@ -109,7 +125,8 @@ class SentenceSimilarityResult(PredictionResult):
 
     Attributes:
         a, b: the traces that were pooled.
-        recipe: pooling of token vectors into a sentence vector.
+        recipe, pair_recipe: pooling of the tokens of a and of b into a sentence vector; they differ only in
+            the prompt.
         score: similarity score of the sentence vectors; NaN if it is the cosine and a vector is zero.
     """
 
@@ -117,6 +134,7 @@ class SentenceSimilarityResult(PredictionResult):
     a: Trace
     b: Trace
     recipe: PoolingConfig
+    pair_recipe: PoolingConfig
     score: float
 
     @property
@@ -140,13 +158,38 @@ class SentenceSimilarityResult(PredictionResult):
         """
         if self.not_a_sum:
             raise UnavailableError(f"{self.not_a_sum} Choose the score instead.")
-        a, b = (token_parts(trace.vectors(-1), self.recipe) for trace in (self.a, self.b))
+        a, b = (token_parts(trace.vectors(-1), recipe) for trace, recipe in self._sides)
         if self.recipe.similarity == "dot":
             return read_only(a @ b.T)
         norm = np.linalg.norm(a.sum(axis=0)) * np.linalg.norm(b.sum(axis=0))
         if not norm:
             raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
         return read_only(a @ b.T / norm)
+
+    @property
+    def _sides(self) -> tuple[tuple[Trace, PoolingConfig], ...]:
+        return (self.a, self.recipe), (self.b, self.pair_recipe)
+
+    @property
+    def prompt_positions(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of the tokens of the prompt in a and in b."""
+        return tuple(prompt_positions(trace.tokens, recipe) for trace, recipe in self._sides)
+
+    @property
+    def scores_by_dimension(self) -> pd.DataFrame:
+        """The score of the vectors truncated to fewer dimensions: columns dimensions and the score's name.
+
+        The rows are powers of 2 from 8, and the number of dimensions of the vectors that are compared.
+        """
+        full = [replace(recipe, dimensions=None) for _, recipe in self._sides]
+        a, b = (text_vector(side[0], recipe) for side, recipe in zip(self._sides, full, strict=True))
+        powers = (2**power for power in range(3, 31))
+        sizes = sorted(
+            {*(size for size in powers if size < len(a)), len(a), self.recipe.dimensions or len(a)}
+        )
+        similarity = self.recipe.similarity
+        values = [score(a[:size], b[:size], similarity) for size in sizes]
+        return pd.DataFrame({"dimensions": sizes, similarity: values})
 
     @property
     def percent(self) -> Array:
@@ -167,11 +210,16 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling and the score."""
-        return {"pooling": self.recipe.about, self.recipe.similarity: self.score}
+        """The poolings and the score."""
+        pair = {} if self.pair_recipe == self.recipe else {"pair_pooling": self.pair_recipe.about}
+        return {"pooling": self.recipe.about, **pair, self.recipe.similarity: self.score}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row with the score, or the contributions (rows: tokens of a, columns: tokens of b)."""
+        """Return one row with the score, the contributions (rows: tokens of a, columns: tokens of b), or the
+        scores by number of dimensions.
+        """
+        if self.question.show == "dimensions":
+            return self.scores_by_dimension
         if self.question.show == "contributions":
             return frames.matrix(self.contributions, self.a.tokens, self.b.tokens)
         return pd.DataFrame({self.recipe.similarity: [self.score]})

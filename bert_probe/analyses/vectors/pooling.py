@@ -5,8 +5,8 @@ A checkpoint made with sentence-transformers specifies its own pooling; see `mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +16,9 @@ from scipy.spatial.distance import cdist
 from tokenizers.normalizers import Lowercase
 
 from bert_probe.analyses.vectors.similarity import cosine, cosine_of_rows
-from bert_probe.errors import TextError, UnavailableError
+from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Token
 from bert_probe.model.sentence_modules import SentenceModel, SentenceModule
 from bert_probe.model.trace import Array
 
@@ -36,6 +37,12 @@ _NAMES = {
     "max": "maximum over all tokens",
     "lasttoken": "last token",
 }
+
+NO_PROMPT = "none"
+"""Name that selects no prompt, unless the checkpoint has a prompt with this name."""
+
+PROMPT_HELP = "Prompt of the checkpoint before each text, such as query; none for no prompt."
+DIMENSIONS_HELP = "Truncate vectors to this many dimensions (Matryoshka)."
 
 SCORES = {
     "cosine": "cosine",
@@ -111,13 +118,75 @@ class PoolingConfig:
         }
 
 
-def resolve_pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
+def resolve_pooling(
+    checkpoint: Checkpoint, pooling: str, prompt: str | None = None, dimensions: int | None = None
+) -> PoolingConfig:
     """Return the pooling configuration for a name in `POOLINGS`.
+
+    Args:
+        prompt: name of a prompt of the checkpoint, or `NO_PROMPT`. By default, the checkpoint's default
+            prompt with the pooling "model", and no prompt with other poolings.
+        dimensions: number of dimensions to which the vector is truncated. By default, those of the checkpoint
+            with the pooling "model", and all with other poolings.
 
     Raises:
         UnavailableError: the checkpoint does not support this pooling.
         CheckpointError: the checkpoint's own configuration cannot be read.
+        SelectionError: the checkpoint has no such prompt, or not so many dimensions.
     """
+    config = _pooling(checkpoint, pooling)
+    model = checkpoint.sentence_model
+    if prompt is None and pooling == "model" and model is not None:
+        prompt = model.default_prompt
+    if prompt is not None:
+        config = _with_prompt(checkpoint, config, prompt, pooling)
+    if dimensions is not None:
+        is_own = pooling == "model" and model is not None
+        size = model.size if is_own and model is not None else checkpoint.description.hidden_size
+        if not 1 <= dimensions <= size:
+            raise SelectionError(
+                f"dimensions is {dimensions:,}, but the vectors have {size:,} dimensions. Give a "
+                "number from 1 to "
+                f"{size:,}."
+            )
+        config = replace(config, dimensions=dimensions)
+    return config
+
+
+def _with_prompt(checkpoint: Checkpoint, config: PoolingConfig, prompt: str, pooling: str) -> PoolingConfig:
+    model = checkpoint.sentence_model
+    prompts = {NO_PROMPT: ""} | dict(model.prompts if model is not None else ())
+    if prompt not in prompts:
+        names = ", ".join(name for name in prompts if name != NO_PROMPT) or "none"
+        raise SelectionError(
+            f"{checkpoint.description.name} has no prompt {prompt!r}. Its prompts: {names}. "
+            f"Use {NO_PROMPT} for no prompt."
+        )
+    prefix = prompts[prompt]
+    is_excluded = pooling == "model" and model is not None and not model.include_prompt and prefix
+    return replace(
+        config,
+        prefix=prefix,
+        excluded=_prompt_length(checkpoint, prefix, config) if is_excluded else 0,
+    )
+
+
+def prompt_names(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Return the names of the checkpoint's prompts, the default first; () if all prompts are empty."""
+    model = checkpoint.sentence_model
+    if model is None or not any(text for _, text in model.prompts):
+        return ()
+    return tuple(sorted(dict(model.prompts), key=lambda name: name != model.default_prompt))
+
+
+def prompt_positions(tokens: Sequence[Token], recipe: PoolingConfig) -> tuple[int, ...]:
+    """Return the positions of the tokens that belong to the prompt, in a text with this prompt."""
+    end = len(replace(recipe, prefix="").text(recipe.prefix))
+    return tuple(token.position for token in tokens if token.end is not None and token.end <= end)
+
+
+def _pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
+    """Return a pooling without a prompt, and with the checkpoint's own dimensions."""
     if pooling == "model":
         return _own(checkpoint)
     available = available_poolings(checkpoint)
@@ -148,7 +217,6 @@ def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
 def _own(checkpoint: Checkpoint) -> PoolingConfig:
     """Return the pooling that the checkpoint declares in its sentence-transformers files."""
     model = sentence_model(checkpoint)
-    prefix = dict(model.prompts).get(model.default_prompt or "", "")
     return PoolingConfig(
         modes=model.modes,
         token_modules=model.token_modules,
@@ -156,8 +224,6 @@ def _own(checkpoint: Checkpoint) -> PoolingConfig:
         dimensions=model.dimensions,
         similarity=model.similarity,
         max_tokens=model.max_tokens,
-        prefix=prefix,
-        excluded=0 if model.include_prompt or not prefix else _prompt_length(checkpoint, prefix, model),
         lower_case=model.lower_case,
     )
 
@@ -178,13 +244,13 @@ def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
     return checkpoint.sentence_model
 
 
-def _prompt_length(checkpoint: Checkpoint, prompt: str, model: SentenceModel) -> int:
+def _prompt_length(checkpoint: Checkpoint, prompt: str, config: PoolingConfig) -> int:
     """Return the number of first tokens that are not pooled, counted as sentence-transformers does.
 
     They are those of the prompt alone, without a special token at the end.
     """
-    config = PoolingConfig((), lower_case=model.lower_case)
-    encoding = checkpoint.encoder.encode(config.text(prompt), truncate=True, max_tokens=model.max_tokens)
+    text = replace(config, prefix="").text(prompt)
+    encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=config.max_tokens)
     ids = encoding.ids
     return len(ids) - (ids[-1] in checkpoint.tokenizer.all_special_ids)
 

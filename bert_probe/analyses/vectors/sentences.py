@@ -13,10 +13,18 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from bert_probe.analyses.vectors.layouts import METHODS, PointLayout
-from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, pool, resolve_pooling, scores
+from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    POOLINGS,
+    PROMPT_HELP,
+    PoolingConfig,
+    pool,
+    resolve_pooling,
+    scores,
+)
 from bert_probe.analyses.vectors.similarity import cosine
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Dimensions, Number
+from bert_probe.core.field_types import Choice, Dimensions, Name, Number, Optional
 from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
@@ -65,6 +73,8 @@ class Sentences(Question):
         order: order of the rows, "given" or "tree" (see `PairwiseScores.order`). Pairs are always ordered
             by score.
         count: number of pairs for "nearest".
+        prompt: name of a prompt of the checkpoint, or "none"; see `resolve_pooling` for the default.
+        dimensions: number of dimensions to which the vectors are truncated.
     """
 
     inputs = SentenceList()
@@ -87,6 +97,8 @@ class Sentences(Question):
         key="sentences_count",
         about="Number of pairs with --show nearest.",
     )
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
 
     def of(
         self,
@@ -114,7 +126,7 @@ class Sentences(Question):
         if not sentences:
             raise EmptyTextError("No sentences were given. Write one per line.")
         checkpoint = checkpoint.snapshot()
-        config = resolve_pooling(checkpoint, self.pooling)
+        config = resolve_pooling(checkpoint, self.pooling, self.prompt, self.dimensions)
         inputs = [
             _inputs(checkpoint, config, number, sentence, truncate)
             for number, sentence in enumerate(sentences, 1)
@@ -344,13 +356,15 @@ class SentenceMap(Question):
 
     Attributes:
         method: "pca", "tsne" or "umap" (an optional dependency); see `layouts`.
-        pooling: see `Sentences`.
+        pooling, prompt, dimensions: see `Sentences`.
     """
 
     inputs = SentenceList()
 
     method: str = param(Choice(METHODS), default="pca", key="sentences_map", about="Layout method.")
     pooling: str = param(POOLING, default="mean", about=POOLED)
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
 
     def of(
         self,
@@ -368,7 +382,8 @@ class SentenceMap(Question):
         Raises:
             ProbeError: see `Sentences.of` and `of_vectors`.
         """
-        vectors = Sentences(self.pooling).of(checkpoint, sentences, truncate, progress)
+        question = Sentences(self.pooling, prompt=self.prompt, dimensions=self.dimensions)
+        vectors = question.of(checkpoint, sentences, truncate, progress)
         count = len(vectors.sentences)
         return self.of_vectors(vectors, lambda _done, _total: progress(count, count))
 
@@ -380,13 +395,17 @@ class SentenceMap(Question):
             progress: see the method in `layouts`.
 
         Raises:
-            SelectionError: the vectors were computed with a different pooling.
+            SelectionError: the vectors have a different pooling, prompt or number of dimensions.
             UnavailableError: there are too few different vectors, or UMAP is not installed.
         """
         if vectors.question.pooling != self.pooling:
             raise SelectionError(
                 f"These vectors are pooled by {vectors.question.pooling}, not by {self.pooling}. "
                 "Use the same pooling for the map."
+            )
+        if (vectors.question.prompt, vectors.question.dimensions) != (self.prompt, self.dimensions):
+            raise SelectionError(
+                "These vectors have another prompt or number of dimensions. Use the same for the map."
             )
         layout = METHODS[self.method](vectors.vectors, progress)
         return SentenceMapResult(self, vectors.inputs, vectors.sentences, layout, vectors.metadata)
