@@ -308,7 +308,7 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
     with st.container(horizontal=True, gap="large"):
         name = result.recipe.score_name
         st.metric(
-            f"{name[0].upper()}{name[1:]}", f"{result.score:.4f}", help=_SCORE_HELP[result.recipe.similarity]
+            result.recipe.score_title, f"{result.score:.4f}", help=_SCORE_HELP[result.recipe.similarity]
         )
         if not result.not_a_sum:
             st.metric(

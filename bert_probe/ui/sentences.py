@@ -12,6 +12,7 @@ from bert_probe.analyses.vectors.pooling import (
     NO_PROMPT,
     POOLINGS,
     available_poolings,
+    offered_dimensions,
     prompt_names,
     resolve_pooling,
     sentence_model,
@@ -99,9 +100,9 @@ def choose_prompt(checkpoint: Checkpoint, key: str, label: str) -> str | None:
 def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
     """Draw a selector for the number of dimensions; return None for that of the checkpoint."""
     model = sentence_model(checkpoint)
-    sizes = [2**power for power in range(3, 31) if 2**power < model.size]
     default = str(model.dimensions or model.size)
-    options = {str(size): f"{size:,}" for size in sorted({*sizes, model.size, int(default)})}
+    sizes = offered_dimensions(model.size, model.dimensions)
+    options = {str(size): f"{size:,}" for size in sizes}
     help_text = "Vectors are truncated to their first dimensions. Models trained for it lose little."
     name = state.segmented_control(key, "Dimensions", options, default, help_text)
     return None if name == default else int(name)
@@ -199,7 +200,7 @@ def _similarity(result: SentencesResult, part: str) -> None:
     if part == "table":
         blocks.table(
             pd.DataFrame(scores, index=pd.Index(labels, name="sentence"), columns=labels),
-            f"{_capitalized(result.recipe.score_name)} of each pair of sentences",
+            f"{result.recipe.score_title} of each pair of sentences",
             max_height=640,
             show_index=True,
             column_config={name: st.column_config.NumberColumn(format="%.4f") for name in labels},
@@ -211,8 +212,7 @@ def _similarity(result: SentencesResult, part: str) -> None:
     else:
         for index in (ordered.order[cell.row], ordered.order[cell.column]):
             st.text(f"{index + 1}  {result.sentences[index]}")
-        name = _capitalized(result.recipe.score_name)
-        st.markdown(f"{name} **{scores[cell.row, cell.column]:.4f}**")
+        st.markdown(f"{result.recipe.score_title} **{scores[cell.row, cell.column]:.4f}**")
 
 
 def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
@@ -235,10 +235,6 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
             "b": st.column_config.NumberColumn("b", width="small"),
         },
     )
-
-
-def _capitalized(name: str) -> str:
-    return name[0].upper() + name[1:]
 
 
 def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> SentenceMapResult | None:

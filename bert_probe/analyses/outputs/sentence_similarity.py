@@ -16,6 +16,7 @@ from bert_probe.analyses.vectors.pooling import (
     PROMPT_HELP,
     PoolingConfig,
     nonlinear_part,
+    offered_dimensions,
     pool_unpadded,
     prompt_positions,
     resolve_pooling,
@@ -183,10 +184,7 @@ class SentenceSimilarityResult(PredictionResult):
         """
         full = [replace(recipe, dimensions=None) for _, recipe in self._sides]
         a, b = (text_vector(side[0], recipe) for side, recipe in zip(self._sides, full, strict=True))
-        powers = (2**power for power in range(3, 31))
-        sizes = sorted(
-            {*(size for size in powers if size < len(a)), len(a), self.recipe.dimensions or len(a)}
-        )
+        sizes = offered_dimensions(len(a), self.recipe.dimensions)
         similarity = self.recipe.similarity
         values = [score(a[:size], b[:size], similarity) for size in sizes]
         return pd.DataFrame({"dimensions": sizes, similarity: values})

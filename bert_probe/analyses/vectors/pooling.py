@@ -89,6 +89,11 @@ class PoolingConfig:
         """Readable name of the score of two vectors."""
         return SCORES[self.similarity]
 
+    @property
+    def score_title(self) -> str:
+        """Name of the score at the beginning of a sentence."""
+        return self.score_name[0].upper() + self.score_name[1:]
+
     def __str__(self) -> str:
         """Return a readable description of the pooling."""
         parts = [f"{module} per token" for module in self.token_modules]
@@ -177,6 +182,12 @@ def prompt_names(checkpoint: Checkpoint) -> tuple[str, ...]:
     if model is None or not any(text for _, text in model.prompts):
         return ()
     return tuple(sorted(dict(model.prompts), key=lambda name: name != model.default_prompt))
+
+
+def offered_dimensions(size: int, chosen: int | None = None) -> tuple[int, ...]:
+    """Return the powers of 2 from 8 below the size of a vector, the size, and the chosen number."""
+    powers = {2**power for power in range(3, size.bit_length()) if 2**power < size}
+    return tuple(sorted(powers | {size, chosen or size}))
 
 
 def prompt_positions(tokens: Sequence[Token], recipe: PoolingConfig) -> tuple[int, ...]:
