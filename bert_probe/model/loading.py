@@ -31,6 +31,7 @@ from bert_probe.errors import (
     OutOfMemoryError,
     ProbeError,
     TokenizerError,
+    UnavailableError,
     WeightsError,
     memory_errors,
 )
@@ -73,7 +74,7 @@ from bert_probe.model.outputs import (
 )
 from bert_probe.model.preflight import WeightHeaders, check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sentence_modules import open_sentence_model
+from bert_probe.model.sentence_modules import activation_named, open_sentence_model
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.trace import Trace
 from bert_probe.model.training_history import read_training_history
@@ -465,9 +466,15 @@ def open_heads(
                 if is_configured or _identifying_names(meta_model) <= {
                     modern_name(name) for name in headers.names
                 }:
-                    heads.append(_load_head(task, model_class, folder, settings, headers, network))
+                    head = _load_head(task, model_class, folder, settings, headers, network)
+                    heads.append(head)
+                    if task == TEXT_CLASSIFICATION and configured.activation:
+                        activation = activation_named(configured.activation, "The cross-encoder")
+                        heads[-1] = replace(head, activation=activation)
         except OutOfMemoryError:
             raise
+        except UnavailableError as error:
+            refused.append(f"The score is not shown. {error}")
         except Exception as error:  # heads raise many types of exceptions
             if is_configured:
                 refused.append(

@@ -344,7 +344,9 @@ def _read_dense(config: Mapping[str, Any], path: Path, size: int) -> tuple[Sente
         raise CheckpointError(
             f"The module Dense reads vectors of {inputs:,} dimensions, but gets {size:,}. {_AGAIN}"
         )
-    activation = _activation(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    activation = activation_named(
+        config.get("activation_function", "torch.nn.modules.activation.Tanh"), "The module Dense"
+    )
     name, residual = type(activation).__name__, bool(config.get("use_residual"))
     with torch.device("meta"):
         network = _Dense(inputs, outputs, bool(config.get("bias", True)), residual)
@@ -411,8 +413,15 @@ class _Normalize(torch.nn.Module):
         return torch.nn.functional.normalize(vectors, dim=-1)
 
 
-def _activation(path: Any) -> torch.nn.Module:
-    """Return the activation with a name such as torch.nn.modules.activation.Tanh."""
+def activation_named(path: Any, owner: str) -> torch.nn.Module:
+    """Return the activation with a name such as torch.nn.modules.activation.Tanh.
+
+    Args:
+        owner: what has the activation, as the beginning of a sentence.
+
+    Raises:
+        UnavailableError: there is no such activation in torch.nn, or it needs arguments.
+    """
     package, _, name = str(path).rpartition(".")
     cls = getattr(torch.nn, name, None)
     is_activation = isinstance(cls, type) and cls.__module__ in (
@@ -421,12 +430,14 @@ def _activation(path: Any) -> torch.nn.Module:
     )
     try:
         if package in ("torch.nn", getattr(cls, "__module__", "")) and is_activation:
-            activation: torch.nn.Module = cls()  # type: ignore[misc]
+            # Softmax without a dimension warns, and would guess the dimension from the number of axes.
+            options = {"dim": -1} if name in ("Softmax", "LogSoftmax", "Softmin") else {}
+            activation: torch.nn.Module = cls(**options)  # type: ignore[misc]
             return activation.eval()
     except TypeError:  # the class needs arguments, as MultiheadAttention does
         pass
     raise UnavailableError(
-        f"The module Dense has the activation {str(path)[:100]}, but only the activations of torch.nn are "
+        f"{owner} has the activation {str(path)[:100]}, but only the activations of torch.nn are "
         f"supported. {_REMEDY}"
     )
 

@@ -98,7 +98,8 @@ def _numbers(result: PredictionResult, title: str) -> None:
         frame,
         title,
         column_config={
-            name: st.column_config.NumberColumn(name, format="%.4g") for name in ("probability", "logit")
+            name: st.column_config.NumberColumn(name, format="%.4g")
+            for name in ("probability", "logit", "score")
         },
     )
 
@@ -160,6 +161,12 @@ def _classify_text(checkpoint: Checkpoint, request: workbench.Request) -> Predic
         "multi_label_classification": "Multi-label classification: any number of labels may apply.",
         "regression": "Regression: the output is a number, not a probability.",
     }
+    if result.scores is not None:
+        st.metric(
+            f"Score ({state.escape(shorten(result.labels[0]))})",
+            f"{result.scores[0]:.4f}",
+            help="The score of the cross-encoder, as CrossEncoder.predict returns it.",
+        )
     st.markdown(notes[result.problem])
     _bars(
         [shorten(label) for label in result.labels],
