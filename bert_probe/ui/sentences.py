@@ -85,12 +85,13 @@ def _segmented_control(
     return value
 
 
-def choose_prompt(checkpoint: Checkpoint, key: str, label: str) -> str | None:
-    """Draw a selector for a prompt of the checkpoint, if it has any; return None for its default."""
+def choose_prompt(checkpoint: Checkpoint, key: str, label: str, pooling: str = "model") -> str | None:
+    """Draw a selector for a prompt of the checkpoint, if it has any; None for the default."""
     names = prompt_names(checkpoint)
     if not names:
         return None
-    default = sentence_model(checkpoint).default_prompt or NO_PROMPT
+    own = sentence_model(checkpoint).default_prompt if pooling == "model" else None
+    default = own or NO_PROMPT
     options = {name: state.escape(name, 100) for name in names} | {NO_PROMPT: "No prompt"}
     help_text = "The text that the checkpoint puts before each text, as it was trained."
     name = state.segmented_control(key, label, options, default, help_text)
@@ -111,9 +112,9 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
 def _choose_question(checkpoint: Checkpoint) -> Sentences:
     """Draw selectors for the pooling, the prompt and the number of dimensions."""
     pooling = _choose_pooling(checkpoint)
+    prompt = choose_prompt(checkpoint, "prompt", "Prompt", pooling)
     if pooling != "model" or checkpoint.sentence_model is None:
-        return Sentences(pooling)
-    prompt = choose_prompt(checkpoint, "prompt", "Prompt")
+        return Sentences(pooling, prompt=prompt)
     question = Sentences(pooling, prompt=prompt, dimensions=choose_dimensions(checkpoint, "dimensions"))
     config = resolve_pooling(checkpoint, pooling, question.prompt, question.dimensions)
     st.markdown(f":gray[This model's pooling: {state.escape(str(config), 1000)}.]")

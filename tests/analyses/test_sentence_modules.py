@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 
 import bert_probe
@@ -443,3 +444,32 @@ def test_dimensions_equal_sentence_transformers(layout_folder: Callable[[str], P
         assert SentenceSimilarity(dimensions=size).of(*traces).score == pytest.approx(value, abs=1e-12)
         result = Sentences("model", dimensions=size).of(checkpoint, TEXTS)
         assert_exact(result.vectors, model.encode(TEXTS, truncate_dim=size))
+
+
+def test_sparse_and_late_interaction_models_are_named(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = transformers.BertForMaskedLM(families.config("bert"))
+    model.save_pretrained(tmp_path / "masked")
+    families.save_tokenizer("bert", tmp_path / "masked")
+    with sentence_models.without_warnings():
+        from sentence_transformers import MultiVectorEncoder, SparseEncoder
+
+        options = {"device": "cpu", "local_files_only": True}
+        SparseEncoder(str(tmp_path / "masked"), **options).save(
+            str(tmp_path / "sparse"), create_model_card=False
+        )
+        MultiVectorEncoder(str(family_folder("bert")), **options).save(
+            str(tmp_path / "late"), create_model_card=False
+        )
+    for name, sentence in (("sparse", "is a SparseEncoder"), ("late", "is a late-interaction model")):
+        checkpoint = bert_probe.load(tmp_path / name)
+        for pooling in ("model", "mean"):
+            if pooling == "mean":
+                assert Sentences(pooling).of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
+                continue
+            with pytest.raises(UnavailableError, match=sentence):
+                Sentences(pooling).of(checkpoint, ["a boat"])
+        row = bert_probe.check(tmp_path / name).table().set_index("capability").loc["sentence-similarity"]
+        assert row["works"] == "no"
+        assert sentence in row["reason"]
