@@ -242,8 +242,8 @@ def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool
     """Compute the map of sentences in a job and return it, or None if the job has not finished."""
     methods = {method: _METHODS[method] for method in layouts.available_methods()}
     method = state.segmented_control("sentences_map", "Map", methods, "pca")
-    asked = result.question
-    question = SentenceMap(method, asked.pooling, asked.prompt, asked.dimensions)
+    settings = result.question
+    question = SentenceMap(method, settings.pooling, settings.prompt, settings.dimensions)
     return jobs.run(
         f"sentence map {method}",
         cache_key(question, checkpoint, result.sentences, truncate),

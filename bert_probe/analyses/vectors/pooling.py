@@ -184,10 +184,10 @@ def prompt_names(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(sorted(dict(model.prompts), key=lambda name: name != model.default_prompt))
 
 
-def offered_dimensions(size: int, chosen: int | None = None) -> tuple[int, ...]:
-    """Return the powers of 2 from 8 below the size of a vector, the size, and the chosen number."""
+def offered_dimensions(size: int, selected: int | None = None) -> tuple[int, ...]:
+    """Return the powers of 2 from 8 below the size of a vector, the size, and the selected number."""
     powers = {2**power for power in range(3, size.bit_length()) if 2**power < size}
-    return tuple(sorted(powers | {size, chosen or size}))
+    return tuple(sorted(powers | {size, selected or size}))
 
 
 def prompt_positions(tokens: Sequence[Token], recipe: PoolingConfig) -> tuple[int, ...]:
