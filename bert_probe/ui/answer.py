@@ -303,14 +303,13 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
     if len(traces) < 2:
         st.info("Sentence similarity needs two texts. Write sentence B under Your text, and press Run.")
         return None
-    prompts: list[str | None] = [None, None]
-    dimensions = None
+    prompt = pair_prompt = dimensions = None
     if checkpoint.sentence_model is not None:
         with st.container(horizontal=True, gap="large"):
-            for index, (key, label) in enumerate((("prompt", "Prompt of A"), ("pair_prompt", "Prompt of B"))):
-                prompts[index] = choose_prompt(checkpoint, key, label)
+            prompt = choose_prompt(checkpoint, "prompt", "Prompt of A")
+            pair_prompt = choose_prompt(checkpoint, "pair_prompt", "Prompt of B")
             dimensions = choose_dimensions(checkpoint, "vector_dimensions")
-    question = SentenceSimilarity("contributions", *prompts, dimensions)
+    question = SentenceSimilarity("contributions", prompt, pair_prompt, dimensions)
     result: SentenceSimilarityResult = shared_cache.answers.of(question.of, *traces)
     with st.container(horizontal=True, gap="large"):
         name = result.recipe.score_name

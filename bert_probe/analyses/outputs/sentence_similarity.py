@@ -79,15 +79,14 @@ class SentenceSimilarity(Prediction):
         """
         if not a.checkpoint.has_pooling:
             raise UnavailableError(missing_head_message(a.checkpoint, SENTENCE_SIMILARITY))
-        recipes = [
+        recipe, pair_recipe = (
             resolve_pooling(a.checkpoint, "model", prompt, self.dimensions)
             for prompt in (self.prompt, self.pair_prompt)
-        ]
+        )
         inputs = InputRecord.of(a, b)
-        traces = [trace_as_trained(trace, recipe) for trace, recipe in zip((a, b), recipes, strict=True)]
-        vectors = [text_vector(trace, recipe) for trace, recipe in zip(traces, recipes, strict=True)]
-        value = score(vectors[0], vectors[1], recipes[0].similarity)
-        return SentenceSimilarityResult(self, inputs, *traces, *recipes, value)
+        a, b = trace_as_trained(a, recipe), trace_as_trained(b, pair_recipe)
+        value = score(text_vector(a, recipe), text_vector(b, pair_recipe), recipe.similarity)
+        return SentenceSimilarityResult(self, inputs, a, b, recipe, pair_recipe, value)
 
 
 def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:

@@ -422,7 +422,10 @@ def differentiable_scores(a: torch.Tensor, b: torch.Tensor, similarity: str) -> 
         return torch.nn.functional.cosine_similarity(a, b, dim=-1)
     if similarity == "dot":
         return (a * b).sum(dim=-1)
-    return -torch.linalg.vector_norm(a - b, ord=2 if similarity == "euclidean" else 1, dim=-1)
+    distances: torch.Tensor = torch.linalg.vector_norm(
+        a - b, ord=2 if similarity == "euclidean" else 1, dim=-1
+    )
+    return -distances
 
 
 def scores(a: Array, b: Array, similarity: str) -> Array:
