@@ -74,7 +74,8 @@ from bert_probe.model.outputs import (
 )
 from bert_probe.model.preflight import WeightHeaders, check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sentence_modules import activation_named, open_sentence_model
+from bert_probe.model.sentence_modules import open_sentence_model
+from bert_probe.model.sentence_networks import activation_named
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.trace import Trace
 from bert_probe.model.training_history import read_training_history

@@ -16,12 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Description
-from bert_probe.model.sources import digest, read_json
+from bert_probe.model.sentence_networks import (
+    AGAIN,
+    REMEDY,
+    DenseNetwork,
+    LayerNormNetwork,
+    NormalizeNetwork,
+    activation_named,
+    load_weights,
+)
+from bert_probe.model.sources import read_json
 
 MODULES_FILE = "modules.json"
 MODEL_FILE = "config_sentence_transformers.json"
@@ -39,8 +47,6 @@ _LEGACY_MODES = {
     "lasttoken": "pooling_mode_lasttoken",
 }
 _TOKENS, _VECTOR = "token_embeddings", "sentence_embedding"
-_REMEDY = "Use mean, cls, pooler or max."
-_AGAIN = "Download the model again."
 _SUPPORTED = "Transformer, Pooling, Dense, LayerNorm, Normalize and Dropout"
 _NOT_SUPPORTED = {
     "Router": "encodes queries and documents with different models",
@@ -65,7 +71,7 @@ class SentenceModule:
     kind: str
     settings: tuple[tuple[str, Any], ...] = ()
     sha256: str = ""
-    network: torch.nn.Module = field(default_factory=lambda: _Normalize(), compare=False, repr=False)
+    network: torch.nn.Module = field(default_factory=lambda: NormalizeNetwork(), compare=False, repr=False)
 
     def __call__(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return the module's output for vectors of shape […, size], in their dtype and on their device."""
@@ -79,7 +85,7 @@ class SentenceModule:
     @property
     def epsilon(self) -> float:
         """The number that LayerNorm adds to the variance."""
-        assert isinstance(self.network, _LayerNorm)
+        assert isinstance(self.network, LayerNormNetwork)
         return self.network.norm.eps
 
     @property
@@ -99,7 +105,7 @@ class SentenceModule:
     @property
     def config(self) -> dict[str, Any]:
         """The settings of the module as sentence-transformers writes them."""
-        if isinstance(self.network, _Dense):
+        if isinstance(self.network, DenseNetwork):
             linear, activation = self.network.linear, self.network.activation_function
             return {
                 "in_features": linear.in_features,
@@ -110,7 +116,7 @@ class SentenceModule:
             }
         return (
             {"dimension": self.network.norm.normalized_shape[0]}
-            if isinstance(self.network, _LayerNorm)
+            if isinstance(self.network, LayerNormNetwork)
             else {}
         )
 
@@ -268,17 +274,17 @@ def _check_model_type(model_type: Any) -> None:
     if model_type in ("MultiVectorEncoder", "ColBERT"):
         raise UnavailableError(
             "This checkpoint is a late-interaction model, which keeps one vector per token, so there is "
-            f"no vector of a text. Compare its tokens on the page Similarity. {_REMEDY}"
+            f"no vector of a text. Compare its tokens on the page Similarity. {REMEDY}"
         )
     if model_type == "SparseEncoder":
         raise UnavailableError(
             "This checkpoint is a SparseEncoder, which weights the words of the vocabulary; such vectors "
-            f"are not supported. {_REMEDY}"
+            f"are not supported. {REMEDY}"
         )
     if model_type != "SentenceTransformer":
         raise UnavailableError(
             f"{MODEL_FILE} describes a {str(model_type)[:100]}, but only SentenceTransformer is supported. "
-            f"{_REMEDY}"
+            f"{REMEDY}"
         )
 
 
@@ -288,9 +294,9 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     try:
         modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
     except (TypeError, KeyError):
-        raise CheckpointError(f"{MODULES_FILE} cannot be read. {_AGAIN}") from None
+        raise CheckpointError(f"{MODULES_FILE} cannot be read. {AGAIN}") from None
     if not all(path.resolve().is_relative_to(folder.resolve()) for _, path in modules):
-        raise CheckpointError(f"{MODULES_FILE} refers to a path outside its folder. {_AGAIN}")
+        raise CheckpointError(f"{MODULES_FILE} refers to a path outside its folder. {AGAIN}")
     kinds = [name.rpartition(".")[2] for name, _ in modules]
     for name, kind in zip((name for name, _ in modules), kinds, strict=True):
         is_own = name.startswith("sentence_transformers.")
@@ -298,18 +304,18 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
             reason = f": it {_NOT_SUPPORTED[kind]}" if is_own and kind in _NOT_SUPPORTED else ""
             raise UnavailableError(
                 f"The module {(kind if is_own else name)[:100]} is not supported{reason}. Supported: "
-                f"{_SUPPORTED}. {_REMEDY}"
+                f"{_SUPPORTED}. {REMEDY}"
             )
     for kind in ("Transformer", "Pooling"):
         if kinds.count(kind) != 1:
             raise UnavailableError(
                 f"{MODULES_FILE} lists {kinds.count(kind)} modules of type {kind}, but there must be "
-                f"exactly 1. {_REMEDY}"
+                f"exactly 1. {REMEDY}"
             )
     if kinds[0] != "Transformer" or modules[0][1].resolve() != folder.resolve():
         raise UnavailableError(
             f"The first module must be a Transformer in the folder of the model, but is {kinds[0]} in "
-            f"{str(entries[0]['path'])[:100] or 'that folder'}. {_REMEDY}"
+            f"{str(entries[0]['path'])[:100] or 'that folder'}. {REMEDY}"
         )
     return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
 
@@ -329,7 +335,7 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
         raise UnavailableError(
             f"The module {kind} reads {str(source)[:100]} and writes "
             f"{str(config.get('module_output_name') or source)[:100]}, which is not supported at its "
-            f"place. {_REMEDY}"
+            f"place. {REMEDY}"
         )
     module, output = _READERS[kind](config, path, size)
     target.append(module)
@@ -342,28 +348,28 @@ def _read_dense(config: Mapping[str, Any], path: Path, size: int) -> tuple[Sente
     )
     if inputs != size:
         raise CheckpointError(
-            f"The module Dense reads vectors of {inputs:,} dimensions, but gets {size:,}. {_AGAIN}"
+            f"The module Dense reads vectors of {inputs:,} dimensions, but gets {size:,}. {AGAIN}"
         )
     activation = activation_named(
         config.get("activation_function", "torch.nn.modules.activation.Tanh"), "The module Dense"
     )
     name, residual = type(activation).__name__, bool(config.get("use_residual"))
     with torch.device("meta"):
-        network = _Dense(inputs, outputs, bool(config.get("bias", True)), residual)
+        network = DenseNetwork(inputs, outputs, bool(config.get("bias", True)), residual)
     network.activation_function = activation
     settings = (("size", outputs), ("activation", name), ("residual", residual))
-    return SentenceModule("Dense", settings, _load(network, path, "Dense"), network), outputs
+    return SentenceModule("Dense", settings, load_weights(network, path, "Dense"), network), outputs
 
 
 def _read_layer_norm(config: Mapping[str, Any], path: Path, size: int) -> tuple[SentenceModule, int]:
     dimension = _integer(config.get("dimension"), "dimension of LayerNorm")
     if dimension != size:
         raise CheckpointError(
-            f"The module LayerNorm reads vectors of {dimension:,} dimensions, but gets {size:,}. {_AGAIN}"
+            f"The module LayerNorm reads vectors of {dimension:,} dimensions, but gets {size:,}. {AGAIN}"
         )
     with torch.device("meta"):
-        network = _LayerNorm(dimension)
-    return SentenceModule("LayerNorm", (), _load(network, path, "LayerNorm"), network), size
+        network = LayerNormNetwork(dimension)
+    return SentenceModule("LayerNorm", (), load_weights(network, path, "LayerNorm"), network), size
 
 
 def _read_normalize(_config: Mapping[str, Any], _path: Path, size: int) -> tuple[SentenceModule, int]:
@@ -377,113 +383,10 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any], Path, int], tuple[SentenceMo
 }
 
 
-class _Dense(torch.nn.Module):
-    """sentence-transformers' Dense, with the same names of weights."""
-
-    def __init__(self, inputs: int, outputs: int, bias: bool, residual: bool) -> None:
-        super().__init__()
-        self.activation_function: torch.nn.Module = torch.nn.Identity()
-        self.linear = torch.nn.Linear(inputs, outputs, bias)
-        self.adds_input = residual
-        if residual and inputs != outputs:
-            self.residual = torch.nn.Linear(inputs, outputs, bias=False)
-
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.activation_function(self.linear(vectors))
-        if self.adds_input:
-            output = output + (self.residual(vectors) if hasattr(self, "residual") else vectors)
-        return output
-
-
-class _LayerNorm(torch.nn.Module):
-    """sentence-transformers' LayerNorm, with the same names of weights."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.norm = torch.nn.LayerNorm(size)
-
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        return self.norm(vectors)  # type: ignore[no-any-return]
-
-
-class _Normalize(torch.nn.Module):
-    """Division by the Euclidean norm."""
-
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.normalize(vectors, dim=-1)
-
-
-def activation_named(path: Any, owner: str) -> torch.nn.Module:
-    """Return the activation with a name such as torch.nn.modules.activation.Tanh.
-
-    Args:
-        owner: what has the activation, as the beginning of a sentence.
-
-    Raises:
-        UnavailableError: there is no such activation in torch.nn, or it needs arguments.
-    """
-    package, _, name = str(path).rpartition(".")
-    cls = getattr(torch.nn, name, None)
-    is_activation = isinstance(cls, type) and cls.__module__ in (
-        torch.nn.modules.activation.__name__,
-        torch.nn.Identity.__module__,
-    )
-    try:
-        if package in ("torch.nn", getattr(cls, "__module__", "")) and is_activation:
-            # Softmax without a dimension warns, and would guess the dimension from the number of axes.
-            options = {"dim": -1} if name in ("Softmax", "LogSoftmax", "Softmin") else {}
-            activation: torch.nn.Module = cls(**options)  # type: ignore[misc]
-            return activation.eval()
-    except TypeError:  # the class needs arguments, as MultiheadAttention does
-        pass
-    raise UnavailableError(
-        f"{owner} has the activation {str(path)[:100]}, but only the activations of torch.nn are "
-        f"supported. {_REMEDY}"
-    )
-
-
-def _load(network: torch.nn.Module, path: Path, kind: str) -> str:
-    """Load the weights of a module from its folder, and return their SHA-256.
-
-    Raises:
-        UnavailableError: the weights are only available as a pickle.
-        CheckpointError: the file is broken, or does not fit the config.
-    """
-    file = path / "model.safetensors"
-    if not file.is_file():
-        raise UnavailableError(
-            f"The weights of the module {kind} are only available as a pickle or missing ({path.name} has no "
-            f"model.safetensors). Convert the model with bert-probe convert. {_REMEDY}"
-        )
-    expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-    try:
-        with safe_open(file, framework="pt") as weights:
-            shapes = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-            if shapes != expected:
-                raise CheckpointError(
-                    f"The weights of the module {kind} have the shapes {str(shapes)[:300]}, but its config "
-                    f"describes {expected}. {_AGAIN}"
-                )
-            # Smaller types convert to float32 exactly.
-            state = {
-                name: tensor if tensor.dtype == torch.float64 else tensor.float()
-                for name, tensor in ((name, weights.get_tensor(name).clone()) for name in shapes)
-            }
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"The weights of the module {kind} are broken ({error}). {_AGAIN}") from None
-    if not all(tensor.isfinite().all() for tensor in state.values()):
-        raise CheckpointError(
-            f"The weights of the module {kind} contain values that are not finite numbers. {_AGAIN}"
-        )
-    network.load_state_dict(state, assign=True)
-    network.eval().requires_grad_(False)
-    return digest([file])
-
-
 def _read(path: Path, json_type: type) -> Any:
     content = read_json(path)
     if not isinstance(content, json_type):
-        raise CheckpointError(f"{path.name} must contain a JSON {json_type.__name__}. {_AGAIN}")
+        raise CheckpointError(f"{path.name} must contain a JSON {json_type.__name__}. {AGAIN}")
     return content
 
 
@@ -494,7 +397,7 @@ def _read_transformer(folder: Path) -> dict[str, Any]:
     unknown = [name for name in ("query_expansion", "processing_kwargs") if settings.get(name)]
     if unknown:
         raise UnavailableError(
-            f"The module Transformer sets {', '.join(unknown)}, which is not supported. {_REMEDY}"
+            f"The module Transformer sets {', '.join(unknown)}, which is not supported. {REMEDY}"
         )
     modalities = settings.get("modality_config", {"text": {}})
     text = modalities.get("text") if isinstance(modalities, dict) else None
@@ -502,7 +405,7 @@ def _read_transformer(folder: Path) -> dict[str, Any]:
     if output != "last_hidden_state" or settings.get("module_output_name", _TOKENS) != _TOKENS:
         raise UnavailableError(
             f"The module Transformer returns {str(output)[:100]}, but only last_hidden_state is "
-            f"supported. {_REMEDY}"
+            f"supported. {REMEDY}"
         )
     return settings
 
@@ -520,7 +423,7 @@ def _read_pooling(path: Path) -> tuple[tuple[str, ...], bool]:
     if unknown or not modes:
         raise UnavailableError(
             f"The checkpoint's pooling mode is {', '.join(unknown) or 'empty'}, which is not "
-            f"supported. {_REMEDY}"
+            f"supported. {REMEDY}"
         )
     return modes, bool(config.get("include_prompt", True))
 
@@ -529,11 +432,11 @@ def _read_prompts(options: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ..
     """Return the prompts, and the name of the default prompt."""
     prompts, default = options.get("prompts") or {}, options.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
-        raise CheckpointError(f"The prompts in {MODEL_FILE} must be texts by name. {_AGAIN}")
+        raise CheckpointError(f"The prompts in {MODEL_FILE} must be texts by name. {AGAIN}")
     if default is not None and default not in prompts:
         raise CheckpointError(
             f"The default prompt in {MODEL_FILE} is {str(default)[:100]!r}, but the prompts are "
-            f"{', '.join(prompts) or 'none'}. {_AGAIN}"
+            f"{', '.join(prompts) or 'none'}. {AGAIN}"
         )
     return tuple((name, text or "") for name, text in prompts.items()), default
 
@@ -544,7 +447,7 @@ def _similarity(name: Any) -> str:
     if name not in SIMILARITIES:
         raise UnavailableError(
             f"The checkpoint's similarity function is {str(name)[:100]}, but only "
-            f"{', '.join(SIMILARITIES)} are supported. {_REMEDY}"
+            f"{', '.join(SIMILARITIES)} are supported. {REMEDY}"
         )
     return str(name)
 
@@ -555,7 +458,7 @@ def _truncate_dim(dimensions: Any, size: int) -> int | None:
     if not _integer(dimensions, f"truncate_dim in {MODEL_FILE}") <= size:
         raise CheckpointError(
             f"truncate_dim in {MODEL_FILE} is {dimensions:,}, but the vectors have {size:,} "
-            f"dimensions. {_AGAIN}"
+            f"dimensions. {AGAIN}"
         )
     return int(dimensions)
 
@@ -571,5 +474,5 @@ def _max_tokens(max_seq_length: Any, tokenizer_limit: int | None, model_limit: i
 
 def _integer(value: Any, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise CheckpointError(f"{name} is {str(value)[:100]}, but must be an integer from 1. {_AGAIN}")
+        raise CheckpointError(f"{name} is {str(value)[:100]}, but must be an integer from 1. {AGAIN}")
     return value
