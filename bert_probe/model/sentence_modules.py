@@ -36,6 +36,8 @@ MODEL_FILE = "config_sentence_transformers.json"
 
 POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """Pooling modes of sentence-transformers, in the order in which old configs concatenate them."""
+SPLADE_MODES = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1p")
+"""Poolings of the logits of all words of the vocabulary (SpladePooling), by strategy and activation."""
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 _LEGACY_MODES = {
@@ -96,7 +98,8 @@ class SentenceModule:
     def __str__(self) -> str:
         """Return a readable description, such as “Dense to 256 (Tanh)”."""
         if self.kind != "Dense":
-            return "normalized" if self.kind == "Normalize" else self.kind
+            names = {"Normalize": "normalized", "MaskedLM": "logits of the masked-word head"}
+            return names.get(self.kind, self.kind)
         settings = dict(self.settings)
         details = [] if self.activation == "Identity" else [self.activation]
         details += ["with residual"] if settings["residual"] else []
@@ -132,7 +135,8 @@ class SentenceModel:
     """How a sentence-transformers checkpoint turns a text into one vector.
 
     Attributes:
-        modes: pooling modes, from `POOLING_MODES`; the results are concatenated in this order.
+        modes: pooling modes, from `POOLING_MODES`; the results are concatenated in this order. One of
+            `SPLADE_MODES` for a sparse encoder, which pools the logits of the masked-word head.
         include_prompt: whether the tokens of the prompt are pooled.
         token_modules: modules applied to the vector of each token before pooling.
         vector_modules: modules applied to the pooled vector.
@@ -159,6 +163,11 @@ class SentenceModel:
     lower_case: bool
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether the dimensions of the vector are the words of the vocabulary."""
+        return self.modes[0] in SPLADE_MODES
+
+    @property
     def size_of_token(self) -> int:
         """Number of dimensions of the vectors that are pooled."""
         sizes = [module.config["in_features"] for module in self.vector_modules if module.kind == "Dense"]
@@ -176,7 +185,7 @@ def open_sentence_model(
     """Return what `read_sentence_model` returns, or the error that it raises."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is free here."):
-            sizes = description.hidden_size, description.max_tokens
+            sizes = description.hidden_size, description.vocabulary_size, description.max_tokens
             return read_sentence_model(folder, *sizes, tokenizer_limit), None
     except OutOfMemoryError:
         raise
@@ -185,12 +194,17 @@ def open_sentence_model(
 
 
 def read_sentence_model(
-    folder: Path, hidden_size: int, max_tokens: int | None, tokenizer_limit: int | None
+    folder: Path,
+    hidden_size: int,
+    vocabulary_size: int,
+    max_tokens: int | None,
+    tokenizer_limit: int | None,
 ) -> SentenceModel | None:
     """Read how a checkpoint turns a text into one vector.
 
     Args:
         hidden_size: size of the encoder's last hidden states.
+        vocabulary_size: number of words of the masked-word head of a sparse encoder.
         max_tokens: maximum number of input tokens of the encoder; None for no limit.
         tokenizer_limit: the tokenizer's limit, for a Transformer module without a limit of its own.
 
@@ -208,18 +222,14 @@ def read_sentence_model(
     if model_type == "CrossEncoder":
         return None
     _check_model_type(model_type)
-    modules = _modules(folder)
-    transformer = _read_transformer(folder)
     before: list[SentenceModule] = []
     after: list[SentenceModule] = []
-    size = hidden_size
-    position = [kind for kind, _ in modules].index("Pooling")
-    for kind, path in modules[1:position]:
-        size = _append(before, kind, path, _TOKENS, size)
-    modes, include_prompt = _read_pooling(modules[position][1])
-    size *= len(modes)
-    for kind, path in modules[position + 1 :]:
-        size = _append(after, kind, path, _VECTOR, size)
+    if model_type == "SparseEncoder":
+        modes, include_prompt, size = (_read_splade(folder, options),), True, vocabulary_size
+        transformer = _read_transformer(folder, "logits")
+    else:
+        transformer = _read_transformer(folder, "last_hidden_state")
+        size, modes, include_prompt = _read_dense_model(folder, hidden_size, before, after)
     prompts, default_prompt = _read_prompts(options)
     return SentenceModel(
         modes=modes,
@@ -228,12 +238,56 @@ def read_sentence_model(
         vector_modules=tuple(after),
         size=size,
         dimensions=_truncate_dim(options.get("truncate_dim"), size),
-        similarity=_similarity(options.get("similarity_fn_name")),
+        similarity=_similarity(
+            options.get("similarity_fn_name"), "dot" if model_type == "SparseEncoder" else "cosine"
+        ),
         prompts=prompts,
         default_prompt=default_prompt,
         max_tokens=_max_tokens(transformer.get("max_seq_length"), tokenizer_limit, max_tokens),
         lower_case=bool(transformer.get("do_lower_case")),
     )
+
+
+def _read_dense_model(
+    folder: Path, size: int, before: list[SentenceModule], after: list[SentenceModule]
+) -> tuple[int, tuple[str, ...], bool]:
+    """Read the modules before and after the pooling; return the vector's size, and what is pooled how.
+
+    Args:
+        size: size of the encoder's last hidden states.
+    """
+    modules = _modules(folder)
+    position = [kind for kind, _ in modules].index("Pooling")
+    for kind, path in modules[1:position]:
+        size = _append(before, kind, path, _TOKENS, size)
+    modes, include_prompt = _read_pooling(modules[position][1])
+    size *= len(modes)
+    for kind, path in modules[position + 1 :]:
+        size = _append(after, kind, path, _VECTOR, size)
+    return size, modes, include_prompt
+
+
+def _read_splade(folder: Path, options: Mapping[str, Any]) -> str:
+    """Return the pooling mode of a sparse encoder."""
+    modules = _entries(folder)
+    kinds = [name.rpartition(".")[2] for name, _ in modules]
+    if kinds not in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
+        raise UnavailableError(
+            f"The modules of this SparseEncoder are {', '.join(kinds)[:300] or 'missing'}, but only "
+            f"Transformer and SpladePooling are supported. {REMEDY}"
+        )
+    if options.get("max_active_dims") is not None:
+        raise UnavailableError(f"This SparseEncoder limits max_active_dims, which is not supported. {REMEDY}")
+    config = _read(modules[1][1] / "config.json", dict)
+    ending = {"relu": "", "log1p_relu": "_log1p"}.get(str(config.get("activation_function", "relu")), "?")
+    mode = f"splade_{config.get('pooling_strategy', 'max')}{ending}"
+    if mode not in SPLADE_MODES:
+        raise UnavailableError(
+            f"The module SpladePooling has the strategy {str(config.get('pooling_strategy'))[:100]} and the "
+            f"activation {str(config.get('activation_function'))[:100]}, but only max and sum with relu or "
+            f"log1p_relu are supported. {REMEDY}"
+        )
+    return mode
 
 
 def write_sentence_model(folder: Path, model: SentenceModel) -> None:
@@ -276,20 +330,15 @@ def _check_model_type(model_type: Any) -> None:
             "This checkpoint is a late-interaction model, which keeps one vector per token, so there is "
             f"no vector of a text. Compare its tokens on the page Similarity. {REMEDY}"
         )
-    if model_type == "SparseEncoder":
-        raise UnavailableError(
-            "This checkpoint is a SparseEncoder, which weights the words of the vocabulary; such vectors "
-            f"are not supported. {REMEDY}"
-        )
-    if model_type != "SentenceTransformer":
+    if model_type not in ("SentenceTransformer", "SparseEncoder"):
         raise UnavailableError(
             f"{MODEL_FILE} describes a {str(model_type)[:100]}, but only SentenceTransformer is supported. "
             f"{REMEDY}"
         )
 
 
-def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """Return the type and folder of each module, after checking their order."""
+def _entries(folder: Path) -> list[tuple[str, Path]]:
+    """Return the class name and folder of each module."""
     entries = _read(folder / MODULES_FILE, list)
     try:
         modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
@@ -297,6 +346,12 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         raise CheckpointError(f"{MODULES_FILE} cannot be read. {AGAIN}") from None
     if not all(path.resolve().is_relative_to(folder.resolve()) for _, path in modules):
         raise CheckpointError(f"{MODULES_FILE} refers to a path outside its folder. {AGAIN}")
+    return modules
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """Return the type and folder of each module, after checking their order."""
+    modules = _entries(folder)
     kinds = [name.rpartition(".")[2] for name, _ in modules]
     for name, kind in zip((name for name, _ in modules), kinds, strict=True):
         is_own = name.startswith("sentence_transformers.")
@@ -315,7 +370,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     if kinds[0] != "Transformer" or modules[0][1].resolve() != folder.resolve():
         raise UnavailableError(
             f"The first module must be a Transformer in the folder of the model, but is {kinds[0]} in "
-            f"{str(entries[0]['path'])[:100] or 'that folder'}. {REMEDY}"
+            f"{modules[0][1].name[:100]}. {REMEDY}"
         )
     return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
 
@@ -390,8 +445,12 @@ def _read(path: Path, json_type: type) -> Any:
     return content
 
 
-def _read_transformer(folder: Path) -> dict[str, Any]:
-    """Return the settings of the Transformer module, whose file may be named after the architecture."""
+def _read_transformer(folder: Path, expected: str) -> dict[str, Any]:
+    """Return the settings of the Transformer module, whose file may be named after the architecture.
+
+    Args:
+        expected: the output of the model that the following modules read.
+    """
     files = sorted(folder.glob("sentence_*_config.json"))
     settings: dict[str, Any] = _read(files[0], dict) if files else {}
     unknown = [name for name in ("query_expansion", "processing_kwargs") if settings.get(name)]
@@ -401,11 +460,10 @@ def _read_transformer(folder: Path) -> dict[str, Any]:
         )
     modalities = settings.get("modality_config", {"text": {}})
     text = modalities.get("text") if isinstance(modalities, dict) else None
-    output = text.get("method_output_name", "last_hidden_state") if isinstance(text, dict) else text
-    if output != "last_hidden_state" or settings.get("module_output_name", _TOKENS) != _TOKENS:
+    output = text.get("method_output_name", expected) if isinstance(text, dict) else text
+    if output != expected or settings.get("module_output_name", _TOKENS) != _TOKENS:
         raise UnavailableError(
-            f"The module Transformer returns {str(output)[:100]}, but only last_hidden_state is "
-            f"supported. {REMEDY}"
+            f"The module Transformer returns {str(output)[:100]}, but only {expected} is supported. {REMEDY}"
         )
     return settings
 
@@ -441,9 +499,9 @@ def _read_prompts(options: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ..
     return tuple((name, text or "") for name, text in prompts.items()), default
 
 
-def _similarity(name: Any) -> str:
+def _similarity(name: Any, default: str) -> str:
     if name is None:
-        return "cosine"
+        return default
     if name not in SIMILARITIES:
         raise UnavailableError(
             f"The checkpoint's similarity function is {str(name)[:100]}, but only "

@@ -116,7 +116,9 @@ class Train(Question):
             raise SelectionError(
                 f"whole_words applies to {FILL_MASK}, not to {objective.task}. Leave it out."
             )
-        unsupported = checkpoint.sentence_model_error
+        unsupported: object = checkpoint.sentence_model_error
+        if checkpoint.sentence_model is not None and checkpoint.sentence_model.is_sparse:
+            unsupported = "It is a SparseEncoder, whose masked-word head is not saved with this task."
         pooling_notes = (
             [f"sentence-transformers will not be able to use this model. {unsupported}"]
             if unsupported
@@ -258,6 +260,7 @@ class TrainingPlan:
                 loop = self._train(full_model, updated, progress, on_evaluation)
             history = (*self.checkpoint.training_history, self.training)
             checkpoint = to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, fine-tuned", history)
+        sentence_model = self.checkpoint.sentence_model
         assert loop.best is not None  # `Cancelled` before the first evaluation is propagated
         return TrainingResult(
             self.question,
@@ -274,7 +277,7 @@ class TrainingPlan:
             self.warnings,
             (*self.notes, *_end_notes(loop, self.pace)),
             checkpoint,
-            self.checkpoint.sentence_model,
+            None if sentence_model is None or sentence_model.is_sparse else sentence_model,
             self.material.data,
             self.material.asked,
             adapter,

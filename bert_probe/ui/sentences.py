@@ -101,6 +101,8 @@ def choose_prompt(checkpoint: Checkpoint, key: str, label: str, pooling: str = "
 def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
     """Draw a selector for the number of dimensions; return None for that of the checkpoint."""
     model = sentence_model(checkpoint)
+    if model.is_sparse:
+        return None  # the dimensions are the words of the vocabulary
     default = str(model.dimensions or model.size)
     sizes = offered_dimensions(model.size, model.dimensions)
     options = {str(size): f"{size:,}" for size in sizes}

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from safetensors.torch import save_file
 
 import bert_probe
@@ -228,7 +227,7 @@ def test_unsupported_files_raise_one_sentence(
     file, change, sentence = HOSTILE[name]
     folder = _changed(layout_folder("dense"), tmp_path / "changed", file, change)
     with pytest.raises((UnavailableError, CheckpointError), match=sentence):
-        read_sentence_model(folder, 32, 160, None)
+        read_sentence_model(folder, 32, 200, 160, None)
 
 
 def test_model_with_unsupported_module_opens_and_says_why(
@@ -264,7 +263,7 @@ def test_broken_weights_raise(
     elif weights is not None:
         file.write_bytes(weights)
     with pytest.raises(ProbeError, match=sentence):
-        read_sentence_model(folder, 32, 160, None)
+        read_sentence_model(folder, 32, 200, 160, None)
 
 
 def test_dense_weights_are_part_of_the_identity(layout_folder: Callable[[str], Path], tmp_path: Path) -> None:
@@ -446,30 +445,56 @@ def test_dimensions_equal_sentence_transformers(layout_folder: Callable[[str], P
         assert_exact(result.vectors, model.encode(TEXTS, truncate_dim=size))
 
 
-def test_sparse_and_late_interaction_models_are_named(
-    family_folder: Callable[[str], Path], tmp_path: Path
+@pytest.mark.parametrize("strategy", ["max", "sum"])
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+def test_sparse_vectors_equal_sparse_encoder(
+    strategy: Any, activation: Any, trained_folder: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
-    model = transformers.BertForMaskedLM(families.config("bert"))
-    model.save_pretrained(tmp_path / "masked")
-    families.save_tokenizer("bert", tmp_path / "masked")
     with sentence_models.without_warnings():
-        from sentence_transformers import MultiVectorEncoder, SparseEncoder
+        from sentence_transformers import SparseEncoder
+        from sentence_transformers.base.modules import Transformer
+        from sentence_transformers.sparse_encoder.modules import SpladePooling
 
-        options = {"device": "cpu", "local_files_only": True}
-        SparseEncoder(str(tmp_path / "masked"), **options).save(
-            str(tmp_path / "sparse"), create_model_card=False
+        masked = str(trained_folder("bert", "fill-mask"))
+        modules = [Transformer(masked, transformer_task="fill-mask"), SpladePooling(strategy, activation)]
+        SparseEncoder(modules=modules, device="cpu", prompts={"query": "where is: "}).save(
+            str(tmp_path), create_model_card=False
         )
-        MultiVectorEncoder(str(family_folder("bert")), **options).save(
-            str(tmp_path / "late"), create_model_card=False
+
+        def expected(dtype: str, **options: Any) -> np.ndarray:
+            model = SparseEncoder(str(tmp_path), device="cpu", model_kwargs={"dtype": getattr(torch, dtype)})
+            if dtype == "float64":
+                keep_float64(model[0].auto_model)
+            dense: np.ndarray = model.encode(TEXTS, convert_to_sparse_tensor=False, **options).numpy()
+            return dense
+
+        exact = expected("float64")
+        checkpoint = _double(tmp_path)
+        result = Sentences("model").of(checkpoint, TEXTS)
+        assert_exact(result.vectors, exact)
+        assert_exact(result.scores, exact @ exact.T)
+        assert result.recipe.similarity == "dot"
+        prompted = Sentences("model", prompt="query").of(checkpoint, TEXTS).vectors
+        assert_exact(prompted, expected("float64", prompt_name="query"))
+        single = bert_probe.load(tmp_path)
+        expect_raw(expected("float32"), exact).check(Sentences("model").of(single, TEXTS).vectors)
+    pair = SentenceSimilarity().of(*(single.trace(text) for text in (TEXTS[0], TEXTS[1])))
+    assert pair.score == pytest.approx(float(exact[0] @ exact[1]), rel=1e-4)
+    assert "the logarithm of SpladePooling is not linear" in pair.not_a_sum
+    assert single.tasks == ("fill-mask", "sentence-similarity")
+
+
+def test_late_interaction_models_are_named(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    with sentence_models.without_warnings():
+        from sentence_transformers import MultiVectorEncoder
+
+        MultiVectorEncoder(str(family_folder("bert")), device="cpu", local_files_only=True).save(
+            str(tmp_path), create_model_card=False
         )
-    for name, sentence in (("sparse", "is a SparseEncoder"), ("late", "is a late-interaction model")):
-        checkpoint = bert_probe.load(tmp_path / name)
-        for pooling in ("model", "mean"):
-            if pooling == "mean":
-                assert Sentences(pooling).of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
-                continue
-            with pytest.raises(UnavailableError, match=sentence):
-                Sentences(pooling).of(checkpoint, ["a boat"])
-        row = bert_probe.check(tmp_path / name).table().set_index("capability").loc["sentence-similarity"]
-        assert row["works"] == "no"
-        assert sentence in row["reason"]
+    checkpoint, sentence = bert_probe.load(tmp_path), "is a late-interaction model"
+    assert Sentences("mean").of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
+    with pytest.raises(UnavailableError, match=sentence):
+        Sentences("model").of(checkpoint, ["a boat"])
+    row = bert_probe.check(tmp_path).table().set_index("capability").loc["sentence-similarity"]
+    assert row["works"] == "no"
+    assert sentence in row["reason"]

@@ -17,9 +17,10 @@ from tokenizers.normalizers import Lowercase
 
 from bert_probe.analyses.vectors.similarity import cosine, cosine_of_rows
 from bert_probe.errors import SelectionError, TextError, UnavailableError
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.encoding import Token
-from bert_probe.model.sentence_modules import SentenceModel, SentenceModule
+from bert_probe.model.outputs import OutputHead, output_head
+from bert_probe.model.sentence_modules import SPLADE_MODES, SentenceModel, SentenceModule
 from bert_probe.model.trace import Array
 
 POOLINGS: Mapping[str, str] = {
@@ -36,6 +37,10 @@ _NAMES = {
     "cls": "first token",
     "max": "maximum over all tokens",
     "lasttoken": "last token",
+    "splade_max": "largest weight of each word (SPLADE)",
+    "splade_sum": "sum of the weights of each word (SPLADE)",
+    "splade_max_log1p": "largest weight of each word (SPLADE, two logarithms)",
+    "splade_sum_log1p": "sum of the weights of each word (SPLADE, two logarithms)",
 }
 
 NO_PROMPT = "none"
@@ -228,15 +233,33 @@ def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
 def _own(checkpoint: Checkpoint) -> PoolingConfig:
     """Return the pooling that the checkpoint declares in its sentence-transformers files."""
     model = sentence_model(checkpoint)
+    token_modules = model.token_modules
+    if model.is_sparse:
+        head = _WordLogits(output_head(checkpoint, FILL_MASK))
+        token_modules = (SentenceModule("MaskedLM", (("size", model.size),), network=head),)
     return PoolingConfig(
         modes=model.modes,
-        token_modules=model.token_modules,
+        token_modules=token_modules,
         vector_modules=model.vector_modules,
         dimensions=model.dimensions,
         similarity=model.similarity,
         max_tokens=model.max_tokens,
         lower_case=model.lower_case,
     )
+
+
+class _WordLogits(torch.nn.Module):
+    """The masked-word head as a module: hidden states [text, token, hidden] → logits of all words."""
+
+    def __init__(self, head: OutputHead) -> None:
+        super().__init__()
+        self.__dict__["head"] = head  # not a submodule, because its weights are those of the checkpoint
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the logits, in the head's dtype."""
+        weight = next(self.head.model.parameters())
+        inputs = {"input_ids": torch.zeros(states.shape[:2], dtype=torch.long, device=weight.device)}
+        return self.head.answer(inputs, states.to(weight.device, weight.dtype), None)  # type: ignore[no-any-return]
 
 
 def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
@@ -283,7 +306,7 @@ def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor
     """
     states = _at_least_float32(output.last_hidden_state)
     for module in recipe.token_modules:
-        states = module(states)
+        states = _at_least_float32(module(states))
     token_mask = _pooled_mask(mask, recipe)[..., None].to(states.dtype)
     parts = [
         _at_least_float32(output.pooler_output) if mode == "pooler" else _MODES[mode](states, token_mask)
@@ -351,6 +374,10 @@ _MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "mean_sqrt_len_tokens": lambda states, mask: _sum(states, mask) / mask.sum(dim=1).sqrt(),
     "weightedmean": _weighted,
     "lasttoken": _last,
+    "splade_max": lambda logits, mask: (logits * mask).relu().log1p().amax(dim=1),
+    "splade_sum": lambda logits, mask: (logits * mask).relu().log1p().sum(dim=1),
+    "splade_max_log1p": lambda logits, mask: (logits * mask).relu().log1p().log1p().amax(dim=1),
+    "splade_sum_log1p": lambda logits, mask: (logits * mask).relu().log1p().log1p().sum(dim=1),
 }
 """Name of a pooling mode of sentence-transformers → function that pools hidden states with a token mask."""
 
@@ -364,6 +391,8 @@ def nonlinear_part(recipe: PoolingConfig) -> str:
         return "the maximum over all tokens"
     if "pooler" in recipe.modes:
         return "the pooler"
+    if set(recipe.modes) & set(SPLADE_MODES):
+        return "the logarithm of SpladePooling"
     nonlinear = (module for module in recipe.vector_modules if module.activation != "Identity")
     return next((f"the module {module}" for module in nonlinear), "")
 
