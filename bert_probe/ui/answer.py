@@ -326,8 +326,9 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
     if result.pair_recipe != result.recipe:
         st.caption(f"Sentence embedding of text B: {state.escape(str(result.pair_recipe))}.")
-    with st.expander("Score by number of dimensions"):
-        blocks.table(result.scores_by_dimension, f"{name} of the vectors truncated to fewer dimensions")
+    if checkpoint.sentence_model is not None and not checkpoint.sentence_model.is_sparse:
+        with st.expander("Score by number of dimensions"):
+            blocks.table(result.scores_by_dimension, f"{name} of the vectors truncated to fewer dimensions")
     if result.not_a_sum:
         st.caption(result.not_a_sum)
         _attribution(result, traces)

@@ -152,6 +152,11 @@ def resolve_pooling(
         config = _with_prompt(checkpoint, config, prompt, pooling)
     if dimensions is not None:
         is_own = pooling == "model" and model is not None
+        if is_own and model is not None and model.is_sparse:
+            raise SelectionError(
+                "The dimensions of this SparseEncoder are the words of the vocabulary, so vectors cannot be "
+                "truncated. Leave dimensions out."
+            )
         size = model.size if is_own and model is not None else checkpoint.description.hidden_size
         if not 1 <= dimensions <= size:
             raise SelectionError(
