@@ -224,6 +224,7 @@ def read_sentence_model(
     _check_model_type(model_type)
     before: list[SentenceModule] = []
     after: list[SentenceModule] = []
+    modes: tuple[str, ...]
     if model_type == "SparseEncoder":
         modes, include_prompt, size = (_read_splade(folder, options),), True, vocabulary_size
         transformer = _read_transformer(folder, "logits")

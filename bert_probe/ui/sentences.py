@@ -134,6 +134,8 @@ def _choose_pooling(checkpoint: Checkpoint) -> str:
         "How token vectors are combined into one sentence vector.",
     )
     st.markdown(f":gray[{POOLINGS[pooling]}]")
+    if checkpoint.sentence_model_error is not None:
+        st.caption(state.escape(str(checkpoint.sentence_model_error), 1000))
     return pooling
 
 

@@ -17,7 +17,13 @@ from safetensors.torch import save_file
 import bert_probe
 from bert_probe import Sentences, SentenceSimilarity, SimilarityAttribution, Train
 from bert_probe.analyses.outputs.sentence_similarity import text_vector
-from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded, resolve_pooling, token_parts
+from bert_probe.analyses.vectors.pooling import (
+    PoolingConfig,
+    available_poolings,
+    pool_unpadded,
+    resolve_pooling,
+    token_parts,
+)
 from bert_probe.errors import CheckpointError, ProbeError, SelectionError, TextError, UnavailableError
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.sentence_modules import MODEL_FILE, SentenceModule, read_sentence_model
@@ -494,6 +500,7 @@ def test_late_interaction_models_are_named(family_folder: Callable[[str], Path],
             str(tmp_path), create_model_card=False
         )
     checkpoint, sentence = bert_probe.load(tmp_path), "is a late-interaction model"
+    assert available_poolings(checkpoint)[0] == "mean"
     assert Sentences("mean").of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
     with pytest.raises(UnavailableError, match=sentence):
         Sentences("model").of(checkpoint, ["a boat"])

@@ -225,8 +225,11 @@ def _pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
 
 
 def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the poolings that a checkpoint supports, beginning with the one that it declares, if any."""
-    own: tuple[str, ...] = ("model",) if checkpoint.has_pooling else ()
+    """Return the poolings that a checkpoint supports, beginning with the one that it declares, if any.
+
+    A declared pooling that is not supported is left out.
+    """
+    own: tuple[str, ...] = ("model",) if checkpoint.sentence_model is not None else ()
     is_causal = checkpoint.description.is_causal
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special and not is_causal else ()
     # The last token is the only one that attends to the whole text.
@@ -256,6 +259,8 @@ def _own(checkpoint: Checkpoint) -> PoolingConfig:
 class _WordLogits(torch.nn.Module):
     """The masked-word head as a module: hidden states [text, token, hidden] → logits of all words."""
 
+    head: OutputHead
+
     def __init__(self, head: OutputHead) -> None:
         super().__init__()
         self.__dict__["head"] = head  # not a submodule, because its weights are those of the checkpoint
@@ -264,7 +269,7 @@ class _WordLogits(torch.nn.Module):
         """Return the logits, in the head's dtype."""
         weight = next(self.head.model.parameters())
         inputs = {"input_ids": torch.zeros(states.shape[:2], dtype=torch.long, device=weight.device)}
-        return self.head.answer(inputs, states.to(weight.device, weight.dtype), None)  # type: ignore[no-any-return]
+        return self.head.answer(inputs, states.to(weight.device, weight.dtype), None)
 
 
 def sentence_model(checkpoint: Checkpoint) -> SentenceModel:

@@ -9,7 +9,7 @@ from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightCo
 from bert_probe.analyses.highlights.types.token_pairs import repeated_token_sentence
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
 from bert_probe.analyses.vectors.similarity import Similarity, cosine_of_rows
-from bert_probe.errors import UnavailableError
+from bert_probe.errors import CheckpointError, UnavailableError
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 
 _NAMES = {"cosine": "cosine similarity"}
@@ -20,7 +20,7 @@ def _find_similarity(a: HighlightContext, b: HighlightContext) -> HighlightCandi
         return None
     try:
         result = SentenceSimilarity("contributions").of(a.trace, b.trace)
-    except UnavailableError:
+    except (CheckpointError, UnavailableError):
         return None
     if np.isnan(result.score):
         return None
