@@ -265,6 +265,23 @@ class Flag(FieldType):
         return [option]
 
 
+class Name(FieldType):
+    """A name that the checkpoint defines, such as that of a prompt; it is looked up with the checkpoint."""
+
+    metavar = "NAME"
+
+    def check(self, name: str, value: Any) -> str:
+        """Return the value if it is a text of 1 to 200 characters."""
+        if not isinstance(value, str) or not 0 < len(value) <= 200:
+            raise SelectionError(f"{name} must be a text of 1 to 200 characters, not {str(value)[:100]!r}.")
+        return value
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON Schema of a string of 1 to 200 characters."""
+        return {"type": "string", "minLength": 1, "maxLength": 200}
+
+
 class Choice(FieldType):
     """One of several allowed words.
 

@@ -15,7 +15,9 @@ from bert_probe.model.trace import Trace
 if TYPE_CHECKING:
     import torch
 
+    from bert_probe.errors import ProbeError
     from bert_probe.model.outputs import OutputHead
+    from bert_probe.model.sentence_modules import SentenceModel
     from bert_probe.model.training_history import TrainingHistory
 
 FILL_MASK = "fill-mask"
@@ -57,6 +59,8 @@ class Description:
         is_eager: whether the model computes attention with its own code instead of the fused kernel.
         is_causal: whether each token attends only to itself and to the tokens before it, in every layer.
         notes: sentences for the user, for example about a missing pooler or unused weights.
+        sentence_model_sha256: SHA-256 of the sentence-transformers modules: their settings and weights; "" if
+            there are none.
         outputs_sha256: SHA-256 of the output heads; "" if there are none. For a model loaded from files it
             covers the heads' configuration (`weights_sha256` covers their weights); for a model in memory it
             covers the heads' weights.
@@ -82,6 +86,7 @@ class Description:
     notes: tuple[str, ...] = ()
     outputs_sha256: str = ""
     is_causal: bool = False
+    sentence_model_sha256: str = ""
 
     @property
     def qkv_notes(self) -> tuple[str, ...]:
@@ -120,6 +125,9 @@ class Checkpoint:
         folder: the folder with the checkpoint's files; None for a model in memory.
         outputs: task → trained output head.
         training_history: earlier training runs of this app on the model, oldest first.
+        sentence_model: how sentence-transformers turns a text into one vector; None if the files do not
+            say, or if this is not supported.
+        sentence_model_error: why `sentence_model` is not supported, if it is not.
     """
 
     initial_description: Description
@@ -131,6 +139,8 @@ class Checkpoint:
     folder: Path | None = None
     outputs: Mapping[str, OutputHead] = field(default_factory=dict)
     training_history: tuple[TrainingHistory, ...] = ()
+    sentence_model: SentenceModel | None = None
+    sentence_model_error: ProbeError | None = None
 
     @property
     def description(self) -> Description:
@@ -157,10 +167,8 @@ class Checkpoint:
 
     @property
     def has_pooling(self) -> bool:
-        """Return whether the checkpoint has sentence-transformers' `modules.json`, which defines sentence
-        pooling.
-        """
-        return self.folder is not None and (self.folder / "modules.json").is_file()
+        """Return whether the checkpoint declares its pooling in files of sentence-transformers."""
+        return self.sentence_model is not None or self.sentence_model_error is not None
 
     @property
     def tokenizer(self) -> Any:
@@ -250,6 +258,8 @@ class Checkpoint:
         }
         if description.outputs_sha256:
             record["outputs_sha256"] = description.outputs_sha256
+        if description.sentence_model_sha256:
+            record["sentence_model_sha256"] = description.sentence_model_sha256
         if encoding is not None:
             record |= {
                 "text": encoding.text,

@@ -164,12 +164,15 @@ class ConfiguredHeads:
         labels: label names of a head's outputs.
         problem: one of `PROBLEMS`, or "".
         tied: whether input and output word embeddings are tied; None for the default of the model family.
+        activation: the activation of a cross-encoder's score, such as torch.nn.modules.activation.Sigmoid; ""
+            if the model is not a cross-encoder of sentence-transformers.
     """
 
     architectures: frozenset[str]
     labels: tuple[str, ...]
     problem: str
     tied: bool | None
+    activation: str
 
 
 def read_head_settings(folder: Path) -> ConfiguredHeads:
@@ -183,14 +186,33 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
     problem = settings.get("problem_type") or ""
     if problem and problem not in PROBLEMS:
         raise CheckpointError(f"config.json has an unknown problem_type {problem!r}. {REMEDY}")
+    labels = _labels(settings.get("id2label"), settings.get("num_labels"))
     return ConfiguredHeads(
         frozenset(name for name in names if isinstance(name, str))
         if isinstance(names, list)
         else frozenset(),
-        _labels(settings.get("id2label"), settings.get("num_labels")),
+        labels,
         problem,
         tied if isinstance(tied, bool) else None,
+        _score_activation(folder, settings, len(labels)),
     )
+
+
+def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: int) -> str:
+    """Return the activation that `CrossEncoder.predict` of sentence-transformers applies to the logits."""
+    file = folder / "config_sentence_transformers.json"
+    options = read_config_file(file) if file.is_file() else {}
+    is_cross_encoder = options.get("model_type") == "CrossEncoder"
+    section = settings.get("sentence_transformers")
+    declared = (
+        options.get("activation_fn") if is_cross_encoder else None,
+        section.get("activation_fn") if isinstance(section, dict) else None,
+        settings.get("sbert_ce_default_activation_function"),
+    )
+    name = next((name for name in declared if name is not None), "")
+    if name or not (is_cross_encoder or isinstance(section, dict)):
+        return str(name)
+    return "torch.nn.Sigmoid" if label_count == 1 else "torch.nn.Identity"
 
 
 def _labels(id2label: Any, count: Any) -> tuple[str, ...]:

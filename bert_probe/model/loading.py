@@ -31,6 +31,7 @@ from bert_probe.errors import (
     OutOfMemoryError,
     ProbeError,
     TokenizerError,
+    UnavailableError,
     WeightsError,
     memory_errors,
 )
@@ -73,6 +74,8 @@ from bert_probe.model.outputs import (
 )
 from bert_probe.model.preflight import WeightHeaders, check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.sentence_modules import open_sentence_model
+from bert_probe.model.sentence_networks import activation_named
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.token_positions import find_positions
 from bert_probe.model.trace import Trace
@@ -164,9 +167,19 @@ def load(
             *refusal_notes,
             *failure_notes,
         )
+        sentence_model, sentence_model_error = open_sentence_model(
+            source.folder, description, tokenizer.model_max_length
+        )
         return replace(
             checkpoint,
-            initial_description=replace(description, notes=notes, outputs_sha256=_outputs_digest(outputs)),
+            initial_description=replace(
+                description,
+                notes=notes,
+                outputs_sha256=_outputs_digest(outputs),
+                sentence_model_sha256=sentence_model.sha256 if sentence_model else "",
+            ),
+            sentence_model=sentence_model,
+            sentence_model_error=sentence_model_error,
             pads=pads(checkpoint),
             projections=projections(checkpoint),
             outputs={output.task: output for output in outputs},
@@ -467,9 +480,15 @@ def open_heads(
                 if is_configured or _identifying_names(meta_model) <= {
                     modern_name(name) for name in headers.names
                 }:
-                    heads.append(_load_head(task, model_class, folder, settings, headers, network))
+                    head = _load_head(task, model_class, folder, settings, headers, network)
+                    heads.append(head)
+                    if task == TEXT_CLASSIFICATION and configured.activation:
+                        activation = activation_named(configured.activation, "The cross-encoder")
+                        heads[-1] = replace(head, activation=activation)
         except OutOfMemoryError:
             raise
+        except UnavailableError as error:
+            refused.append(f"The score is not shown. {error}")
         except Exception as error:  # heads raise many types of exceptions
             if is_configured:
                 refused.append(

@@ -67,6 +67,8 @@ class OutputHead:
         problem: "regression", "multi_label_classification", "single_label_classification", or "" if the
             checkpoint does not specify it.
         parts: names of the logits in the output of the model.
+        activation: the function of the logits that `CrossEncoder.predict` of sentence-transformers returns;
+            None if the model is not a cross-encoder.
     """
 
     task: str
@@ -74,6 +76,7 @@ class OutputHead:
     labels: tuple[str, ...] = ()
     problem: str = ""
     parts: tuple[str, ...] = _DEFAULT_OUTPUT
+    activation: torch.nn.Module | None = None
 
     def logits(self, trace: Trace, positions: Sequence[int] | None = None) -> Array:
         """Return the logits for a traced text, in float32, or in float64 for a float64 model.
@@ -137,6 +140,13 @@ class OutputHead:
             )
         return read_only(logits)
 
+    def scores(self, logits: Array) -> Array | None:
+        """Return what a cross-encoder returns for logits of shape [label]; None for another model."""
+        if self.activation is None:
+            return None
+        scores: Array = self.activation(torch.tensor(logits)[None])[0].numpy()
+        return scores
+
     def answer(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
@@ -155,7 +165,8 @@ class OutputHead:
     def configuration(self) -> tuple[Any, ...]:
         """Return the settings that, together with the weights, determine the logits and their labels."""
         tied = getattr(self.model.config, "tie_word_embeddings", None)
-        return self.task, type(self.model).__name__, self.labels, self.problem, tied
+        activation = () if self.activation is None else (type(self.activation).__name__,)
+        return self.task, type(self.model).__name__, self.labels, self.problem, tied, *activation
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:

@@ -44,6 +44,7 @@ _HUB_FILES = [
     "*.model",
     "model.safetensors",
     "model-*-of-*.safetensors",
+    "[0-9]_*/model.safetensors",  # weights of sentence-transformers modules
 ]
 # The hub client's HTTP library differs between versions, but its base error is the parent of HfHubHTTPError.
 _HTTPError: type[Exception] = hub.HfHubHTTPError.__bases__[0]
@@ -137,12 +138,14 @@ def stamp(model: str) -> Stamp | None:
     """Return the current stamp of a local folder; None if it is not a folder or cannot be read."""
     folder = existing(model) if model.strip() not in ("", BUILT_IN) else None
     try:
-        entries = (
-            [entry for entry in os.scandir(folder) if entry.name.endswith(_STAMPED_SUFFIXES)]
-            if folder
-            else []
-        )
-        file_stats = [(entry.name, entry.stat()) for entry in entries]
+        # The subfolders contain the modules of sentence-transformers, such as 1_Pooling.
+        folders = [folder, *sorted(folder.glob("[0-9]_*/"))] if folder else []
+        file_stats = [
+            (os.path.relpath(entry.path, folder), entry.stat())
+            for part in folders
+            for entry in os.scandir(part)
+            if entry.name.endswith(_STAMPED_SUFFIXES)
+        ]
     except OSError:  # for example because a file was deleted meanwhile
         return None
     return (

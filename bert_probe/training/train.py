@@ -15,7 +15,6 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from bert_probe.analyses.vectors.pooling import pooling_files
 from bert_probe.core import extras
 from bert_probe.core.field_types import Flag, Number, Optional
 from bert_probe.core.inputs import FileInput, Files
@@ -117,7 +116,14 @@ class Train(Question):
             raise SelectionError(
                 f"whole_words applies to {FILL_MASK}, not to {objective.task}. Leave it out."
             )
-        pooling, pooling_notes = pooling_files(checkpoint)
+        unsupported: object = checkpoint.sentence_model_error
+        if checkpoint.sentence_model is not None and checkpoint.sentence_model.is_sparse:
+            unsupported = "It is a SparseEncoder, whose masked-word head is not saved with this task."
+        pooling_notes = (
+            [f"sentence-transformers will not be able to use this model. {unsupported}"]
+            if unsupported
+            else []
+        )
         meta_model = without_weights(checkpoint, objective.task, objective.labels, objective.problem)
         defaults = default_settings(self.update)
         resolved = replace(
@@ -154,7 +160,6 @@ class Train(Question):
             training,
             tuple(filter(None, [overlap_warning(checkpoint.training_history, training)])),
             (*dataset.notes, *_head_notes(checkpoint, objective), *pooling_notes),
-            pooling,
         )
 
     def _training(self, dataset: Dataset) -> TrainingHistory:
@@ -201,7 +206,6 @@ class TrainingPlan:
         training: the record of this training that is saved with the model.
         warnings: reasons why the held-out measure may be too optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
-        pooling: files that declare the pooling, see `TrainingResult`.
     """
 
     question: Train
@@ -214,7 +218,6 @@ class TrainingPlan:
     training: TrainingHistory
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
-    pooling: Mapping[str, Any]
 
     def __str__(self) -> str:
         training, held_out = len(self.material.training), len(self.material.held_out)
@@ -257,6 +260,7 @@ class TrainingPlan:
                 loop = self._train(full_model, updated, progress, on_evaluation)
             history = (*self.checkpoint.training_history, self.training)
             checkpoint = to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, fine-tuned", history)
+        sentence_model = self.checkpoint.sentence_model
         assert loop.best is not None  # `Cancelled` before the first evaluation is propagated
         return TrainingResult(
             self.question,
@@ -273,7 +277,7 @@ class TrainingPlan:
             self.warnings,
             (*self.notes, *_end_notes(loop, self.pace)),
             checkpoint,
-            self.pooling,
+            None if sentence_model is None or sentence_model.is_sparse else sentence_model,
             self.material.data,
             self.material.asked,
             adapter,

@@ -15,6 +15,7 @@ from bert_probe.core import inputs
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sentence_modules import SentenceModel, write_sentence_model
 from bert_probe.model.training_history import write_training_history
 from bert_probe.model.weights import QUIET
 from bert_probe.training.models import LoraAdapter
@@ -43,7 +44,7 @@ class TrainingResult(Result):
         warnings: reasons why the held-out measure may be too optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
         checkpoint: the trained model, in memory.
-        pooling: files that declare the pooling of the original model, see `pooling_files`.
+        sentence_model: how the original model turns a text into one vector; None if it does not say.
         data: training texts.
         held_out: held-out texts, of the same type; None if there are none.
         adapter: the LoRA adapter, if there is one.
@@ -62,7 +63,7 @@ class TrainingResult(Result):
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
     checkpoint: Checkpoint
-    pooling: Mapping[str, Any]
+    sentence_model: SentenceModel | None
     data: Any
     held_out: Any
     adapter: LoraAdapter | None
@@ -137,9 +138,8 @@ class TrainingResult(Result):
         if self.adapter is not None:
             self.adapter.save(folder / "adapter")
         write_training_history(folder, self.checkpoint.training_history)
-        for name, config in self.pooling.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+        if self.sentence_model is not None:
+            write_sentence_model(folder, self.sentence_model)
         text = model_card(self.provenance, self.labels, self.frame(), [*self.warnings, *self.notes])
         (folder / MODEL_CARD).write_text(text, encoding="utf-8")
 

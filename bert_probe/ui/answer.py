@@ -27,6 +27,7 @@ from bert_probe.ui import attribution, blocks, figures, lens, state, workbench
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
+from bert_probe.ui.sentences import choose_dimensions, choose_prompt
 from bert_probe.views.heatmaps import sentence_similarity_heatmap
 from bert_probe.views.palette import Scale
 from bert_probe.views.text import shorten
@@ -97,7 +98,8 @@ def _numbers(result: PredictionResult, title: str) -> None:
         frame,
         title,
         column_config={
-            name: st.column_config.NumberColumn(name, format="%.4g") for name in ("probability", "logit")
+            name: st.column_config.NumberColumn(name, format="%.4g")
+            for name in ("probability", "logit", "score")
         },
     )
 
@@ -159,6 +161,12 @@ def _classify_text(checkpoint: Checkpoint, request: workbench.Request) -> Predic
         "multi_label_classification": "Multi-label classification: any number of labels may apply.",
         "regression": "Regression: the output is a number, not a probability.",
     }
+    if result.scores is not None:
+        st.metric(
+            f"Score ({state.escape(shorten(result.labels[0]))})",
+            f"{result.scores[0]:.4f}",
+            help="The score of the cross-encoder, as CrossEncoder.predict returns it.",
+        )
     st.markdown(notes[result.problem])
     _bars(
         [shorten(label) for label in result.labels],
@@ -280,46 +288,70 @@ def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predic
     return results[0]
 
 
+_SCORE_HELP = {
+    "cosine": "1 means that the vectors have the same direction, 0 that they are orthogonal.",
+    "dot": "The dot product of both vectors, which depends on their lengths too.",
+    "euclidean": "0 means that the vectors are equal; the more negative, the more they differ.",
+    "manhattan": "0 means that the vectors are equal; the more negative, the more they differ.",
+}
+
+
 def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
-    """Draw the cosine similarity of sentences A and B, and the contribution of each pair of tokens."""
+    """Draw the similarity score of sentences A and B, and the contribution of each pair of tokens."""
     texts = [(text, None) for text in (request.a, request.b) if text.strip()] or [(request.a, None)]
     traces = workbench.trace_texts(checkpoint, texts, request.truncate)
     if len(traces) < 2:
         st.info("Sentence similarity needs two texts. Write sentence B under Your text, and press Run.")
         return None
-    result: SentenceSimilarityResult = shared_cache.answers.of(
-        SentenceSimilarity("contributions").of, *traces
-    )
+    prompt = pair_prompt = dimensions = None
+    if checkpoint.sentence_model is not None:
+        with st.container(horizontal=True, gap="large"):
+            prompt = choose_prompt(checkpoint, "prompt", "Prompt of A")
+            pair_prompt = choose_prompt(checkpoint, "pair_prompt", "Prompt of B")
+            dimensions = choose_dimensions(checkpoint, "vector_dimensions")
+    question = SentenceSimilarity("contributions", prompt, pair_prompt, dimensions)
+    result: SentenceSimilarityResult = shared_cache.answers.of(question.of, *traces)
     with st.container(horizontal=True, gap="large"):
+        name = result.recipe.score_name
         st.metric(
-            "Cosine",
-            f"{result.cosine:.4f}",
-            help="1 means that the vectors have the same direction, 0 that they are orthogonal.",
+            result.recipe.score_title, f"{result.score:.4f}", help=_SCORE_HELP[result.recipe.similarity]
         )
-        if result.adds_up:
+        if not result.not_a_sum:
             st.metric(
                 "Special tokens' share",
                 f"{result.specials_share:.4f}",
-                help="The part of the cosine that comes from token pairs with [CLS], [SEP] or another "
+                help=f"The part of the {name} that comes from token pairs with [CLS], [SEP] or another "
                 "special token.",
             )
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
-    if not result.adds_up:
-        st.caption(
-            "The sentence embedding is not the mean of the token vectors, so the cosine is not a sum over "
-            "token pairs."
-        )
-        attribution.part(traces, result.question.task)
-        return result.showing(show="cosine")
+    if result.pair_recipe != result.recipe:
+        st.caption(f"Sentence embedding of text B: {state.escape(str(result.pair_recipe))}.")
+    if checkpoint.sentence_model is not None and not checkpoint.sentence_model.is_sparse:
+        with st.expander("Score by number of dimensions"):
+            blocks.table(result.scores_by_dimension, f"{name} of the vectors truncated to fewer dimensions")
+    if result.not_a_sum:
+        st.caption(result.not_a_sum)
+        _attribution(result, traces)
+        return result.showing(show="score")
     heatmap(sentence_similarity_heatmap(result), key="contributions")
     st.markdown(
-        f"**Check:** the sum of all {result.contributions.size:,} cells equals the cosine, up to a "
+        f"**Check:** the sum of all {result.contributions.size:,} cells equals the {name}, up to a "
         f"difference of {result.off:.1e}."
     )
     blocks.caveat(
-        "The vector of a text is the mean of its token vectors, so the cosine is a sum over token pairs. "
-        "These are last-layer vectors, each of which depends on its whole text, so a cell shows how much a "
-        "token pair contributes to the cosine, not which word caused it."
+        f"The vector of a text is a sum of parts that come from its token vectors, so the {name} is a "
+        "sum over "
+        "token pairs. These are last-layer vectors, each of which depends on its whole text, so a cell shows "
+        f"how much a token pair contributes to the {name}, not which word caused it."
     )
-    attribution.part(traces, result.question.task)
+    _attribution(result, traces)
     return result
+
+
+def _attribution(result: SentenceSimilarityResult, traces: Sequence[Trace]) -> None:
+    """Draw what the score depends on; this is available for the default prompts and dimensions."""
+    question = result.question
+    if (question.prompt, question.pair_prompt, question.dimensions) == (None, None, None):
+        attribution.part(traces, question.task)
+    else:
+        st.caption("Choose the default prompts and dimensions to see which words the score depends on.")

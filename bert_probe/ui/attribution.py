@@ -21,6 +21,7 @@ from bert_probe.analyses.attribution.faithfulness import (
 )
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution, HeadAttributionResult
 from bert_probe.analyses.attribution.methods import methods
+from bert_probe.analyses.vectors.pooling import SCORES
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import (
@@ -324,6 +325,7 @@ def _input_pairs(traces: Sequence[Trace]) -> None:
     st.markdown(
         f"**Check:** the cells sum to {result.contributions.sum():.4f}. The reference texts, which consist "
         f"of {result.baseline} only, contribute {result.reference:.4f}, which is not attributed to any pair "
-        f"of words. The sum of both values differs from the cosine {result.cosine:.4f} by {result.off:.1e}."
+        f"of words. The sum of both values differs from the {SCORES[result.similarity]} "
+        f"{result.score:.4f} by {result.off:.1e}."
     )
     export(result, "similarity-attribution", label="Export pairs")

@@ -8,7 +8,15 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.vectors import layouts
-from bert_probe.analyses.vectors.pooling import POOLINGS, available_poolings, resolve_pooling
+from bert_probe.analyses.vectors.pooling import (
+    NO_PROMPT,
+    POOLINGS,
+    available_poolings,
+    offered_dimensions,
+    prompt_names,
+    resolve_pooling,
+    sentence_model,
+)
 from bert_probe.analyses.vectors.sentences import SentenceMap, SentenceMapResult, Sentences, SentencesResult
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.core.result import Result
@@ -52,14 +60,14 @@ def render() -> None:
     """Draw the Sentences page."""
     blocks.heading(
         "Sentences",
-        f"Compare up to {MAX_SENTENCES:,} sentences by the cosine similarity of their embeddings: as a "
+        f"Compare up to {MAX_SENTENCES:,} sentences by the similarity of their embeddings: as a "
         "matrix, as nearest pairs, or on a map.",
     )
     checkpoint = workbench.checkpoint()
     request = workbench.request()
     try:
         texts = sentence_input.choose_sentences()
-        question = Sentences(_choose_pooling(checkpoint))
+        question = _choose_question(checkpoint)
         if texts is None:
             st.info("Choose a file with one sentence per line, or a table with a header.")
         else:
@@ -77,6 +85,44 @@ def _segmented_control(
     return value
 
 
+def choose_prompt(checkpoint: Checkpoint, key: str, label: str, pooling: str = "model") -> str | None:
+    """Draw a selector for a prompt of the checkpoint, if it has any; None for the default."""
+    names = prompt_names(checkpoint)
+    if not names:
+        return None
+    own = sentence_model(checkpoint).default_prompt if pooling == "model" else None
+    default = own or NO_PROMPT
+    options = {name: state.escape(name, 100) for name in names} | {NO_PROMPT: "No prompt"}
+    help_text = "The text that the checkpoint puts before each text, as it was trained."
+    name = state.segmented_control(key, label, options, default, help_text)
+    return None if name == default else name
+
+
+def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
+    """Draw a selector for the number of dimensions; return None for that of the checkpoint."""
+    model = sentence_model(checkpoint)
+    if model.is_sparse:
+        return None  # the dimensions are the words of the vocabulary
+    default = str(model.dimensions or model.size)
+    sizes = offered_dimensions(model.size, model.dimensions)
+    options = {str(size): f"{size:,}" for size in sizes}
+    help_text = "Vectors are truncated to their first dimensions. Models trained for it lose little."
+    name = state.segmented_control(key, "Dimensions", options, default, help_text)
+    return None if name == default else int(name)
+
+
+def _choose_question(checkpoint: Checkpoint) -> Sentences:
+    """Draw selectors for the pooling, the prompt and the number of dimensions."""
+    pooling = _choose_pooling(checkpoint)
+    prompt = choose_prompt(checkpoint, "prompt", "Prompt", pooling)
+    if pooling != "model" or checkpoint.sentence_model is None:
+        return Sentences(pooling, prompt=prompt)
+    question = Sentences(pooling, prompt=prompt, dimensions=choose_dimensions(checkpoint, "dimensions"))
+    config = resolve_pooling(checkpoint, pooling, question.prompt, question.dimensions)
+    st.markdown(f":gray[This model's pooling: {state.escape(str(config), 1000)}.]")
+    return question
+
+
 def _choose_pooling(checkpoint: Checkpoint) -> str:
     """Draw a selector for the pooling of token vectors, with a description of the selected pooling."""
     available = available_poolings(checkpoint)
@@ -87,12 +133,9 @@ def _choose_pooling(checkpoint: Checkpoint) -> str:
         available[0],
         "How token vectors are combined into one sentence vector.",
     )
-    own = (
-        f" This model's pooling: {state.escape(str(resolve_pooling(checkpoint, pooling)), 1000)}."
-        if pooling == "model"
-        else ""
-    )
-    st.markdown(f":gray[{POOLINGS[pooling]}{own}]")
+    st.markdown(f":gray[{POOLINGS[pooling]}]")
+    if checkpoint.sentence_model_error is not None:
+        st.caption(state.escape(str(checkpoint.sentence_model_error), 1000))
     return pooling
 
 
@@ -153,16 +196,16 @@ def _similarity(result: SentencesResult, part: str) -> None:
     """Draw the similarity matrix as a heatmap or a table."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         ordered = result.showing(order=_segmented_control("sentences_order", "Order", _ORDERS, "tree"))
-        cosines, labels = (
-            ordered.cosines,
+        scores, labels = (
+            ordered.scores,
             [f"{index + 1} {result.sentences[index]}" for index in ordered.order],
         )
         st.space("stretch")
         _exports(ordered, "sentences", result)
     if part == "table":
         blocks.table(
-            pd.DataFrame(cosines, index=pd.Index(labels, name="sentence"), columns=labels),
-            "Cosine similarity of each pair of sentences",
+            pd.DataFrame(scores, index=pd.Index(labels, name="sentence"), columns=labels),
+            f"{result.recipe.score_title} of each pair of sentences",
             max_height=640,
             show_index=True,
             column_config={name: st.column_config.NumberColumn(format="%.4f") for name in labels},
@@ -174,7 +217,7 @@ def _similarity(result: SentencesResult, part: str) -> None:
     else:
         for index in (ordered.order[cell.row], ordered.order[cell.column]):
             st.text(f"{index + 1}  {result.sentences[index]}")
-        st.markdown(f"Cosine **{cosines[cell.row, cell.column]:.4f}**")
+        st.markdown(f"{result.recipe.score_title} **{scores[cell.row, cell.column]:.4f}**")
 
 
 def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
@@ -187,10 +230,12 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
         _exports(pairs, "nearest-sentences", result)
     blocks.table(
         table,
-        "Pairs of sentences by cosine, largest first",
+        f"Pairs of sentences by {pairs.recipe.score_name}, largest first",
         max_height=640,
         column_config={
-            "cosine": st.column_config.NumberColumn("cosine", format="%.4f", width="small"),
+            pairs.recipe.similarity: st.column_config.NumberColumn(
+                pairs.recipe.score_name, format="%.4f", width="small"
+            ),
             "a": st.column_config.NumberColumn("a", width="small"),
             "b": st.column_config.NumberColumn("b", width="small"),
         },
@@ -201,7 +246,8 @@ def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool
     """Compute the map of sentences in a job and return it, or None if the job has not finished."""
     methods = {method: _METHODS[method] for method in layouts.available_methods()}
     method = state.segmented_control("sentences_map", "Map", methods, "pca")
-    question = SentenceMap(method, result.question.pooling)
+    settings = result.question
+    question = SentenceMap(method, settings.pooling, settings.prompt, settings.dimensions)
     return jobs.run(
         f"sentence map {method}",
         cache_key(question, checkpoint, result.sentences, truncate),

@@ -23,6 +23,7 @@ from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.analyses.vectors.embedding import HiddenStatesResult
+from bert_probe.analyses.vectors.pooling import SCORES
 from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.analyses.vectors.similarity import SimilarityResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
@@ -207,9 +208,15 @@ def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
 
 
 def sentences_heatmap(result: SentencesResult) -> Heatmap:
-    """Return a heatmap of the cosine of each pair of sentences, in the order of `SentencesResult.order`."""
+    """Return a heatmap of the score of each pair of sentences, in the order of `SentencesResult.order`."""
+    caption = f"{result.recipe.score_title} of each pair of sentences"
     names = [f"{index + 1} {shorten(result.sentences[index])}" for index in result.order]
-    return cosine_heatmap(result.cosines, names, "sentence", "Cosine of each pair of sentences", "sentences")
+    heatmap = cosine_heatmap(result.scores, names, "sentence", caption, "sentences")
+    if result.recipe.similarity == "cosine":
+        return heatmap
+    scale = Scale.around_zero(result.compared.scores, coverage=1)
+    drawing = heatmap.drawing | {"scale": scale, "value_name": result.recipe.score_name}
+    return heatmap._replace(drawing=drawing)
 
 
 def hidden_states_heatmap(result: HiddenStatesResult) -> Heatmap:
@@ -507,31 +514,26 @@ def patched_name(result: ActivationPatchingResult, place: int) -> str:
 
 
 def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
-    """Return a heatmap of the contribution of each token pair to the cosine of two sentences."""
-    return token_pair_heatmap(
-        result.percent,
-        result.a.tokens,
-        result.b.tokens,
-        ("A", "B"),
-        Scale.around_zero(result.percent, coverage=1),
-        "hundredths",
-        "Contribution of each pair of tokens to the cosine, in hundredths",
-        "contributions",
-    )
+    """Return a heatmap of the contribution of each token pair to the score of two sentences."""
+    pairs = f"pair of tokens to the {result.recipe.score_name}"
+    heatmap = _contributions(result.percent, result.a.tokens, result.b.tokens, pairs, "contributions")
+    rows, columns = map(_mark_prompt, (heatmap.rows, heatmap.columns), result.prompt_positions)
+    return heatmap._replace(rows=rows, columns=columns)
+
+
+def _mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
+    return [f"prompt: {name}" if position in prompt else name for position, name in enumerate(names)]
 
 
 def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
-    """Return a heatmap of the contribution of each pair of input tokens to the cosine of two sentences."""
-    return token_pair_heatmap(
-        result.percent,
-        result.tokens_a,
-        result.tokens_b,
-        ("A", "B"),
-        Scale.around_zero(result.percent, coverage=1),
-        "hundredths",
-        "Contribution of each pair of input tokens to the cosine, in hundredths",
-        "contributions-input",
-    )
+    """Return a heatmap of the contribution of each pair of input tokens to the score of two sentences."""
+    name = f"pair of input tokens to the {SCORES[result.similarity]}"
+    return _contributions(result.percent, result.tokens_a, result.tokens_b, name, "contributions-input")
+
+
+def _contributions(percent: Array, a: Sequence[Token], b: Sequence[Token], pairs: str, file: str) -> Heatmap:
+    title, scale = f"Contribution of each {pairs}, in hundredths", Scale.around_zero(percent, coverage=1)
+    return token_pair_heatmap(percent, a, b, ("A", "B"), scale, "hundredths", title, file)
 
 
 def attribution_heatmap(results: Sequence[AttributionResult]) -> Heatmap:

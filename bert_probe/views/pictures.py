@@ -97,7 +97,7 @@ PICTURES: Final[dict[type[Result], Picture]] = {
     SimilarityResult: Picture(lambda result: [heatmaps.similarity_heatmap(result)]),
     SentenceSimilarityResult: Picture(
         lambda result: [heatmaps.sentence_similarity_heatmap(result)],
-        has_picture=lambda result: result.adds_up,
+        has_picture=lambda result: not result.not_a_sum,
     ),
     WordInContextResult: Picture(
         lambda result: [heatmaps.word_in_context_heatmap(result, result.shown_layer)]

@@ -140,15 +140,15 @@ def test_next_sentence_prediction_equals_both_models(both: Callable[[str], Both]
 
 
 def test_similarity_needs_a_pair(minilm: Checkpoint, tmp_path: Path) -> None:
-    other = bert_probe.load(copy(Path(str(minilm.folder)), tmp_path / "max"))
-    pooling = other.folder / "1_Pooling" if other.folder else tmp_path
-    change_config(pooling, pooling_mode_mean_tokens=False, pooling_mode_max_tokens=True)
+    folder = copy(Path(str(minilm.folder)), tmp_path / "max")
+    change_config(folder / "1_Pooling", pooling_mode_mean_tokens=False, pooling_mode_max_tokens=True)
+    other = bert_probe.load(folder)
     a, b = minilm.trace("we left", "they stayed"), other.trace("we left", "they stayed")
     result = AnswerChange().of(a, b)
     alone = [item.traces(["we left", "they stayed"]) for item in (minilm, other)]
     assert result.kind == "cosine"
     # The same weights with another pooling.
-    expected = [SentenceSimilarity().of(*traces).cosine for traces in alone]
+    expected = [SentenceSimilarity().of(*traces).score for traces in alone]
     np.testing.assert_allclose([result.a[0], result.b[0]], expected, atol=1e-6)
     assert abs(result.difference[0]) > 0.01
     assert list(result.table()) == ["a", "b", "difference"]

@@ -176,7 +176,7 @@ def together(a: Read, b: Read) -> dict[str, Reference]:
         "shared tokens)"
     )
     common = shared_token(a, b)
-    return {"cosine similarity of the two texts": text_similarity(a, b)} | (
+    return {"similarity score of the two texts": text_similarity(a, b)} | (
         {} if common is None else {same: common}
     )
 

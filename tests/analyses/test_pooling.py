@@ -20,6 +20,7 @@ from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, availab
 from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
+from bert_probe.model.sentence_modules import SentenceModule
 from bert_probe.ui.sentence_input import SENTENCES
 from tests.helpers import families
 from tests.helpers.exactness import assert_exact, expect_raw
@@ -27,6 +28,7 @@ from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
 from tests.helpers.teaching import texts as labeled
 
+NORMALIZE = SentenceModule("Normalize")
 MIXED = [
     *SENTENCES[:3],
     "One",
@@ -79,15 +81,15 @@ def test_own_pooling_equals_sentence_transformers(
     doubles: Any,
 ) -> None:
     result = Sentences("model").of(double_minilm if dtype == "float64" else minilm, MIXED)
-    assert result.vectors.dtype == result.cosines.dtype == dtype
+    assert result.vectors.dtype == result.scores.dtype == dtype
     if dtype == "float64":
         assert_exact(result.vectors, doubles)
-        assert_exact(result.cosines, doubles @ doubles.T)
+        assert_exact(result.scores, doubles @ doubles.T)
     else:
         expected = transformer(minilm.folder).encode(MIXED)
         expect_raw(expected, doubles).check(result.vectors)
-        expect_raw(expected @ expected.T, doubles @ doubles.T).check(result.cosines)
-    assert result.recipe == PoolingConfig(("mean",), normalised=True, max_tokens=256)
+        expect_raw(expected @ expected.T, doubles @ doubles.T).check(result.scores)
+    assert result.recipe == PoolingConfig(("mean",), vector_modules=(NORMALIZE,), max_tokens=256)
     assert result.tokens[-3:] == (256, 256, 256)
     assert result.dropped[-3:] == (0, 1, 346)
     assert result.cut == (len(MIXED) - 2, len(MIXED) - 1)
@@ -178,24 +180,12 @@ def test_other_shipped_poolings_equal_sentence_transformers(
 @pytest.mark.parametrize(
     ("modules", "pooling", "more", "sentence"),
     [
-        (
-            ["Transformer", "Pooling", "Dense"],
-            _old(mean_tokens=True),
-            {},
-            "Transformer, Pooling, Dense, but only",
-        ),
-        (["Transformer"], _old(), {}, "are Transformer, but only"),
+        (["Transformer"], _old(), {}, "lists 0 modules of type Pooling"),
         (
             ["Transformer", "Pooling"],
             {"pooling_mode": "attention"},
             {},
             "pooling mode is attention, which is not supported",
-        ),
-        (
-            ["Transformer", "Pooling"],
-            {"pooling_mode": "mean", "include_prompt": False},
-            {"config_sentence_transformers": {"prompts": {"q": "q: "}, "default_prompt_name": "q"}},
-            "excludes its prompt",
         ),
         (
             ["Transformer", "Pooling"],
@@ -282,7 +272,9 @@ def test_trained_model_keeps_its_pooling(
     place = trained.save_model(tmp_path / "trained")
     again = bert_probe.load(place, dtype="float64")
     keep_float64(again.model)
-    assert resolve_pooling(again, "model") == PoolingConfig(("max", "mean"), True, 7, "where is: ")
+    assert resolve_pooling(again, "model") == PoolingConfig(
+        ("max", "mean"), vector_modules=(NORMALIZE,), max_tokens=7, prefix="where is: "
+    )
     result = Sentences("model").of(again, MIXED[:4])
     assert_exact(result.vectors, transformer(place, "float64").encode(MIXED[:4]))
     assert again.tasks == ("text-classification", "sentence-similarity")
@@ -291,8 +283,8 @@ def test_trained_model_keeps_its_pooling(
 def test_unsupported_pooling_is_left_out_with_a_warning(
     family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    folder = _shaped(family_folder("bert"), tmp_path / "x", ["Transformer", "Pooling", "Dense"], _old())
+    folder = _shaped(family_folder("bert"), tmp_path / "x", ["Transformer", "Pooling", "LSTM"], _old())
     plan = Train(epochs=1).plan(bert_probe.load(folder), labeled(12))
-    assert plan.pooling == {}
-    assert "sentence-transformers will not be able to use this model. The modules of" in plan.notes[-1]
+    assert plan.checkpoint.sentence_model is None
+    assert "sentence-transformers will not be able to use this model. The module LSTM" in plan.notes[-1]
     assert Train().plan(bert_probe.load(family_folder("bert")), labeled(12)).notes == ()

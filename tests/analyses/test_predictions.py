@@ -361,22 +361,22 @@ def test_next_sentence_equals_raw_model(
 def test_cosine_equals_that_of_sentence_vectors(minilm: Checkpoint) -> None:
     a, b = "A small boat crosses the river.", "The little ship went over the water."
     result = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
-    expected = Sentences("model").of(minilm, [a, b]).cosines[0, 1]
-    assert result.cosine == pytest.approx(float(expected), abs=1e-6)
-    assert result.table().to_dict("list") == {"cosine": [result.cosine]}
+    expected = Sentences("model").of(minilm, [a, b]).scores[0, 1]
+    assert result.score == pytest.approx(float(expected), abs=1e-6)
+    assert result.table().to_dict("list") == {"cosine": [result.score]}
     again = SentenceSimilarity().of(minilm.trace(b), minilm.trace(a))
-    assert again.cosine == pytest.approx(result.cosine, abs=1e-12)
+    assert again.score == pytest.approx(result.score, abs=1e-12)
 
 
 def test_contributions_add_up_to_the_cosine(double_minilm: Checkpoint, minilm: Checkpoint) -> None:
     a, b = "A small boat crosses the river.", "The little ship went over the water."
     result = SentenceSimilarity("contributions").of(double_minilm.trace(a), double_minilm.trace(b))
-    assert_exact(result.contributions.sum(), result.cosine)
+    assert_exact(result.contributions.sum(), result.score)
     rough = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
-    assert rough.contributions.sum() == pytest.approx(rough.cosine, abs=1e-6)
+    assert rough.contributions.sum() == pytest.approx(rough.score, abs=1e-6)
     words = [not token.special for token in result.a.tokens], [not token.special for token in result.b.tokens]
     inner = result.contributions[np.ix_(*words)].sum()
-    assert result.specials_share == pytest.approx(result.cosine - inner, abs=1e-12)
+    assert result.specials_share == pytest.approx(result.score - inner, abs=1e-12)
     # One cell by hand: a_i · b_j over both lengths and both counts.
     item, other = result.a.vectors(-1), result.b.vectors(-1)
     sizes = np.linalg.norm(item.mean(axis=0)) * np.linalg.norm(other.mean(axis=0)) * len(item) * len(other)
@@ -387,8 +387,8 @@ def test_long_text_is_truncated_at_the_trained_length(minilm: Checkpoint) -> Non
     long = " ".join(["A small boat crosses the river."] * 50)
     result = SentenceSimilarity().of(minilm.trace(long), minilm.trace(TEXT))
     assert len(result.a.tokens) == 256
-    expected = Sentences("model").of(minilm, [long, TEXT]).cosines[0, 1]
-    assert result.cosine == pytest.approx(float(expected), abs=1e-6)
+    expected = Sentences("model").of(minilm, [long, TEXT]).scores[0, 1]
+    assert result.score == pytest.approx(float(expected), abs=1e-6)
 
 
 def test_similarity_needs_pooling_and_separate_texts(trained_on: Trained, minilm: Checkpoint) -> None:
@@ -399,13 +399,13 @@ def test_similarity_needs_pooling_and_separate_texts(trained_on: Trained, minilm
         SentenceSimilarity().of(minilm.trace(TEXT, PAIR), minilm.trace(PAIR))
 
 
-def test_contributions_need_mean_pooling(tmp_path: Path, minilm: Checkpoint) -> None:
+def test_contributions_need_linear_pooling(tmp_path: Path, minilm: Checkpoint) -> None:
     assert minilm.folder is not None
-    folder = tmp_path / "cls"
+    folder = tmp_path / "max"
     shutil.copytree(minilm.folder, folder)
-    change_config(folder / "1_Pooling", pooling_mode_mean_tokens=False, pooling_mode_cls_token=True)
+    change_config(folder / "1_Pooling", pooling_mode_mean_tokens=False, pooling_mode_max_tokens=True)
     checkpoint = bert_probe.load(folder)
     result = SentenceSimilarity().of(checkpoint.trace(TEXT), checkpoint.trace(PAIR))
-    assert not result.adds_up
-    with pytest.raises(UnavailableError, match="need mean pooling"):
+    assert result.not_a_sum
+    with pytest.raises(UnavailableError, match="because the maximum over all tokens is not linear"):
         result.showing(show="contributions").table()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import bert_probe
 from bert_probe import Sentences
 from bert_probe.analyses.vectors import sentences
-from bert_probe.analyses.vectors.sentences import PairwiseCosines
+from bert_probe.analyses.vectors.sentences import PairwiseScores
 from bert_probe.errors import (
     EmptyTextError,
     SelectionError,
@@ -53,19 +53,19 @@ def test_vectors_do_not_depend_on_order(minilm: Checkpoint, order: list[int]) ->
     plain = Sentences("model").of(minilm, SENTENCES)
     turned = Sentences("model").of(minilm, [SENTENCES[i] for i in order])
     assert np.array_equal(turned.vectors, plain.vectors[order]), "identical in the last digit"
-    assert np.array_equal(turned.cosines, plain.cosines[np.ix_(order, order)])
+    assert np.array_equal(turned.scores, plain.scores[np.ix_(order, order)])
 
 
-def _made(vectors: list[list[float]]) -> PairwiseCosines:
-    return PairwiseCosines(np.array(vectors))
+def _made(vectors: list[list[float]]) -> PairwiseScores:
+    return PairwiseScores(np.array(vectors))
 
 
 def test_cosines_and_pairs_equal_hand_computation() -> None:
     result = _made([[3, 4], [4, 3], [-3, -4], [0, 5], [6, 8]])
-    assert_exact(result.cosines[0], [1, 0.96, -1, 0.8, 1])
+    assert_exact(result.scores[0], [1, 0.96, -1, 0.8, 1])
     pairs = result.nearest(3)
     assert [(pair.first, pair.second) for pair in pairs] == [(0, 4), (0, 1), (1, 4)], "ties keep their order"
-    assert_exact(np.array([pair.cosine for pair in pairs]), [1, 0.96, 0.96])
+    assert_exact(np.array([pair.score for pair in pairs]), [1, 0.96, 0.96])
     assert len(result.nearest(1000)) == 10
 
 
@@ -111,7 +111,7 @@ def test_equal_sentences_are_encoded_once(minilm: Checkpoint) -> None:
     result = Sentences().of(minilm, texts, progress=lambda done, total: answer.append((done, total)))
     assert answer[-1] == (10, 10)
     assert np.array_equal(result.vectors[:10], result.vectors[11:])
-    assert result.cosines[0, 10] == result.cosines[0, 11] == 1
+    assert result.scores[0, 10] == result.scores[0, 11] == 1
 
 
 def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_long_sentences_are_truncated_on_request(minilm: Checkpoint) -> None:
 
 def test_single_sentence_has_vector_but_no_pairs(minilm: Checkpoint) -> None:
     result = Sentences().of(minilm, ["alone"])
-    assert result.cosines.tolist() == [[1.0]]
+    assert result.scores.tolist() == [[1.0]]
     with pytest.raises(UnavailableError, match="One sentence"):
         result.showing(show="nearest").table()
     with pytest.raises(UnavailableError, match="One sentence"):
@@ -186,7 +186,7 @@ def test_tables_have_sentences_and_provenance(minilm: Checkpoint) -> None:
     result = Sentences("model").of(minilm, texts)
     matrix = result.table()
     assert (matrix.index.name, list(matrix.columns)) == ("sentence", texts)
-    assert np.array_equal(matrix.to_numpy(), result.cosines)
+    assert np.array_equal(matrix.to_numpy(), result.scores)
     description = matrix.attrs["provenance"]
     assert (description["question"]["pooling"], description["facts"]["tokens_dropped_of_sentence"]) == (
         "model",
@@ -210,7 +210,7 @@ def test_all_tables_follow_tree_order(minilm: Checkpoint) -> None:
     order = list(turned.order)
     assert order != sorted(order)
     assert in_given_order.order == tuple(range(len(SENTENCES)))
-    assert np.array_equal(turned.table().to_numpy(), in_given_order.cosines[np.ix_(order, order)])
+    assert np.array_equal(turned.table().to_numpy(), in_given_order.scores[np.ix_(order, order)])
     assert list(turned.table().columns) == [SENTENCES[index] for index in order]
     vectors = turned.showing(show="vectors").table()
     assert np.array_equal(vectors.to_numpy(), in_given_order.vectors[order])
@@ -220,7 +220,7 @@ def test_all_tables_follow_tree_order(minilm: Checkpoint) -> None:
 
 def test_label_of_another_sentence_raises(minilm: Checkpoint) -> None:
     item, other = (Sentences().of(minilm, texts) for texts in (["a boat", "a ship"], ["a map", "a mill"]))
-    for show in ("cosines", "vectors", "nearest"):
+    for show in ("scores", "vectors", "nearest"):
         frame = item.showing(show=show).table()
         description = frame.attrs["provenance"]
         assert description["sentences_sha256"] != other.provenance["sentences_sha256"]
@@ -235,6 +235,6 @@ def test_label_of_another_sentence_raises(minilm: Checkpoint) -> None:
 def test_nearest_considers_all_pairs(minilm: Checkpoint) -> None:
     result = Sentences("max").of(minilm, SENTENCES)
     expected = sorted(
-        ((float(result.cosines[i, j]), i, j) for i, j in itertools.combinations(range(10), 2)), reverse=True
+        ((float(result.scores[i, j]), i, j) for i, j in itertools.combinations(range(10), 2)), reverse=True
     )
-    assert [(p.cosine, p.first, p.second) for p in result.compared.nearest(8)] == expected[:8]
+    assert [(p.score, p.first, p.second) for p in result.compared.nearest(8)] == expected[:8]

@@ -98,7 +98,7 @@ def test_words_are_removed_with_all_their_tokens(double_minilm: Checkpoint) -> N
     text, other = double_minilm.trace("Unhappiness grows."), double_minilm.trace(B)
     result = Attribution(words=True).of(text, other)
     assert [str(unit) for unit in result.units] == ["[CLS]", "Unhappiness", "grows", ".", "[SEP]"]
-    without = bert_probe.SentenceSimilarity().of(double_minilm.trace("grows."), other).cosine
+    without = bert_probe.SentenceSimilarity().of(double_minilm.trace("grows."), other).score
     assert_exact(result.scores[1], result.value - without)
 
 
@@ -309,7 +309,7 @@ def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Check
     result = SimilarityAttribution(steps=3).of(*traces)
     # The error of central differences is about the square of the step.
     np.testing.assert_allclose(result.contributions, item @ other.T / lengths, rtol=0, atol=1e-6)
-    assert_exact(np.float64(result.cosine), first @ second / lengths)
+    assert_exact(np.float64(result.score), first @ second / lengths)
     many = SimilarityAttribution(steps=12).of(*traces)
     assert many.off < 0.1 * result.off
     assert many.reference == result.reference

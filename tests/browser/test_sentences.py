@@ -71,7 +71,7 @@ def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expec
         picture.press(key)
     wait_until_settled(page)
     first, second = result.order[:2]
-    expect(page.get_by_text(f"{result.compared.cosines[first, second]:.4f}").first).to_be_visible()
+    expect(page.get_by_text(f"{result.compared.scores[first, second]:.4f}").first).to_be_visible()
     expect(page.get_by_text(TEXTS[second]).first).to_be_visible()
     name, content = download(page, "CSV")
     rows, columns, values = matrix_of(content)
@@ -79,7 +79,7 @@ def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expec
     assert rows == columns == [TEXTS[i] for i in result.order]
     ours = result.order
     expect_in_app(
-        lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).cosines[np.ix_(ours, ours)]
+        lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).scores[np.ix_(ours, ours)]
     ).check(values)
     _, content = download(page, "Vectors, CSV")
     rows, _, values = matrix_of(content)
@@ -92,7 +92,7 @@ def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expec
     best = rows_of(content)[0]
     assert (best["sentence_a"], best["sentence_b"]) in [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[3])]
     expect_in_app(
-        lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).compared.nearest(1)[0].cosine
+        lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).compared.nearest(1)[0].score
     ).check(float(best["cosine"]))
 
 

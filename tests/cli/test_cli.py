@@ -347,7 +347,7 @@ def test_sentences_of_a_file_are_a_matrix(table: Table, minilm: Checkpoint, tmp_
         assert rows[0] == ["sentence", *texts]
         assert [row[0] for row in rows[1:]] == texts
         result = bert_probe.Sentences(pooling).of(minilm, texts)
-        assert_repeatable(numbers([row[1:] for row in rows[1:]]), result.cosines)
+        assert_repeatable(numbers([row[1:] for row in rows[1:]]), result.scores)
     assert table("sentences", str(columns), "--column", "statement") == table("sentences", str(plain))
 
 

@@ -193,7 +193,8 @@ _OTHER_VOCABULARY = {
 _OTHER_NUMBER = {"task": "token-classification", "target": "B-LOC", "at": "wide"}
 _OTHER_WAY = {"words": True, "removal": "masked", "baseline": "unknown"}
 _OTHER_CHECK = {**_OTHER_WAY, "orders": 4, "seed": 2}
-_OTHER_SENTENCES = {"pooling": "cls", "show": "vectors", "order": "given", "count": 2}
+_OTHER_VECTOR = {"prompt": "query", "dimensions": 16}
+_OTHER_SENTENCES = {"pooling": "cls", "show": "vectors", "order": "given", "count": 2, **_OTHER_VECTOR}
 
 EXAMPLES = (
     QuestionExample(Attention(layer=2, head=3), one_trace, {"layer": 4, "head": "mean", **_SHARED}),
@@ -309,9 +310,9 @@ EXAMPLES = (
     ),
     QuestionExample(Sentences(), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}, idle=("count",)),
     QuestionExample(
-        Sentences("model", "vectors", "tree"),
+        Sentences("model", "vectors", "tree", prompt="none", dimensions=8),
         many_sentences,
-        {**_OTHER_SENTENCES, "show": "cosines"},
+        {**_OTHER_SENTENCES, "show": "scores"},
         idle=("count",),
     ),
     QuestionExample(
@@ -353,8 +354,10 @@ EXAMPLES = (
         {"rank": 4, "layers": [1], "seed": 3},
         files={"data.conllu": treebank.SAILING_FILE, "held_out.conllu": treebank.SLEEPING_FILE},
     ),
-    QuestionExample(SentenceMap(), many_sentences, {"method": "tsne", "pooling": "cls"}),
-    QuestionExample(SentenceMap("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean"}),
+    QuestionExample(SentenceMap(), many_sentences, {"method": "tsne", "pooling": "cls", **_OTHER_VECTOR}),
+    QuestionExample(
+        SentenceMap("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean", **_OTHER_VECTOR}
+    ),
     QuestionExample(
         FillMask(mask="river", top=3),
         one_trace,
@@ -401,8 +404,14 @@ EXAMPLES = (
         trained="question-answering",
     ),
     QuestionExample(NextSentence(), a_pair, trained="next-sentence-prediction"),
-    QuestionExample(SentenceSimilarity(), two_traces, {"show": "contributions"}),
-    QuestionExample(SentenceSimilarity("contributions"), two_traces, {"show": "cosine"}),
+    QuestionExample(
+        SentenceSimilarity(), two_traces, {"show": "contributions", "pair_prompt": "query", **_OTHER_VECTOR}
+    ),
+    QuestionExample(
+        SentenceSimilarity("contributions", pair_prompt="none", dimensions=32),
+        two_traces,
+        {"show": "dimensions", "pair_prompt": "query", **_OTHER_VECTOR},
+    ),
     QuestionExample(
         Attribution(method="decompx"), two_traces, {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"}
     ),

@@ -205,7 +205,7 @@ def test_built_in_model_shows_sentence_similarity(minilm: Checkpoint) -> None:
         app = open_page("answer", a=a, b=b, relation=relation)
         result = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
         assert not app.exception
-        assert app.metric[0].value == f"{result.cosine:.4f}"
+        assert app.metric[0].value == f"{result.score:.4f}"
         assert app.metric[1].value == f"{result.specials_share:.4f}"
         assert "the sum of all 90 cells equals the cosine" in page_text(app)
         assert result.off < 1e-6

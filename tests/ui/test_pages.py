@@ -155,8 +155,6 @@ def test_spreadsheet_csv_option_changes_files_and_snippets(
     assert downloads["attention-layer1-head1.csv"]().startswith(b"token,[CLS],=,a,[SEP]\n")
     caption = " ".join(element.value for element in app.caption)
     assert "spreadsheet may run a text that begins with = as a formula" in caption
-        element.value for element in app.caption
-    )
     app.checkbox(key="csv_safe_Attention").check().run()
     assert not app.exception
     assert downloads["attention-layer1-head1.csv"]().startswith(b"token,[CLS],'=,a,[SEP]\n")

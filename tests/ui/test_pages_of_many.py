@@ -118,8 +118,8 @@ def test_sentences_example_is_compared(minilm: bert_probe.Checkpoint) -> None:
     result = Sentences("model").of(minilm, SENTENCES)
     frame = app.dataframe[0].value
     assert frame["sentence_a"].tolist()[0] == SENTENCES[2]
-    assert frame["cosine"].tolist() == [pair.cosine for pair in result.compared.nearest()]
-    assert "mean of all tokens, truncated to 256 tokens, normalized" in page_text(app)
+    assert frame["cosine"].tolist() == [pair.score for pair in result.compared.nearest()]
+    assert "mean of all tokens, normalized, truncated to 256 tokens" in page_text(app)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_table_has_requested_order(minilm: bert_probe.Checkpoint) -> None:
     app = open_page("sentences", sentences_part="table")
     assert list(app.dataframe[0].value) == [f"{i + 1} {SENTENCES[i]}" for i in result.order]
     table = open_page("sentences", sentences_part="table", sentences_order="given").dataframe[0].value
-    assert_repeatable(table.to_numpy(), result.compared.cosines)
+    assert_repeatable(table.to_numpy(), result.compared.scores)
 
 
 @pytest.mark.parametrize(

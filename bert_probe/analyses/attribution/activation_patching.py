@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.outputs.target import TargetOutput, select_output
-from bert_probe.analyses.vectors.pooling import available_poolings, pool_unpadded, resolve_pooling
+from bert_probe.analyses.vectors.pooling import NO_PROMPT, available_poolings, pool_unpadded, resolve_pooling
 from bert_probe.analyses.vectors.similarity import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FieldType, Optional, WordSelector
@@ -280,7 +280,7 @@ class _PatchedText:
     def _cosine(self) -> tuple[AnswerFn, float]:
         """Return a function that computes the cosine with A's sentence vector, and its value for A."""
         checkpoint = self.b.trace.checkpoint
-        pooling = resolve_pooling(checkpoint, available_poolings(checkpoint)[0])
+        pooling = resolve_pooling(checkpoint, available_poolings(checkpoint)[0], NO_PROMPT)
         target = pool_unpadded(self.a.states[-1][None], pooling).cpu().numpy()
 
         def cosines(states: torch.Tensor) -> Array:

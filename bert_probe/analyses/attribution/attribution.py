@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -215,11 +216,11 @@ METHOD = "integrated-jacobians"
 
 @question("similarity attribution", command="similarity-attribution")
 class SimilarityAttribution(Question):
-    """Contribution of each pair of tokens, one from each text, to the cosine of the two texts.
+    """Contribution of each pair of tokens, one from each text, to the score of the two texts.
 
     The method is integrated Jacobians (Moeller et al. 2023): both texts are interpolated linearly from an
     uninformative baseline. The score of a pair is the dot product of the two tokens' contributions to their
-    sentence vectors, divided by the norms of both sentence vectors.
+    sentence vectors; for the cosine, it is divided by the norms of both sentence vectors.
 
     Attributes:
         baseline: the baseline token. If None, the first of `BASELINES` that the tokenizer has.
@@ -232,20 +233,27 @@ class SimilarityAttribution(Question):
     steps: int = param(Number(1, 1000), default=32, about="Number of interpolation steps.  [default: 32]")
 
     def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> SimilarityAttributionResult:
-        """Return the contribution of each token pair to the cosine of the texts.
+        """Return the contribution of each token pair to the score of the texts.
 
         Args:
             progress: called with the number of steps done and the total.
 
         Raises:
             UnavailableError: the checkpoint does not declare its pooling, or its architecture accepts no
-                input embeddings.
+                input embeddings, or its score is a distance.
             TextError: a trace contains a text pair.
             OutOfMemoryError: there is not enough memory.
         """
         if any(trace.encoding.pair is not None for trace in (a, b)):
             raise TextError(
                 "Similarity compares two separate texts. Trace each text on its own, not as a pair."
+            )
+        pooling = resolve_pooling(a.checkpoint, "model")
+        if pooling.similarity not in ("cosine", "dot"):
+            raise UnavailableError(
+                f"The {pooling.score_name} is not a product of two vectors, so it has no contributions "
+                "of token "
+                "pairs. Explain the score of one text instead."
             )
         sides = [
             attribution_target(select_output(trace, other, SENTENCE_SIMILARITY), baseline=self.baseline)
@@ -261,7 +269,8 @@ class SimilarityAttribution(Question):
         message = "Attribution of these texts does not fit in memory. Shorten the texts."
         with memory_errors(message), a.checkpoint.running() as model:
             paths = [_integrate(side, model, self.steps, on_step) for side in sides]
-        norm = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
+        norms = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
+        norm = norms if pooling.similarity == "cosine" else 1.0
         if not norm:
             raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
         first, second = paths
@@ -278,6 +287,7 @@ class SimilarityAttribution(Question):
                 / norm
             ),
             sides[0].baseline,
+            pooling.similarity,
         )
 
 
@@ -298,8 +308,11 @@ class _InterpolationPath:
 def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) -> _InterpolationPath:
     trace = side.trace
     pooling, embeddings = resolve_pooling(trace.checkpoint, "model"), InputEmbeddings(model)
-    # Sentence vectors are not normalized here, because `of` divides the contributions by both norms.
-    unnormalized = type(pooling)(pooling.modes)
+    modules = pooling.vector_modules
+    if pooling.similarity == "cosine" and modules and modules[-1].kind == "Normalize":
+        # Sentence vectors are not normalized here, because `of` divides the contributions by both norms.
+        modules = modules[:-1]
+    unnormalized = dataclasses.replace(pooling, vector_modules=modules)
     inputs = batch(trace.checkpoint, [trace.encoding])
 
     def vector(vectors: torch.Tensor) -> torch.Tensor:
@@ -344,24 +357,26 @@ def _quadrature(steps: int) -> Iterator[tuple[float, float]]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimilarityAttributionResult(Result):
-    """Contributions of token pairs to the cosine of two texts.
+    """Contributions of token pairs to the score of two texts.
 
     Attributes:
         tokens_a, tokens_b: tokens of the texts as the model reads them.
-        contributions: contribution of each token pair to the cosine, float64 of shape
+        contributions: contribution of each token pair to the score, float64 of shape
             [token of A, token of B].
-        cosine: cosine of the two sentence vectors.
-        reference: part of the cosine that is due to the baselines and not attributed to any token pair.
+        score: score of the two sentence vectors.
+        reference: part of the score that is due to the baselines and not attributed to any token pair.
         baseline: the baseline token.
+        similarity: the similarity function: "cosine" or "dot".
     """
 
     question: SimilarityAttribution
     tokens_a: tuple[Token, ...]
     tokens_b: tuple[Token, ...]
     contributions: Array
-    cosine: float
+    score: float
     reference: float
     baseline: str
+    similarity: str
 
     def __post_init__(self) -> None:
         if self.contributions.shape != (len(self.tokens_a), len(self.tokens_b)):
@@ -372,8 +387,8 @@ class SimilarityAttributionResult(Result):
 
     @property
     def off(self) -> float:
-        """The absolute integration error: |sum of contributions + reference − cosine|."""
-        return abs(float(self.contributions.sum()) + self.reference - self.cosine)
+        """The absolute integration error: |sum of contributions + reference − score|."""
+        return abs(float(self.contributions.sum()) + self.reference - self.score)
 
     @property
     def percent(self) -> Array:
@@ -382,9 +397,9 @@ class SimilarityAttributionResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The cosine, the part due to the baselines, the integration error, and the baseline token."""
+        """The score, the part due to the baselines, the integration error, and the baseline token."""
         return {
-            "cosine": self.cosine,
+            self.similarity: self.score,
             "reference": self.reference,
             "error": self.off,
             "baseline_token": self.baseline,

@@ -112,7 +112,7 @@ class _ModelAnswer:
     """The predictions of one model for a text.
 
     Attributes:
-        kind: unit of the predictions: "probability", "value" or "cosine".
+        kind: unit of the predictions: "probability", "value", or the name of a similarity score.
         keys: the model's top predictions, most probable first.
         number: function that returns the model's value for any prediction, or NaN for a label that the model
             does not have.
@@ -128,7 +128,7 @@ class AnswerChangeResult(Result):
     """The predictions of both models for a text, with their values.
 
     Attributes:
-        kind: unit of the predictions: "probability", "value" or "cosine".
+        kind: unit of the predictions: "probability", "value", or the name of a similarity score.
         keys: the predictions, each identified by its values in the `KEY_COLUMNS`. At each position, A's top
             predictions come first, followed by the top predictions that only B has.
         a, b: value of each prediction in A and in B, float64 of shape [prediction]; NaN for a label that the
@@ -153,7 +153,7 @@ class AnswerChangeResult(Result):
         """Short names of the predictions, used in charts."""
         task = self.question.task
         if task == SENTENCE_SIMILARITY:
-            return ("cosine",)
+            return (self.kind,)
         if task == TOKEN_CLASSIFICATION:
             return tuple(f"{token} ({position}): {label}" for position, token, label in self.keys)
         if task == FILL_MASK and len({key[0] for key in self.keys}) > 1:
@@ -183,7 +183,7 @@ class AnswerChangeResult(Result):
             )
         index = int(change.argmax())
         if self.question.task == SENTENCE_SIMILARITY:
-            return f"The cosine of the two texts changed from {self.a[0]:.3g} to {self.b[0]:.3g}."
+            return f"The {self.kind} of the two texts changed from {self.a[0]:.3g} to {self.b[0]:.3g}."
         return f"“{self.names[index]}” changed most: {self.kind} {self.a[index]:.3g} → {self.b[index]:.3g}."
 
     def frame(self) -> pd.DataFrame:
@@ -282,8 +282,8 @@ def _similarity(_change: AnswerChange, trace: Trace) -> _ModelAnswer:
         trace.checkpoint.trace(text, truncate=bool(encoding.dropped))
         for text in (encoding.text, encoding.pair)
     )
-    cosine = SentenceSimilarity().of(*traces).cosine
-    return _ModelAnswer("cosine", [()], lambda _: cosine)
+    result = SentenceSimilarity().of(*traces)
+    return _ModelAnswer(result.recipe.score_name, [()], lambda _: result.score)
 
 
 _PREDICT: Mapping[str, Callable[[AnswerChange, Trace], _ModelAnswer]] = {

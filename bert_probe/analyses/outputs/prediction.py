@@ -89,6 +89,7 @@ class ClassifyText(Prediction):
         output = output_head(trace.checkpoint, TEXT_CLASSIFICATION)
         logits = output.logits(trace)
         problem = problem_type(output)
+        scores = output.scores(logits)
         order = np.argsort(-logits, kind="stable")[: self.top]
         return ClassifyTextResult(
             self.resolved(trace),
@@ -97,6 +98,7 @@ class ClassifyText(Prediction):
             tuple(output.labels[index] for index in order),
             read_only(logits[order]),
             read_only(PROBABILITIES[problem](logits)[order]),
+            None if scores is None else read_only(scores[order]),
         )
 
 
@@ -132,6 +134,8 @@ class ClassifyTextResult(PredictionResult):
         labels: class names from the checkpoint's configuration.
         logits: outputs of the head.
         probabilities: softmax over all classes, or sigmoid of each, float64; NaN for regression.
+        scores: what `CrossEncoder.predict` of sentence-transformers returns, which is the activation that the
+            checkpoint declares, of the logits; None if the checkpoint is not a cross-encoder.
     """
 
     question: ClassifyText
@@ -139,6 +143,7 @@ class ClassifyTextResult(PredictionResult):
     labels: tuple[str, ...]
     logits: Array
     probabilities: Array
+    scores: Array | None = None
 
     def __post_init__(self) -> None:
         if not self.logits.shape == self.probabilities.shape == (len(self.labels),):
@@ -148,12 +153,14 @@ class ClassifyTextResult(PredictionResult):
             )
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per class: label, probability, logit."""
+        """Return one row per class: label, probability, logit, and the score of a cross-encoder."""
+        score = {} if self.scores is None else {"score": self.scores}
         return pd.DataFrame(
             {
                 "label": pd.Series(self.labels, dtype=object),
                 "probability": self.probabilities,
                 "logit": self.logits,
+                **score,
             }
         )
 

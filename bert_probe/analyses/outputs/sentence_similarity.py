@@ -1,9 +1,9 @@
-"""Similarity of two texts: the cosine of their sentence vectors."""
+"""Similarity of two texts: the score of their sentence vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,10 +11,20 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult
-from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded, resolve_pooling
-from bert_probe.analyses.vectors.similarity import cosine_of_rows
+from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    PROMPT_HELP,
+    PoolingConfig,
+    nonlinear_part,
+    offered_dimensions,
+    pool_unpadded,
+    prompt_positions,
+    resolve_pooling,
+    score,
+    token_parts,
+)
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice
+from bert_probe.core.field_types import Choice, Name, Number, Optional
 from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
@@ -23,16 +33,21 @@ from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 from bert_probe.model.outputs import missing_head_message
 from bert_probe.model.trace import Array, Trace, read_only
 
-SHOWN = "Table: the cosine, or the contribution of each token pair."
+SHOWN = "Table: the score, the contribution of each token pair, or the score at several dimensions."
 
 
 @question(SENTENCE_SIMILARITY, command="predict")
 class SentenceSimilarity(Prediction):
-    """The cosine of the sentence vectors of two texts, with the pooling of the checkpoint's training.
+    """The score of the sentence vectors of two texts, with the pooling of the checkpoint's training.
+
+    The score is the similarity function that the checkpoint declares, by default the cosine.
 
     Attributes:
-        show: the table to return: the "cosine", or the "contributions" of each pair of tokens, one from each
-            text.
+        show: the table to return: the "score", or the "contributions" of each pair of tokens, one from each
+            text; or the score at several "dimensions".
+        prompt, pair_prompt: name of the checkpoint's prompt before the first and the second text, or "none".
+            By default, both have the checkpoint's default prompt.
+        dimensions: number of dimensions to which the vectors are truncated.
     """
 
     inputs = TwoTraces("--pair")
@@ -40,11 +55,18 @@ class SentenceSimilarity(Prediction):
     task: ClassVar[str] = SENTENCE_SIMILARITY
 
     show: str = param(
-        Choice(("cosine", "contributions")),
-        default="cosine",
+        Choice(("score", "contributions", "dimensions")),
+        default="score",
         key="similarity_part",
         display_only=True,
         about=SHOWN,
+    )
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
+    pair_prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before the second text."
+    )
+    dimensions: int | None = param(
+        Optional(Number(1)), default=None, key="vector_dimensions", about=DIMENSIONS_HELP
     )
 
     def of(self, a: Trace, b: Trace) -> SentenceSimilarityResult:
@@ -53,16 +75,18 @@ class SentenceSimilarity(Prediction):
         Raises:
             UnavailableError: the checkpoint does not declare its pooling, or the pooling is not supported.
             TextError: a trace contains a text pair.
-            SelectionError: the traces are from different models.
+            SelectionError: the traces are from different models, or the checkpoint has no such prompt.
         """
         if not a.checkpoint.has_pooling:
             raise UnavailableError(missing_head_message(a.checkpoint, SENTENCE_SIMILARITY))
-        pooling, inputs = resolve_pooling(a.checkpoint, "model"), InputRecord.of(a, b)
-        traces = trace_as_trained(a, pooling), trace_as_trained(b, pooling)
-        vectors = [text_vector(trace, pooling) for trace in traces]
-        return SentenceSimilarityResult(
-            self, inputs, *traces, pooling, float(cosine_of_rows(*(vector[None] for vector in vectors))[0])
+        recipe, pair_recipe = (
+            resolve_pooling(a.checkpoint, "model", prompt, self.dimensions)
+            for prompt in (self.prompt, self.pair_prompt)
         )
+        inputs = InputRecord.of(a, b)
+        a, b = trace_as_trained(a, recipe), trace_as_trained(b, pair_recipe)
+        value = score(text_vector(a, recipe), text_vector(b, pair_recipe), recipe.similarity)
+        return SentenceSimilarityResult(self, inputs, a, b, recipe, pair_recipe, value)
 
 
 def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:
@@ -97,44 +121,72 @@ def text_vector(trace: Trace, pooling: PoolingConfig) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SentenceSimilarityResult(PredictionResult):
-    """Two texts and the cosine of their sentence vectors.
+    """Two texts and the score of their sentence vectors.
 
     Attributes:
         a, b: the traces that were pooled.
-        recipe: pooling of token vectors into a sentence vector.
-        cosine: cosine of the sentence vectors, -1 to 1; NaN if a vector is zero.
+        recipe, pair_recipe: pooling of the tokens of a and of b into a sentence vector; they differ only in
+            the prompt.
+        score: similarity score of the sentence vectors; NaN if it is the cosine and a vector is zero.
     """
 
     question: SentenceSimilarity
     a: Trace
     b: Trace
     recipe: PoolingConfig
-    cosine: float
+    pair_recipe: PoolingConfig
+    score: float
 
     @property
-    def adds_up(self) -> bool:
-        """Whether the cosine is a sum over token pairs, which holds for mean pooling only."""
-        return self.recipe.modes == ("mean",)
+    def not_a_sum(self) -> str:
+        """A sentence that says why the score is not a sum over token pairs; "" if it is."""
+        if self.recipe.similarity not in ("cosine", "dot"):
+            return f"The {self.recipe.score_name} is not a sum over token pairs."
+        part = nonlinear_part(self.recipe)
+        name = self.recipe.score_name
+        return f"The {name} is not a sum over token pairs, because {part} is not linear." if part else ""
 
     @property
     def contributions(self) -> Array:
-        """Contribution of each pair of tokens to the cosine, float64 [token of a, token of b].
+        """Contribution of each pair of tokens to the score, float64 [token of a, token of b].
 
-        With A = mean of a_i and B = mean of b_j: cos(A, B) = Σ_ij a_i · b_j / (n m |A| |B|), exactly.
+        With the vectors A = Σ_i a_i and B = Σ_j b_j (see `token_parts`): A · B = Σ_ij a_i · b_j, exactly; for
+        the cosine, each summand is divided by |A| |B|.
 
         Raises:
-            UnavailableError: the pooling is not the mean, or a vector is zero.
+            UnavailableError: the score is not a sum over token pairs, or a vector is zero.
         """
-        if not self.adds_up:
-            raise UnavailableError(
-                f"Contributions need mean pooling, but this model's pooling is {self.recipe}. "
-                "Choose the cosine instead."
-            )
-        a, b = (trace.vectors(-1).astype(np.float64) for trace in (self.a, self.b))
-        norm = np.linalg.norm(a.mean(axis=0)) * np.linalg.norm(b.mean(axis=0))
+        if self.not_a_sum:
+            raise UnavailableError(f"{self.not_a_sum} Choose the score instead.")
+        a, b = (token_parts(trace.vectors(-1), recipe) for trace, recipe in self._sides)
+        if self.recipe.similarity == "dot":
+            return read_only(a @ b.T)
+        norm = np.linalg.norm(a.sum(axis=0)) * np.linalg.norm(b.sum(axis=0))
         if not norm:
             raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
-        return read_only(a @ b.T / (len(a) * len(b) * norm))
+        return read_only(a @ b.T / norm)
+
+    @property
+    def _sides(self) -> tuple[tuple[Trace, PoolingConfig], ...]:
+        return (self.a, self.recipe), (self.b, self.pair_recipe)
+
+    @property
+    def prompt_positions(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of the tokens of the prompt in a and in b."""
+        return tuple(prompt_positions(trace.tokens, recipe) for trace, recipe in self._sides)
+
+    @property
+    def scores_by_dimension(self) -> pd.DataFrame:
+        """The score of the vectors truncated to fewer dimensions: columns dimensions and the score's name.
+
+        The rows are powers of 2 from 8, and the number of dimensions of the vectors that are compared.
+        """
+        full = [replace(recipe, dimensions=None) for _, recipe in self._sides]
+        a, b = (text_vector(side[0], recipe) for side, recipe in zip(self._sides, full, strict=True))
+        sizes = offered_dimensions(len(a), self.recipe.dimensions)
+        similarity = self.recipe.similarity
+        values = [score(a[:size], b[:size], similarity) for size in sizes]
+        return pd.DataFrame({"dimensions": sizes, similarity: values})
 
     @property
     def percent(self) -> Array:
@@ -143,8 +195,8 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def off(self) -> float:
-        """The absolute difference between the sum of the contributions and the cosine."""
-        return abs(float(self.contributions.sum()) - self.cosine)
+        """The absolute difference between the sum of the contributions and the score."""
+        return abs(float(self.contributions.sum()) - self.score)
 
     @property
     def specials_share(self) -> float:
@@ -155,11 +207,16 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling and the cosine."""
-        return {"pooling": self.recipe.about, "cosine": self.cosine}
+        """The poolings and the score."""
+        pair = {} if self.pair_recipe == self.recipe else {"pair_pooling": self.pair_recipe.about}
+        return {"pooling": self.recipe.about, **pair, self.recipe.similarity: self.score}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row with the cosine, or the contributions (rows: tokens of a, columns: tokens of b)."""
+        """Return one row with the score, the contributions (rows: tokens of a, columns: tokens of b), or the
+        scores by number of dimensions.
+        """
+        if self.question.show == "dimensions":
+            return self.scores_by_dimension
         if self.question.show == "contributions":
             return frames.matrix(self.contributions, self.a.tokens, self.b.tokens)
-        return pd.DataFrame({"cosine": [self.cosine]})
+        return pd.DataFrame({self.recipe.similarity: [self.score]})

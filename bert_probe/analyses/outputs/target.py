@@ -14,7 +14,7 @@ from bert_probe.analyses.outputs.fill_mask import default_position, mask_positio
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.prediction import FOLLOWS
 from bert_probe.analyses.outputs.sentence_similarity import text_vector, trace_as_trained
-from bert_probe.analyses.vectors.pooling import pool, resolve_pooling
+from bert_probe.analyses.vectors.pooling import differentiable_scores, pool, resolve_pooling
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import (
     FILL_MASK,
@@ -305,7 +305,7 @@ _OUTPUTS: Mapping[str, Callable[[Trace, OutputHead, str | None, int | None], Tar
 def _similarity_output(
     trace: Trace, other: Trace | None, target: str | None, token_position: int | None
 ) -> TargetOutput:
-    """Select the cosine with another text, whose sentence vector is held constant."""
+    """Select the score with another text, whose sentence vector is held constant."""
     _check_no_position(token_position, SENTENCE_SIMILARITY)
     if target is not None:
         raise SelectionError(
@@ -320,14 +320,15 @@ def _similarity_output(
     pooled_trace, second = trace_as_trained(trace, pooling), trace_as_trained(other, pooling)
     other_vector = torch.tensor(text_vector(second, pooling))[None]
 
-    def cosine(
+    def score(
         _inputs: Any, states: torch.Tensor, pooled: torch.Tensor | None, mask: torch.Tensor, _places: Any
     ) -> torch.Tensor:
         outputs = SimpleNamespace(last_hidden_state=states, pooler_output=pooled)
         vectors = pool(outputs, mask, pooling)
-        return torch.nn.functional.cosine_similarity(vectors, other_vector.to(vectors), dim=-1)
+        return differentiable_scores(vectors, other_vector.to(vectors), pooling.similarity)
 
-    return TargetOutput(pooled_trace, SENTENCE_SIMILARITY, "cosine with the other text", "", (), cosine)
+    name = f"{pooling.score_name} with the other text"
+    return TargetOutput(pooled_trace, SENTENCE_SIMILARITY, name, "", (), score)
 
 
 def _read_fn(output: OutputHead, select: Callable[[torch.Tensor], torch.Tensor]) -> ReadOutput:

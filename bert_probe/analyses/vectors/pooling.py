@@ -1,24 +1,27 @@
-"""Pooling of the hidden states of a sentence's tokens into one sentence vector.
+"""Pooling of the hidden states of a text's tokens into one vector of the text.
 
-A checkpoint made with sentence-transformers specifies its pooling in ``modules.json``. This module reads that
-file without the package, and raises an error for unsupported settings.
+A checkpoint made with sentence-transformers specifies its own pooling; see `model.sentence_modules`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.spatial.distance import cdist
 from tokenizers.normalizers import Lowercase
 
-from bert_probe.errors import CheckpointError, ProbeError, UnavailableError
-from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.strict_json import parse_integer
+from bert_probe.analyses.vectors.similarity import cosine, cosine_of_rows
+from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
+from bert_probe.model.encoding import Token
+from bert_probe.model.outputs import OutputHead, output_head
+from bert_probe.model.sentence_modules import SPLADE_MODES, SentenceModel, SentenceModule
+from bert_probe.model.trace import Array
 
 POOLINGS: Mapping[str, str] = {
     "mean": "Mean of all token vectors, including [CLS] and [SEP].",
@@ -34,38 +37,51 @@ _NAMES = {
     "cls": "first token",
     "max": "maximum over all tokens",
     "lasttoken": "last token",
+    "splade_max": "largest weight of each word (SPLADE)",
+    "splade_sum": "sum of the weights of each word (SPLADE)",
+    "splade_max_log1p": "largest weight of each word (SPLADE, two logarithms)",
+    "splade_sum_log1p": "sum of the weights of each word (SPLADE, two logarithms)",
 }
 
-_PROMPTS = "config_sentence_transformers.json"
+NO_PROMPT = "none"
+"""Name that selects no prompt, unless the checkpoint has a prompt with this name."""
 
-_LEGACY_MODES = {
-    # The order is that in which sentence-transformers concatenates the modes.
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
+PROMPT_HELP = "Prompt of the checkpoint before each text, such as query; none for no prompt."
+DIMENSIONS_HELP = "Truncate vectors to this many dimensions (Matryoshka)."
+
+SCORES = {
+    "cosine": "cosine",
+    "dot": "dot product",
+    "euclidean": "negative Euclidean distance",
+    "manhattan": "negative Manhattan distance",
 }
 
 
 @dataclass(frozen=True)
 class PoolingConfig:
-    """How the tokens of a sentence are pooled into one vector.
+    """How the tokens of a text are pooled into one vector, and how two vectors are compared.
 
     Attributes:
         modes: keys of `_MODES`, or "pooler"; the results are concatenated in this order.
-        normalised: whether sentence vectors are divided by their norm.
-        max_tokens: longer sentences are truncated to this many tokens, including special tokens. With None,
-            sentences longer than the model's limit raise an error.
-        prefix: prompt before each sentence.
-        lower_case: whether sentences are lowercased first.
+        token_modules: modules applied to the last hidden states before pooling.
+        vector_modules: modules applied to the pooled vector.
+        dimensions: number of dimensions to which the vector is truncated; None if it is not truncated.
+        similarity: score of two vectors, from `SIMILARITIES`.
+        max_tokens: longer texts are truncated to this many tokens, including special tokens. With None, texts
+            longer than the model's limit raise an error.
+        prefix: prompt before each text.
+        excluded: number of first tokens, which are those of the prompt, that are not pooled.
+        lower_case: whether texts are lowercased first.
     """
 
     modes: tuple[str, ...]
-    normalised: bool = False
+    token_modules: tuple[SentenceModule, ...] = ()
+    vector_modules: tuple[SentenceModule, ...] = ()
+    dimensions: int | None = None
+    similarity: str = "cosine"
     max_tokens: int | None = None
     prefix: str = ""
+    excluded: int = 0
     lower_case: bool = False
 
     def text(self, sentence: str) -> str:
@@ -73,13 +89,27 @@ class PoolingConfig:
         text = self.prefix + sentence if isinstance(sentence, str) else sentence
         return str(Lowercase().normalize_str(text)) if self.lower_case else text
 
+    @property
+    def score_name(self) -> str:
+        """Readable name of the score of two vectors."""
+        return SCORES[self.similarity]
+
+    @property
+    def score_title(self) -> str:
+        """Name of the score at the beginning of a sentence."""
+        return self.score_name[0].upper() + self.score_name[1:]
+
     def __str__(self) -> str:
         """Return a readable description of the pooling."""
-        parts = [" and ".join(_NAMES.get(mode, mode) for mode in self.modes)]
-        parts += [f"“{self.prefix}” before each sentence"] if self.prefix else []
+        parts = [f"{module} per token" for module in self.token_modules]
+        parts += [" and ".join(_NAMES.get(mode, mode) for mode in self.modes)]
+        parts += [str(module) for module in self.vector_modules]
+        parts += [f"first {self.dimensions:,} dimensions"] if self.dimensions else []
+        parts += [f"“{self.prefix}” before each text"] if self.prefix else []
+        parts += ["without the tokens of this prompt"] if self.excluded else []
         parts += ["lowercased"] if self.lower_case else []
         parts += [f"truncated to {self.max_tokens:,} tokens"] if self.max_tokens else []
-        parts += ["normalized"] if self.normalised else []
+        parts += [f"compared by {self.score_name}"] if self.similarity != "cosine" else []
         return ", ".join(parts)
 
     @property
@@ -87,20 +117,97 @@ class PoolingConfig:
         """The configuration as JSON values, for provenance."""
         return {
             "modes": list(self.modes),
-            "normalised": self.normalised,
+            "token_modules": [module.about for module in self.token_modules],
+            "vector_modules": [module.about for module in self.vector_modules],
+            "dimensions": self.dimensions,
+            "similarity": self.similarity,
             "max_tokens": self.max_tokens,
             "prefix": self.prefix,
+            "excluded_tokens": self.excluded,
             "lower_case": self.lower_case,
         }
 
 
-def resolve_pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
+def resolve_pooling(
+    checkpoint: Checkpoint, pooling: str, prompt: str | None = None, dimensions: int | None = None
+) -> PoolingConfig:
     """Return the pooling configuration for a name in `POOLINGS`.
+
+    Args:
+        prompt: name of a prompt of the checkpoint, or `NO_PROMPT`. By default, the checkpoint's default
+            prompt with the pooling "model", and no prompt with other poolings.
+        dimensions: number of dimensions to which the vector is truncated. By default, those of the checkpoint
+            with the pooling "model", and all with other poolings.
 
     Raises:
         UnavailableError: the checkpoint does not support this pooling.
         CheckpointError: the checkpoint's own configuration cannot be read.
+        SelectionError: the checkpoint has no such prompt, or not so many dimensions.
     """
+    config = _pooling(checkpoint, pooling)
+    model = checkpoint.sentence_model
+    if prompt is None and pooling == "model" and model is not None:
+        prompt = model.default_prompt
+    if prompt is not None:
+        config = _with_prompt(checkpoint, config, prompt, pooling)
+    if dimensions is not None:
+        is_own = pooling == "model" and model is not None
+        if is_own and model is not None and model.is_sparse:
+            raise SelectionError(
+                "The dimensions of this SparseEncoder are the words of the vocabulary, so vectors cannot be "
+                "truncated. Leave dimensions out."
+            )
+        size = model.size if is_own and model is not None else checkpoint.description.hidden_size
+        if not 1 <= dimensions <= size:
+            raise SelectionError(
+                f"dimensions is {dimensions:,}, but the vectors have {size:,} dimensions. Give a "
+                "number from 1 to "
+                f"{size:,}."
+            )
+        config = replace(config, dimensions=dimensions)
+    return config
+
+
+def _with_prompt(checkpoint: Checkpoint, config: PoolingConfig, prompt: str, pooling: str) -> PoolingConfig:
+    model = checkpoint.sentence_model
+    prompts = {NO_PROMPT: ""} | dict(model.prompts if model is not None else ())
+    if prompt not in prompts:
+        names = ", ".join(name for name in prompts if name != NO_PROMPT) or "none"
+        raise SelectionError(
+            f"{checkpoint.description.name} has no prompt {prompt!r}. Its prompts: {names}. "
+            f"Use {NO_PROMPT} for no prompt."
+        )
+    prefix = prompts[prompt]
+    is_excluded = pooling == "model" and model is not None and not model.include_prompt and prefix
+    return replace(
+        config,
+        prefix=prefix,
+        excluded=_prompt_length(checkpoint, prefix, config) if is_excluded else 0,
+    )
+
+
+def prompt_names(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Return the names of the checkpoint's prompts, the default first; () if all prompts are empty."""
+    model = checkpoint.sentence_model
+    if model is None or not any(text for _, text in model.prompts):
+        return ()
+    return tuple(sorted(dict(model.prompts), key=lambda name: name != model.default_prompt))
+
+
+def offered_dimensions(size: int, selected: int | None = None) -> tuple[int, ...]:
+    """Return the powers of 2 from 8 below the size of a vector, the size, and the selected number."""
+    powers = {2**power for power in range(3, size.bit_length()) if 2**power < size}
+    return tuple(sorted(powers | {size, selected or size}))
+
+
+def prompt_positions(tokens: Sequence[Token], recipe: PoolingConfig) -> tuple[int, ...]:
+    """Return the positions of the tokens that belong to the prompt, in a text with this prompt."""
+    end = len(replace(recipe, prefix="").text(recipe.prefix))
+    return tuple(token.position for token in tokens if token.end is not None and token.end <= end)
+
+
+def _pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
+    """Return a pooling without a prompt, and with the checkpoint's own dimensions."""
     if pooling == "model":
         return _own(checkpoint)
     available = available_poolings(checkpoint)
@@ -118,8 +225,11 @@ def resolve_pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
 
 
 def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the poolings that a checkpoint supports, beginning with the one that it declares, if any."""
-    own: tuple[str, ...] = ("model",) if checkpoint.has_pooling else ()
+    """Return the poolings that a checkpoint supports, beginning with the one that it declares, if any.
+
+    A declared pooling that is not supported is left out.
+    """
+    own: tuple[str, ...] = ("model",) if checkpoint.sentence_model is not None else ()
     is_causal = checkpoint.description.is_causal
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special and not is_causal else ()
     # The last token is the only one that attends to the whole text.
@@ -128,154 +238,105 @@ def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
     return (*own, *last, "mean", *cls, *pooler, "max")
 
 
-def pooling_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
-    """Return the sentence-transformers files for a copy of the checkpoint, and warnings.
-
-    The files are a mapping from the file name to the JSON content.
-
-    If the checkpoint's own files have unsupported settings, there are no files and one warning.
-    """
-    folder = checkpoint.folder
-    if folder is None or not checkpoint.has_pooling:
-        return {}, []
-    try:
-        own, pooling = _own(checkpoint), _read(_modules(checkpoint)[1], dict)
-        prompts = _read(folder / _PROMPTS, dict) if (folder / _PROMPTS).is_file() else None
-    except ProbeError as error:
-        return {}, [f"sentence-transformers will not be able to use this model. {error}"]
-    types = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    types += [("Normalize", "2_Normalize")] if own.normalised else []
-    modules = [
-        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
-        for index, (name, path) in enumerate(types)
-    ]
-    transformer = {"max_seq_length": own.max_tokens, "do_lower_case": own.lower_case}
-    files = {
-        "modules.json": modules,
-        "1_Pooling/config.json": pooling,
-        "sentence_bert_config.json": transformer,
-    }
-    return files | ({} if prompts is None else {_PROMPTS: prompts}), []
-
-
 def _own(checkpoint: Checkpoint) -> PoolingConfig:
     """Return the pooling that the checkpoint declares in its sentence-transformers files."""
-    folder, name = checkpoint.folder, checkpoint.description.name
-    if folder is None or not checkpoint.has_pooling:
-        raise UnavailableError(
-            f"{name} does not declare its pooling in a modules.json of sentence-transformers. "
-            "Use mean, cls, pooler or max."
-        )
-    types, file = _modules(checkpoint)
-    pooling = _read(file, dict)
-    transformer = _read_transformer(folder)
-    prefix = _default_prompt(folder)
-    if prefix and not pooling.get("include_prompt", True):
-        raise UnavailableError(
-            f"The pooling of {name} excludes its prompt, which is not supported. "
-            "Use mean, cls, pooler or max."
-        )
+    model = sentence_model(checkpoint)
+    token_modules = model.token_modules
+    if model.is_sparse:
+        head = _WordLogits(output_head(checkpoint, FILL_MASK))
+        token_modules = (SentenceModule("MaskedLM", (("size", model.size),), network=head),)
     return PoolingConfig(
-        modes=_modes(pooling),
-        normalised="Normalize" in types,
-        max_tokens=_max_tokens(transformer.get("max_seq_length"), checkpoint),
-        prefix=prefix,
-        lower_case=bool(transformer.get("do_lower_case")),
+        modes=model.modes,
+        token_modules=token_modules,
+        vector_modules=model.vector_modules,
+        dimensions=model.dimensions,
+        similarity=model.similarity,
+        max_tokens=model.max_tokens,
+        lower_case=model.lower_case,
     )
 
 
-def _modules(checkpoint: Checkpoint) -> tuple[list[str], Path]:
-    """Return the types of the sentence-transformers modules, and the pooling configuration file."""
-    folder = checkpoint.folder
-    assert folder is not None  # all callers check this
-    modules = _read(folder / "modules.json", list)
-    try:
-        types = [str(module["type"]).rpartition(".")[2] for module in modules]
-        paths = [folder / str(module["path"]) for module in modules]
-    except (TypeError, KeyError):
-        raise CheckpointError("modules.json cannot be read. Download the model again.") from None
-    if types[:2] != ["Transformer", "Pooling"] or set(types[2:]) - {"Normalize"} or paths[0] != folder:
+class _WordLogits(torch.nn.Module):
+    """The masked-word head as a module: hidden states [text, token, hidden] → logits of all words."""
+
+    head: OutputHead
+
+    def __init__(self, head: OutputHead) -> None:
+        super().__init__()
+        self.__dict__["head"] = head  # not a submodule, because its weights are those of the checkpoint
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the logits, in the head's dtype."""
+        weight = next(self.head.model.parameters())
+        inputs = {"input_ids": torch.zeros(states.shape[:2], dtype=torch.long, device=weight.device)}
+        return self.head.answer(inputs, states.to(weight.device, weight.dtype), None)
+
+
+def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
+    """Return how the checkpoint's sentence-transformers files say that a text becomes a vector.
+
+    Raises:
+        UnavailableError, CheckpointError: there are no such files, or they are not supported.
+    """
+    if checkpoint.sentence_model_error is not None:
+        raise type(checkpoint.sentence_model_error)(*checkpoint.sentence_model_error.args)
+    if checkpoint.sentence_model is None:
         raise UnavailableError(
-            f"The modules of {checkpoint.description.name} are {', '.join(types)}, but only "
-            "Transformer, Pooling and Normalize are supported. Use mean, cls, pooler or max."
+            f"{checkpoint.description.name} does not declare its pooling in a modules.json of "
+            "sentence-transformers. Use mean, cls, pooler or max."
         )
-    if not paths[1].resolve().is_relative_to(folder.resolve()):
-        raise CheckpointError("modules.json refers to a path outside its folder. Download the model again.")
-    return types, paths[1] / "config.json"
+    return checkpoint.sentence_model
 
 
-def _read(path: Path, json_type: type) -> Any:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_int=parse_integer)
-    except (ValueError, OSError, RecursionError) as error:
-        raise CheckpointError(f"{path.name} cannot be read: {error}. Download the model again.") from None
-    if not isinstance(content, json_type):
-        raise CheckpointError(
-            f"{path.name} must contain a JSON {json_type.__name__}. Download the model again."
-        )
-    return content
+def _prompt_length(checkpoint: Checkpoint, prompt: str, config: PoolingConfig) -> int:
+    """Return the number of first tokens that are not pooled, counted as sentence-transformers does.
 
-
-def _read_transformer(folder: Path) -> dict[str, Any]:
-    """Return the settings of the Transformer module, whose file may be named after the architecture."""
-    files = sorted(folder.glob("sentence_*_config.json"))
-    settings: dict[str, Any] = _read(files[0], dict) if files else {}
-    unknown = [name for name in ("query_expansion", "processing_kwargs") if settings.get(name)]
-    if unknown:
-        raise UnavailableError(
-            f"The pooling of this checkpoint sets {', '.join(unknown)}, which is not supported. "
-            "Use mean, cls, pooler or max."
-        )
-    return settings
-
-
-def _default_prompt(folder: Path) -> str:
-    path = folder / _PROMPTS
-    config = _read(path, dict) if path.is_file() else {}
-    return str((config.get("prompts") or {}).get(config.get("default_prompt_name")) or "")
-
-
-def _modes(config: dict[str, Any]) -> tuple[str, ...]:
-    setting = config.get("pooling_mode")
-    if setting is None:
-        setting = [mode for name, mode in _LEGACY_MODES.items() if config.get(name)] or ["mean"]
-    modes = (setting,) if isinstance(setting, str) else tuple(setting)
-    if not modes or not set(modes) <= set(_MODES):
-        raise UnavailableError(
-            f"The checkpoint's pooling mode is {', '.join(map(str, modes))}, which is not supported. "
-            "Use mean, cls, pooler or max."
-        )
-    return modes
-
-
-def _max_tokens(max_seq_length: Any, checkpoint: Checkpoint) -> int | None:
-    """Return max_seq_length, or the tokenizer's limit if it is None, but at most the model's limit."""
-    limit = max_seq_length if max_seq_length is not None else checkpoint.tokenizer.model_max_length
-    limits = [limit, checkpoint.description.max_tokens]
-    # A tokenizer without a limit has a model_max_length of 1e30.
-    return min((int(limit) for limit in limits if limit is not None and limit < 10**9), default=None)
+    They are those of the prompt alone, without a special token at the end.
+    """
+    text = replace(config, prefix="").text(prompt)
+    encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=config.max_tokens)
+    ids = encoding.ids
+    return len(ids) - (ids[-1] in checkpoint.tokenizer.all_special_ids)
 
 
 def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
-    """Pool a batch of sentences into vectors of shape [sentence, hidden × modes].
+    """Pool a batch of texts into vectors of shape [text, size].
 
     Args:
         output: the model's output.
-        mask: 1 for tokens, 0 for padding, [sentence, token].
+        mask: 1 for tokens, 0 for padding, [text, token].
         recipe: the pooling configuration.
 
     Returns:
         The vectors, in float32, or in float64 if the model computes in float64. Sums in half precision would
         be too inaccurate.
+
+    Raises:
+        TextError: a text consists of the prompt alone, which is not pooled.
     """
     states = _at_least_float32(output.last_hidden_state)
-    token_mask = mask[..., None].to(states.dtype)
+    for module in recipe.token_modules:
+        states = _at_least_float32(module(states))
+    token_mask = _pooled_mask(mask, recipe)[..., None].to(states.dtype)
     parts = [
         _at_least_float32(output.pooler_output) if mode == "pooler" else _MODES[mode](states, token_mask)
         for mode in recipe.modes
     ]
     pooled = torch.cat(parts, dim=-1)
-    return torch.nn.functional.normalize(pooled, dim=-1) if recipe.normalised else pooled
+    for module in recipe.vector_modules:
+        pooled = module(pooled)
+    return pooled[..., : recipe.dimensions]
+
+
+def _pooled_mask(mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
+    """Return the mask without the tokens of a prompt that is not pooled."""
+    if not recipe.excluded:
+        return mask
+    pooled = mask.clone()
+    pooled[:, : recipe.excluded] = 0
+    if not pooled.any(dim=1).all():
+        raise TextError("No token is left after the prompt, which is not pooled. Write a longer text.")
+    return pooled
 
 
 def pool_unpadded(
@@ -300,22 +361,130 @@ def _sum(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (states * mask).sum(dim=1)
 
 
+def _first(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return states[torch.arange(len(states), device=states.device), mask[..., 0].argmax(dim=1)]
+
+
 def _last(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    ends = mask[..., 0].sum(dim=1).long() - 1
-    return states[torch.arange(len(states), device=states.device), ends]
+    positions = torch.arange(mask.shape[1], device=mask.device, dtype=mask.dtype)
+    last = (mask[..., 0] * positions).argmax(dim=1)
+    return states[torch.arange(len(states), device=states.device), last]
 
 
 def _weighted(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    # Positions are counted from the first token of the text, also if the prompt is not pooled.
     weights = mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)[None, :, None]
     return _sum(states, weights) / weights.sum(dim=1)
 
 
 _MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "mean": lambda states, mask: _sum(states, mask) / mask.sum(dim=1),
-    "cls": lambda states, _: states[:, 0],
+    "cls": _first,
     "max": lambda states, mask: states.masked_fill(mask == 0, -torch.inf).amax(dim=1),
     "mean_sqrt_len_tokens": lambda states, mask: _sum(states, mask) / mask.sum(dim=1).sqrt(),
     "weightedmean": _weighted,
     "lasttoken": _last,
+    "splade_max": lambda logits, mask: (logits * mask).relu().log1p().amax(dim=1),
+    "splade_sum": lambda logits, mask: (logits * mask).relu().log1p().sum(dim=1),
+    "splade_max_log1p": lambda logits, mask: (logits * mask).relu().log1p().log1p().amax(dim=1),
+    "splade_sum_log1p": lambda logits, mask: (logits * mask).relu().log1p().log1p().sum(dim=1),
 }
 """Name of a pooling mode of sentence-transformers → function that pools hidden states with a token mask."""
+
+
+def nonlinear_part(recipe: PoolingConfig) -> str:
+    """Return the part of a pooling that is not linear in the token vectors, as a noun phrase; "" if all are.
+
+    Normalize and LayerNorm count as linear, because they divide by a number that is known for the text.
+    """
+    if "max" in recipe.modes:
+        return "the maximum over all tokens"
+    if "pooler" in recipe.modes:
+        return "the pooler"
+    if set(recipe.modes) & set(SPLADE_MODES):
+        return "the logarithm of SpladePooling"
+    nonlinear = (module for module in recipe.vector_modules if module.activation != "Identity")
+    return next((f"the module {module}" for module in nonlinear), "")
+
+
+def token_parts(states: Array, recipe: PoolingConfig) -> Array:
+    """Return the part of the text's vector that comes from each token; their sum is exactly the vector.
+
+    Each module after the pooling is applied to the parts: a matrix as it is, the norm of Normalize and the
+    standard deviation of LayerNorm as the numbers that they are for this text. A constant, such as the bias
+    of Dense, is divided among the tokens in proportion to their weights in the pooling.
+
+    Args:
+        states: last hidden states, [token, hidden].
+        recipe: a pooling without a `nonlinear_part`.
+
+    Returns:
+        The parts, float64 [token, size].
+    """
+    tokens = torch.tensor(states, dtype=torch.float64)[None]
+    for module in recipe.token_modules:
+        tokens = module(tokens)
+    count = tokens.shape[1]
+    mask = _pooled_mask(torch.ones(1, count, dtype=torch.float64), recipe)[..., None]
+    # The modes are linear, so that pooling unit vectors gives the weight of each token.
+    unit_vectors = torch.eye(count, dtype=torch.float64)[None]
+    weights = torch.stack([_MODES[mode](unit_vectors, mask)[0] for mode in recipe.modes])
+    parts = torch.cat([weight[:, None] * tokens[0] for weight in weights], dim=-1)
+    shares = (weights.sum(dim=0) / weights.sum())[:, None]
+    for module in recipe.vector_modules:
+        vector = parts.sum(dim=0)
+        if module.kind == "Normalize":
+            parts = parts / vector.norm().clamp_min(1e-12)
+            continue
+        if module.kind == "LayerNorm":
+            spread = (vector.var(correction=0) + module.epsilon).sqrt()
+            parts = (parts - parts.mean(dim=-1, keepdim=True)) / spread
+            scale, constant = (module.parameter(name).double() for name in ("norm.weight", "norm.bias"))
+            parts = parts * scale + shares * constant
+            continue
+        constant = module(torch.zeros_like(vector))
+        parts = module(parts) - constant + shares * constant
+    result: Array = parts[:, : recipe.dimensions].numpy()
+    return result
+
+
+def score(a: Array, b: Array, similarity: str) -> float:
+    """Return the score of two vectors, see `scores`; NaN if it is the cosine and a vector is zero."""
+    if similarity == "cosine":
+        return float(cosine_of_rows(a[None], b[None])[0])  # exactly 1 for equal vectors
+    return float(scores(a[None], b[None], similarity)[0, 0])
+
+
+def differentiable_scores(a: torch.Tensor, b: torch.Tensor, similarity: str) -> torch.Tensor:
+    """Return the score of each row of ``a`` and the corresponding row of ``b``, see `scores`."""
+    if similarity == "cosine":
+        return torch.nn.functional.cosine_similarity(a, b, dim=-1)
+    if similarity == "dot":
+        return (a * b).sum(dim=-1)
+    distances: torch.Tensor = torch.linalg.vector_norm(
+        a - b, ord=2 if similarity == "euclidean" else 1, dim=-1
+    )
+    return -distances
+
+
+def scores(a: Array, b: Array, similarity: str) -> Array:
+    """Return the score of each row of ``a`` [m, size] and each row of ``b`` [n, size].
+
+    They are those of sentence-transformers. Distances are negative, so that a larger score always means
+    more similar.
+
+    Args:
+        similarity: a name in `SIMILARITIES`.
+
+    Returns:
+        Scores of shape [m, n], float32, or float64 for float64 rows.
+    """
+    if similarity == "cosine":
+        return cosine(a, b)
+    first, second = a.astype(np.float64), b.astype(np.float64)
+    if similarity == "dot":
+        values = first @ second.T
+    else:
+        values = -cdist(first, second, {"euclidean": "euclidean", "manhattan": "cityblock"}[similarity])
+    compared: Array = values.astype(np.result_type(a, b, np.float32))
+    return compared

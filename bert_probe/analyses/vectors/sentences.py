@@ -13,10 +13,18 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from bert_probe.analyses.vectors.layouts import METHODS, PointLayout
-from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, pool, resolve_pooling
+from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    POOLINGS,
+    PROMPT_HELP,
+    PoolingConfig,
+    pool,
+    resolve_pooling,
+    scores,
+)
 from bert_probe.analyses.vectors.similarity import cosine
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Dimensions, Number
+from bert_probe.core.field_types import Choice, Dimensions, Name, Number, Optional
 from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
@@ -46,36 +54,38 @@ ORDERED = "Order of the rows: as given, or by similarity (hierarchical clusterin
 
 
 class SentencesTable(Choice):
-    """Field type of the table to return. In page URLs, "heatmap" and "table" also stand for "cosines"."""
+    """Field type of the table to return. In page URLs, "heatmap" and "table" also stand for "scores"."""
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
         """Return the table with a name that `write` returned, or a name from a page's URL."""
-        return super().read(name, "cosines" if text in ("heatmap", "table") else text, sizes)
+        return super().read(name, "scores" if text in ("heatmap", "table") else text, sizes)
 
 
 @question("sentences")
 class Sentences(Question):
-    """Sentence vectors and their pairwise cosine similarities.
+    """Sentence vectors and their pairwise similarity scores.
 
     Attributes:
         pooling: see `pooling.POOLINGS`. With "model", sentences are truncated to the maximum length in the
             checkpoint's configuration, as in sentence-transformers.
-        show: the table to return: "cosines" is the similarity matrix, "vectors" the sentence vectors,
+        show: the table to return: "scores" is the similarity matrix, "vectors" the sentence vectors,
             "nearest" the most similar pairs.
-        order: order of the rows, "given" or "tree" (see `PairwiseCosines.order`). Pairs are always ordered
-            by cosine.
+        order: order of the rows, "given" or "tree" (see `PairwiseScores.order`). Pairs are always ordered
+            by score.
         count: number of pairs for "nearest".
+        prompt: name of a prompt of the checkpoint, or "none"; see `resolve_pooling` for the default.
+        dimensions: number of dimensions to which the vectors are truncated.
     """
 
     inputs = SentenceList()
 
     pooling: str = param(POOLING, default="mean", about=POOLED)
     show: str = param(
-        SentencesTable(("cosines", "vectors", "nearest")),
-        default="cosines",
+        SentencesTable(("scores", "vectors", "nearest")),
+        default="scores",
         display_only=True,
         key="sentences_part",
-        about="Table: matrix of cosines, sentence vectors, or most similar pairs.",
+        about="Table: matrix of scores, sentence vectors, or most similar pairs.",
     )
     order: str = param(
         Choice(("given", "tree")), default="given", display_only=True, key="sentences_order", about=ORDERED
@@ -87,6 +97,8 @@ class Sentences(Question):
         key="sentences_count",
         about="Number of pairs with --show nearest.",
     )
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
 
     def of(
         self,
@@ -114,7 +126,7 @@ class Sentences(Question):
         if not sentences:
             raise EmptyTextError("No sentences were given. Write one per line.")
         checkpoint = checkpoint.snapshot()
-        config = resolve_pooling(checkpoint, self.pooling)
+        config = resolve_pooling(checkpoint, self.pooling, self.prompt, self.dimensions)
         inputs = [
             _inputs(checkpoint, config, number, sentence, truncate)
             for number, sentence in enumerate(sentences, 1)
@@ -129,7 +141,7 @@ class Sentences(Question):
             self,
             InputRecord.of_sentences(checkpoint, sentences, sum(dropped)),
             tuple(frames.plain_strings(sentences)),
-            PairwiseCosines(read_only(np.stack([vector_of[key] for key in ids]))),
+            PairwiseScores(read_only(np.stack([vector_of[key] for key in ids])), config.similarity),
             config,
             tuple(len(text) for text in inputs),
             dropped,
@@ -145,38 +157,38 @@ class Sentences(Question):
 
 @dataclass(frozen=True)
 class SentencePair:
-    """Indices of two sentences, from 0, and their cosine similarity, -1 to 1."""
+    """Indices of two sentences, from 0, and their similarity score."""
 
     first: int
     second: int
-    cosine: float
+    score: float
 
 
 @dataclass(frozen=True, eq=False)
-class PairwiseCosines:
-    """Sentence vectors with their cosines and order, computed once and shared by all tables of a result.
+class PairwiseScores:
+    """Sentence vectors with their scores and order, computed once and shared by all tables of a result.
 
     Attributes:
         vectors: read-only sentence vectors, [sentence, hidden], float32, or float64 if the model computes in
             float64; wider if a checkpoint concatenates several poolings.
+        similarity: the score of two vectors, from `SIMILARITIES`.
     """
 
     vectors: Array
+    similarity: str = "cosine"
 
     @cached_property
-    def cosines(self) -> Array:
-        """Cosine similarity of each pair of sentences, -1 to 1, of shape [sentence, sentence].
+    def scores(self) -> Array:
+        """Similarity score of each pair of sentences, of shape [sentence, sentence].
 
         Raises:
             OutOfMemoryError: the matrix needs more memory than is free.
         """
         count = len(self.vectors)
         gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # a float64 matrix and its copy
-        message = (
-            f"The cosines of {count:,} sentences need {gigabytes:,.1f} GB, more than is free. Use fewer."
-        )
+        message = f"The scores of {count:,} sentences need {gigabytes:,.1f} GB, more than is free. Use fewer."
         with memory_errors(message):
-            return read_only(cosine(self.vectors, self.vectors))
+            return read_only(scores(self.vectors, self.vectors, self.similarity))
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -191,12 +203,14 @@ class PairwiseCosines:
         """
         if len(self.vectors) < 2:
             raise UnavailableError("One sentence cannot be ordered. Give at least two sentences.")
-        if not np.isfinite(self.cosines).all():
+        is_cosine = self.similarity == "cosine"
+        cosines = self.scores if is_cosine else cosine(self.vectors, self.vectors)
+        if not np.isfinite(cosines).all():
             raise UnavailableError(
                 "The vector of a sentence is all zeros, so its similarity is undefined. Leave out the "
                 "sentence."
             )
-        distances = 1 - self.cosines.astype(np.float64)
+        distances = 1 - cosines.astype(np.float64)
         np.fill_diagonal(distances, 0)
         tree = linkage(
             squareform(distances, checks=False),
@@ -206,7 +220,7 @@ class PairwiseCosines:
         return tuple(int(leaf) for leaf in leaves_list(tree))
 
     def nearest(self, count: int = 50) -> tuple[SentencePair, ...]:
-        """Return the most similar pairs, by descending cosine and then in the order of the sentences.
+        """Return the most similar pairs, by descending score and then in the order of the sentences.
 
         Raises:
             SelectionError: count is below 1.
@@ -217,12 +231,12 @@ class PairwiseCosines:
         if len(self.vectors) < 2:
             raise UnavailableError("One sentence has no pairs. Give at least two sentences.")
         first, second = np.triu_indices(len(self.vectors), k=1)
-        cosines = self.cosines[first, second]
+        values = self.scores[first, second]
         # Sort only the best pairs, because two thousand sentences have two million pairs.
-        threshold = -np.inf if count >= len(cosines) else np.partition(cosines, -count)[-count]
-        best = np.flatnonzero(~(cosines < threshold))
-        best = best[np.argsort(-cosines[best], kind="stable")][:count]
-        return tuple(SentencePair(int(first[i]), int(second[i]), float(cosines[i])) for i in best)
+        threshold = -np.inf if count >= len(values) else np.partition(values, -count)[-count]
+        best = np.flatnonzero(~(values < threshold))
+        best = best[np.argsort(-values[best], kind="stable")][:count]
+        return tuple(SentencePair(int(first[i]), int(second[i]), float(values[i])) for i in best)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -231,7 +245,7 @@ class SentencesResult(Result):
 
     Attributes:
         sentences: the sentences.
-        compared: vectors, cosines and order of the sentences.
+        compared: vectors, scores and order of the sentences.
         recipe: the pooling configuration.
         tokens: number of tokens of each sentence after truncation, including special tokens.
         dropped: number of tokens truncated from each sentence.
@@ -239,7 +253,7 @@ class SentencesResult(Result):
 
     question: Sentences
     sentences: tuple[str, ...]
-    compared: PairwiseCosines
+    compared: PairwiseScores
     recipe: PoolingConfig
     tokens: tuple[int, ...]
     dropped: tuple[int, ...]
@@ -251,19 +265,19 @@ class SentencesResult(Result):
 
     @property
     def vectors(self) -> Array:
-        """Sentence vectors, of shape [sentence, hidden]; see `PairwiseCosines`."""
+        """Sentence vectors, of shape [sentence, hidden]; see `PairwiseScores`."""
         return self.compared.vectors
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Indices of the sentences in the order selected by the question; see `PairwiseCosines.order`."""
+        """Indices of the sentences in the order selected by the question; see `PairwiseScores.order`."""
         return self.compared.order if self.question.order == "tree" else tuple(range(len(self.sentences)))
 
     @property
-    def cosines(self) -> Array:
-        """Cosine similarity of each pair of sentences, with rows and columns in `order`."""
-        cosines = self.compared.cosines
-        return cosines[np.ix_(self.order, self.order)] if self.question.order == "tree" else cosines
+    def scores(self) -> Array:
+        """Similarity score of each pair of sentences, with rows and columns in `order`."""
+        values = self.compared.scores
+        return values[np.ix_(self.order, self.order)] if self.question.order == "tree" else values
 
     @property
     def cut(self) -> tuple[int, ...]:
@@ -277,22 +291,23 @@ class SentencesResult(Result):
         return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut}
 
     def frame(self) -> pd.DataFrame:
-        """Return the matrix of cosines, the vectors, or the most similar pairs, depending on the question.
+        """Return the matrix of scores, the vectors, or the most similar pairs, depending on the question.
 
-        Columns of pairs: cosine, a, b, sentence_a, sentence_b; a and b are sentence numbers from 1.
+        Columns of pairs: the score by its name (such as cosine), a, b, sentence_a, sentence_b; a and b are
+        sentence numbers from 1.
         """
         if self.question.show == "nearest":
             return self._pairs()
         names = [self.sentences[index] for index in self.order]
         if self.question.show == "vectors":
             return frames.vectors(self.vectors[list(self.order)], names, "sentence")
-        return frames.matrix(self.cosines, names, names, "sentence")
+        return frames.matrix(self.scores, names, names, "sentence")
 
     def _pairs(self) -> pd.DataFrame:
         pairs = self.compared.nearest(self.question.count)
         return pd.DataFrame(
             {
-                "cosine": np.array([pair.cosine for pair in pairs], dtype=self.vectors.dtype),
+                self.recipe.similarity: np.array([pair.score for pair in pairs], dtype=self.vectors.dtype),
                 "a": [pair.first + 1 for pair in pairs],
                 "b": [pair.second + 1 for pair in pairs],
                 "sentence_a": [self.sentences[pair.first] for pair in pairs],
@@ -302,7 +317,7 @@ class SentencesResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes of the vectors and of all cosines, which are computed on access."""
+        """Size in bytes of the vectors and of all scores, which are computed on access."""
         return self.vectors.nbytes + self.vectors.itemsize * len(self.sentences) ** 2
 
 
@@ -341,13 +356,15 @@ class SentenceMap(Question):
 
     Attributes:
         method: "pca", "tsne" or "umap" (an optional dependency); see `layouts`.
-        pooling: see `Sentences`.
+        pooling, prompt, dimensions: see `Sentences`.
     """
 
     inputs = SentenceList()
 
     method: str = param(Choice(METHODS), default="pca", key="sentences_map", about="Layout method.")
     pooling: str = param(POOLING, default="mean", about=POOLED)
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
 
     def of(
         self,
@@ -365,7 +382,8 @@ class SentenceMap(Question):
         Raises:
             ProbeError: see `Sentences.of` and `of_vectors`.
         """
-        vectors = Sentences(self.pooling).of(checkpoint, sentences, truncate, progress)
+        question = Sentences(self.pooling, prompt=self.prompt, dimensions=self.dimensions)
+        vectors = question.of(checkpoint, sentences, truncate, progress)
         count = len(vectors.sentences)
         return self.of_vectors(vectors, lambda _done, _total: progress(count, count))
 
@@ -377,13 +395,17 @@ class SentenceMap(Question):
             progress: see the method in `layouts`.
 
         Raises:
-            SelectionError: the vectors were computed with a different pooling.
+            SelectionError: the vectors have a different pooling, prompt or number of dimensions.
             UnavailableError: there are too few different vectors, or UMAP is not installed.
         """
         if vectors.question.pooling != self.pooling:
             raise SelectionError(
                 f"These vectors are pooled by {vectors.question.pooling}, not by {self.pooling}. "
                 "Use the same pooling for the map."
+            )
+        if (vectors.question.prompt, vectors.question.dimensions) != (self.prompt, self.dimensions):
+            raise SelectionError(
+                "These vectors have another prompt or number of dimensions. Use the same for the map."
             )
         layout = METHODS[self.method](vectors.vectors, progress)
         return SentenceMapResult(self, vectors.inputs, vectors.sentences, layout, vectors.metadata)

@@ -9,8 +9,10 @@ from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightCo
 from bert_probe.analyses.highlights.types.token_pairs import repeated_token_sentence
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
 from bert_probe.analyses.vectors.similarity import Similarity, cosine_of_rows
-from bert_probe.errors import UnavailableError
+from bert_probe.errors import CheckpointError, UnavailableError
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
+
+_NAMES = {"cosine": "cosine similarity"}
 
 
 def _find_similarity(a: HighlightContext, b: HighlightContext) -> HighlightCandidate | None:
@@ -18,14 +20,15 @@ def _find_similarity(a: HighlightContext, b: HighlightContext) -> HighlightCandi
         return None
     try:
         result = SentenceSimilarity("contributions").of(a.trace, b.trace)
-    except UnavailableError:
+    except (CheckpointError, UnavailableError):
         return None
-    if np.isnan(result.cosine):
+    if np.isnan(result.score):
         return None
     contribution, picture = _largest_contribution(result)
     return HighlightCandidate(
-        result.cosine,
-        f"The cosine similarity of A and B is {result.cosine:.2f}.{contribution}",
+        result.score,
+        f"The {_NAMES.get(result.recipe.similarity, result.recipe.score_name)} of A and B is "
+        f"{result.score:.2f}.{contribution}",
         "answer",
         {} if a.trace.made_by.tasks[0] == SENTENCE_SIMILARITY else {"task": SENTENCE_SIMILARITY},
         lambda: picture,
@@ -33,12 +36,12 @@ def _find_similarity(a: HighlightContext, b: HighlightContext) -> HighlightCandi
 
 
 def _largest_contribution(result: SentenceSimilarityResult) -> tuple[str, Picture]:
-    """Return a sentence and a thumbnail for the token pair that contributes most to the cosine.
+    """Return a sentence and a thumbnail for the token pair that contributes most to the score.
 
-    If the cosine is not a sum over pairs, the sentence is "" and the thumbnail shows the cosine.
+    If the score is not a sum over pairs, the sentence is "" and the thumbnail shows the score.
     """
-    if not result.adds_up:
-        return "", Bars([result.cosine], 0)
+    if result.not_a_sum:
+        return "", Bars([result.score], 0)
     rows, columns = ([token for token in text.tokens if not token.special] for text in (result.a, result.b))
     positions = [[token.position for token in tokens] for tokens in (rows, columns)]
     cells = result.contributions[np.ix_(*positions)]
@@ -92,7 +95,7 @@ def _find_shared(a: HighlightContext, b: HighlightContext) -> HighlightCandidate
 
 
 HIGHLIGHT_TYPES = (
-    HighlightType("text similarity", "cosine similarity of the two texts", 0, _find_similarity, texts=2),
+    HighlightType("text similarity", "similarity score of the two texts", 0, _find_similarity, texts=2),
     HighlightType(
         "shared token",
         "cosine distance between a token's vectors in the two texts after the last layer (maximum over "

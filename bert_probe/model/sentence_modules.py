@@ -1,0 +1,537 @@
+"""The modules with which sentence-transformers turns a text into one vector, read from a checkpoint's files.
+
+The files are read here and not by sentence-transformers, because a vector must be traceable to its tokens:
+the analyses need each module separately, in float64, with gradients and without their own forward pass of the
+encoder. So the package is not required, nothing that the files name is imported, and the tests compare the
+vectors with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, UnavailableError, memory_errors
+from bert_probe.model.checkpoint import Description
+from bert_probe.model.sentence_networks import (
+    AGAIN,
+    REMEDY,
+    DenseNetwork,
+    LayerNormNetwork,
+    NormalizeNetwork,
+    activation_named,
+    load_weights,
+)
+from bert_probe.model.sources import read_json
+
+MODULES_FILE = "modules.json"
+MODEL_FILE = "config_sentence_transformers.json"
+
+POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+"""Pooling modes of sentence-transformers, in the order in which old configs concatenate them."""
+SPLADE_MODES = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1p")
+"""Poolings of the logits of all words of the vocabulary (SpladePooling), by strategy and activation."""
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+_LEGACY_MODES = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+_TOKENS, _VECTOR = "token_embeddings", "sentence_embedding"
+_SUPPORTED = "Transformer, Pooling, Dense, LayerNorm, Normalize and Dropout"
+_NOT_SUPPORTED = {
+    "Router": "encodes queries and documents with different models",
+    "Asym": "encodes queries and documents with different models",
+    "WordWeights": "weights tokens by a list of words",
+    "MultiVectorMask": "keeps one vector per token (late interaction), so there is no vector of a text",
+}
+"""Module → why it is not supported, as the end of a sentence; other modules are only named."""
+
+
+@dataclass(frozen=True, eq=True)
+class SentenceModule:
+    """A module of sentence-transformers that maps vectors to vectors.
+
+    Attributes:
+        kind: "Dense", "LayerNorm" or "Normalize".
+        settings: the settings that determine its output, without its weights.
+        sha256: SHA-256 of the file with its weights; "" without weights.
+        network: the module with its weights.
+    """
+
+    kind: str
+    settings: tuple[tuple[str, Any], ...] = ()
+    sha256: str = ""
+    network: torch.nn.Module = field(default_factory=lambda: NormalizeNetwork(), compare=False, repr=False)
+
+    def __call__(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return the module's output for vectors of shape […, size], in their dtype and on their device."""
+        weights = {name: weight.to(vectors) for name, weight in self.network.named_parameters()}
+        return torch.func.functional_call(self.network, weights, vectors)  # type: ignore[no-any-return]
+
+    def parameter(self, name: str) -> torch.Tensor:
+        """Return a weight by its name in the checkpoint."""
+        return self.network.get_parameter(name)
+
+    @property
+    def epsilon(self) -> float:
+        """The number that LayerNorm adds to the variance."""
+        assert isinstance(self.network, LayerNormNetwork)
+        return self.network.norm.eps
+
+    @property
+    def activation(self) -> str:
+        """The name of the activation of a Dense; "Identity" if there is none, or for other modules."""
+        return str(dict(self.settings).get("activation", "Identity"))
+
+    def __str__(self) -> str:
+        """Return a readable description, such as “Dense to 256 (Tanh)”."""
+        if self.kind != "Dense":
+            names = {"Normalize": "normalized", "MaskedLM": "logits of the masked-word head"}
+            return names.get(self.kind, self.kind)
+        settings = dict(self.settings)
+        details = [] if self.activation == "Identity" else [self.activation]
+        details += ["with residual"] if settings["residual"] else []
+        return f"Dense to {settings['size']:,}" + (f" ({', '.join(details)})" if details else "")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings of the module as sentence-transformers writes them."""
+        if isinstance(self.network, DenseNetwork):
+            linear, activation = self.network.linear, self.network.activation_function
+            return {
+                "in_features": linear.in_features,
+                "out_features": linear.out_features,
+                "bias": linear.bias is not None,
+                "activation_function": f"{type(activation).__module__}.{self.activation}",
+                "use_residual": self.network.adds_input,
+            }
+        return (
+            {"dimension": self.network.norm.normalized_shape[0]}
+            if isinstance(self.network, LayerNormNetwork)
+            else {}
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The module as JSON values."""
+        weights = {"sha256": self.sha256} if self.sha256 else {}
+        return {"kind": self.kind, **dict(self.settings), **weights}
+
+
+@dataclass(frozen=True)
+class SentenceModel:
+    """How a sentence-transformers checkpoint turns a text into one vector.
+
+    Attributes:
+        modes: pooling modes, from `POOLING_MODES`; the results are concatenated in this order. One of
+            `SPLADE_MODES` for a sparse encoder, which pools the logits of the masked-word head.
+        include_prompt: whether the tokens of the prompt are pooled.
+        token_modules: modules applied to the vector of each token before pooling.
+        vector_modules: modules applied to the pooled vector.
+        size: number of dimensions of the vector, before it is truncated to `dimensions`.
+        dimensions: the vector is truncated to its first dimensions; None if it is not truncated.
+        similarity: the score of two vectors, from `SIMILARITIES`.
+        prompts: names and texts of the prompts.
+        default_prompt: the name of the default prompt, or None.
+        max_tokens: longer texts are truncated to this many tokens, including special tokens; None for no
+            limit.
+        lower_case: whether texts are lowercased first.
+    """
+
+    modes: tuple[str, ...]
+    include_prompt: bool
+    token_modules: tuple[SentenceModule, ...]
+    vector_modules: tuple[SentenceModule, ...]
+    size: int
+    dimensions: int | None
+    similarity: str
+    prompts: tuple[tuple[str, str], ...]
+    default_prompt: str | None
+    max_tokens: int | None
+    lower_case: bool
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the dimensions of the vector are the words of the vocabulary."""
+        return self.modes[0] in SPLADE_MODES
+
+    @property
+    def size_of_token(self) -> int:
+        """Number of dimensions of the vectors that are pooled."""
+        sizes = [module.config["in_features"] for module in self.vector_modules if module.kind == "Dense"]
+        return (sizes[0] if sizes else self.size) // len(self.modes)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of all settings and of the weights of the modules."""
+        return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def open_sentence_model(
+    folder: Path, description: Description, tokenizer_limit: int | None
+) -> tuple[SentenceModel | None, ProbeError | None]:
+    """Return what `read_sentence_model` returns, or the error that it raises."""
+    try:
+        with memory_errors(f"The modules of {description.name} need more memory than is free here."):
+            sizes = description.hidden_size, description.vocabulary_size, description.max_tokens
+            return read_sentence_model(folder, *sizes, tokenizer_limit), None
+    except OutOfMemoryError:
+        raise
+    except ProbeError as error:
+        return None, error
+
+
+def read_sentence_model(
+    folder: Path,
+    hidden_size: int,
+    vocabulary_size: int,
+    max_tokens: int | None,
+    tokenizer_limit: int | None,
+) -> SentenceModel | None:
+    """Read how a checkpoint turns a text into one vector.
+
+    Args:
+        hidden_size: size of the encoder's last hidden states.
+        vocabulary_size: number of words of the masked-word head of a sparse encoder.
+        max_tokens: maximum number of input tokens of the encoder; None for no limit.
+        tokenizer_limit: the tokenizer's limit, for a Transformer module without a limit of its own.
+
+    Returns:
+        None if the folder is not a checkpoint of sentence-transformers, or is a cross-encoder.
+
+    Raises:
+        UnavailableError: a module or setting is not supported.
+        CheckpointError: a file is broken, or a module's weights do not fit its config.
+    """
+    if not (folder / MODULES_FILE).is_file():
+        return None
+    options = _read(folder / MODEL_FILE, dict) if (folder / MODEL_FILE).is_file() else {}
+    model_type = options.get("model_type", "SentenceTransformer")
+    if model_type == "CrossEncoder":
+        return None
+    _check_model_type(model_type)
+    before: list[SentenceModule] = []
+    after: list[SentenceModule] = []
+    modes: tuple[str, ...]
+    if model_type == "SparseEncoder":
+        modes, include_prompt, size = (_read_splade(folder, options),), True, vocabulary_size
+        transformer = _read_transformer(folder, "logits")
+    else:
+        transformer = _read_transformer(folder, "last_hidden_state")
+        size, modes, include_prompt = _read_dense_model(folder, hidden_size, before, after)
+    prompts, default_prompt = _read_prompts(options)
+    return SentenceModel(
+        modes=modes,
+        include_prompt=include_prompt,
+        token_modules=tuple(before),
+        vector_modules=tuple(after),
+        size=size,
+        dimensions=_truncate_dim(options.get("truncate_dim"), size),
+        similarity=_similarity(
+            options.get("similarity_fn_name"), "dot" if model_type == "SparseEncoder" else "cosine"
+        ),
+        prompts=prompts,
+        default_prompt=default_prompt,
+        max_tokens=_max_tokens(transformer.get("max_seq_length"), tokenizer_limit, max_tokens),
+        lower_case=bool(transformer.get("do_lower_case")),
+    )
+
+
+def _read_dense_model(
+    folder: Path, size: int, before: list[SentenceModule], after: list[SentenceModule]
+) -> tuple[int, tuple[str, ...], bool]:
+    """Read the modules before and after the pooling; return the vector's size, and what is pooled how.
+
+    Args:
+        size: size of the encoder's last hidden states.
+    """
+    modules = _modules(folder)
+    position = [kind for kind, _ in modules].index("Pooling")
+    for kind, path in modules[1:position]:
+        size = _append(before, kind, path, _TOKENS, size)
+    modes, include_prompt = _read_pooling(modules[position][1])
+    size *= len(modes)
+    for kind, path in modules[position + 1 :]:
+        size = _append(after, kind, path, _VECTOR, size)
+    return size, modes, include_prompt
+
+
+def _read_splade(folder: Path, options: Mapping[str, Any]) -> str:
+    """Return the pooling mode of a sparse encoder."""
+    modules = _entries(folder)
+    kinds = [name.rpartition(".")[2] for name, _ in modules]
+    if kinds not in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
+        raise UnavailableError(
+            f"The modules of this SparseEncoder are {', '.join(kinds)[:300] or 'missing'}, but only "
+            f"Transformer and SpladePooling are supported. {REMEDY}"
+        )
+    if options.get("max_active_dims") is not None:
+        raise UnavailableError(f"This SparseEncoder limits max_active_dims, which is not supported. {REMEDY}")
+    config = _read(modules[1][1] / "config.json", dict)
+    ending = {"relu": "", "log1p_relu": "_log1p"}.get(str(config.get("activation_function", "relu")), "?")
+    mode = f"splade_{config.get('pooling_strategy', 'max')}{ending}"
+    if mode not in SPLADE_MODES:
+        raise UnavailableError(
+            f"The module SpladePooling has the strategy {str(config.get('pooling_strategy'))[:100]} and the "
+            f"activation {str(config.get('activation_function'))[:100]}, but only max and sum with relu or "
+            f"log1p_relu are supported. {REMEDY}"
+        )
+    return mode
+
+
+def write_sentence_model(folder: Path, model: SentenceModel) -> None:
+    """Write the files that `read_sentence_model` reads, in the format of sentence-transformers."""
+    pooling = {"pooling_mode": list(model.modes), "include_prompt": model.include_prompt}
+    modules = (*model.token_modules, None, *model.vector_modules)
+    names = ["Pooling" if module is None else module.kind for module in modules]
+    entries = [("", "Transformer"), *((f"{index}_{name}", name) for index, name in enumerate(names, 1))]
+    files: dict[str, Any] = {
+        MODULES_FILE: [
+            {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for index, (path, kind) in enumerate(entries)
+        ],
+        "sentence_bert_config.json": {"max_seq_length": model.max_tokens, "do_lower_case": model.lower_case},
+        MODEL_FILE: {
+            "prompts": dict(model.prompts),
+            "default_prompt_name": model.default_prompt,
+            "similarity_fn_name": model.similarity,
+            "truncate_dim": model.dimensions,
+        },
+    }
+    for index, ((path, _), module) in enumerate(zip(entries[1:], modules, strict=True)):
+        (folder / path).mkdir(exist_ok=True)
+        if module is None:
+            files[f"{path}/config.json"] = {"embedding_dimension": model.size_of_token} | pooling
+            continue
+        inputs = {"module_input_name": _TOKENS} if index < len(model.token_modules) else {}
+        files[f"{path}/config.json"] = module.config | inputs
+        if module.sha256:
+            weights = {name: tensor.contiguous() for name, tensor in module.network.state_dict().items()}
+            save_file(weights, folder / path / "model.safetensors")
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _check_model_type(model_type: Any) -> None:
+    """Raise an error for a type of model that does not return one vector per text."""
+    if model_type in ("MultiVectorEncoder", "ColBERT"):
+        raise UnavailableError(
+            "This checkpoint is a late-interaction model, which keeps one vector per token, so there is "
+            f"no vector of a text. Compare its tokens on the page Similarity. {REMEDY}"
+        )
+    if model_type not in ("SentenceTransformer", "SparseEncoder"):
+        raise UnavailableError(
+            f"{MODEL_FILE} describes a {str(model_type)[:100]}, but only SentenceTransformer is supported. "
+            f"{REMEDY}"
+        )
+
+
+def _entries(folder: Path) -> list[tuple[str, Path]]:
+    """Return the class name and folder of each module."""
+    entries = _read(folder / MODULES_FILE, list)
+    try:
+        modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
+    except (TypeError, KeyError):
+        raise CheckpointError(f"{MODULES_FILE} cannot be read. {AGAIN}") from None
+    if not all(path.resolve().is_relative_to(folder.resolve()) for _, path in modules):
+        raise CheckpointError(f"{MODULES_FILE} refers to a path outside its folder. {AGAIN}")
+    return modules
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """Return the type and folder of each module, after checking their order."""
+    modules = _entries(folder)
+    kinds = [name.rpartition(".")[2] for name, _ in modules]
+    for name, kind in zip((name for name, _ in modules), kinds, strict=True):
+        is_own = name.startswith("sentence_transformers.")
+        if not is_own or kind not in (*_READERS, "Transformer", "Pooling", "Dropout"):
+            reason = f": it {_NOT_SUPPORTED[kind]}" if is_own and kind in _NOT_SUPPORTED else ""
+            raise UnavailableError(
+                f"The module {(kind if is_own else name)[:100]} is not supported{reason}. Supported: "
+                f"{_SUPPORTED}. {REMEDY}"
+            )
+    for kind in ("Transformer", "Pooling"):
+        if kinds.count(kind) != 1:
+            raise UnavailableError(
+                f"{MODULES_FILE} lists {kinds.count(kind)} modules of type {kind}, but there must be "
+                f"exactly 1. {REMEDY}"
+            )
+    if kinds[0] != "Transformer" or modules[0][1].resolve() != folder.resolve():
+        raise UnavailableError(
+            f"The first module must be a Transformer in the folder of the model, but is {kinds[0]} in "
+            f"{modules[0][1].name[:100]}. {REMEDY}"
+        )
+    return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
+
+
+def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, size: int) -> int:
+    """Read a module and append it to `target`; return the size of its output.
+
+    Args:
+        expected: the vectors that a module at this place of the list reads.
+        size: number of dimensions of these vectors.
+    """
+    config = _read(path / "config.json", dict) if (path / "config.json").is_file() else {}
+    source = config.get("module_input_name") or _VECTOR
+    if source == _TOKENS and expected == _VECTOR:
+        return size  # it changes vectors of tokens that are already pooled
+    if source != expected or (config.get("module_output_name") or source) != source:
+        raise UnavailableError(
+            f"The module {kind} reads {str(source)[:100]} and writes "
+            f"{str(config.get('module_output_name') or source)[:100]}, which is not supported at its "
+            f"place. {REMEDY}"
+        )
+    module, output = _READERS[kind](config, path, size)
+    target.append(module)
+    return output
+
+
+def _read_dense(config: Mapping[str, Any], path: Path, size: int) -> tuple[SentenceModule, int]:
+    inputs, outputs = (
+        _integer(config.get(name), f"{name} of Dense") for name in ("in_features", "out_features")
+    )
+    if inputs != size:
+        raise CheckpointError(
+            f"The module Dense reads vectors of {inputs:,} dimensions, but gets {size:,}. {AGAIN}"
+        )
+    activation = activation_named(
+        config.get("activation_function", "torch.nn.modules.activation.Tanh"), "The module Dense"
+    )
+    name, residual = type(activation).__name__, bool(config.get("use_residual"))
+    with torch.device("meta"):
+        network = DenseNetwork(inputs, outputs, bool(config.get("bias", True)), residual)
+    network.activation_function = activation
+    settings = (("size", outputs), ("activation", name), ("residual", residual))
+    return SentenceModule("Dense", settings, load_weights(network, path, "Dense"), network), outputs
+
+
+def _read_layer_norm(config: Mapping[str, Any], path: Path, size: int) -> tuple[SentenceModule, int]:
+    dimension = _integer(config.get("dimension"), "dimension of LayerNorm")
+    if dimension != size:
+        raise CheckpointError(
+            f"The module LayerNorm reads vectors of {dimension:,} dimensions, but gets {size:,}. {AGAIN}"
+        )
+    with torch.device("meta"):
+        network = LayerNormNetwork(dimension)
+    return SentenceModule("LayerNorm", (), load_weights(network, path, "LayerNorm"), network), size
+
+
+def _read_normalize(_config: Mapping[str, Any], _path: Path, size: int) -> tuple[SentenceModule, int]:
+    return SentenceModule("Normalize"), size
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any], Path, int], tuple[SentenceModule, int]]] = {
+    "Dense": _read_dense,
+    "LayerNorm": _read_layer_norm,
+    "Normalize": _read_normalize,
+}
+
+
+def _read(path: Path, json_type: type) -> Any:
+    content = read_json(path)
+    if not isinstance(content, json_type):
+        raise CheckpointError(f"{path.name} must contain a JSON {json_type.__name__}. {AGAIN}")
+    return content
+
+
+def _read_transformer(folder: Path, expected: str) -> dict[str, Any]:
+    """Return the settings of the Transformer module, whose file may be named after the architecture.
+
+    Args:
+        expected: the output of the model that the following modules read.
+    """
+    files = sorted(folder.glob("sentence_*_config.json"))
+    settings: dict[str, Any] = _read(files[0], dict) if files else {}
+    unknown = [name for name in ("query_expansion", "processing_kwargs") if settings.get(name)]
+    if unknown:
+        raise UnavailableError(
+            f"The module Transformer sets {', '.join(unknown)}, which is not supported. {REMEDY}"
+        )
+    modalities = settings.get("modality_config", {"text": {}})
+    text = modalities.get("text") if isinstance(modalities, dict) else None
+    output = text.get("method_output_name", expected) if isinstance(text, dict) else text
+    if output != expected or settings.get("module_output_name", _TOKENS) != _TOKENS:
+        raise UnavailableError(
+            f"The module Transformer returns {str(output)[:100]}, but only {expected} is supported. {REMEDY}"
+        )
+    return settings
+
+
+def _read_pooling(path: Path) -> tuple[tuple[str, ...], bool]:
+    """Return the pooling modes, and whether the tokens of the prompt are pooled."""
+    config = _read(path / "config.json", dict)
+    setting = config.get("pooling_mode")
+    if setting is None:
+        setting = [mode for mode in POOLING_MODES if config.get(_LEGACY_MODES[mode])] or ["mean"]
+    modes = (
+        (setting,) if isinstance(setting, str) else tuple(setting) if isinstance(setting, list) else ("?",)
+    )
+    unknown = [str(mode)[:100] for mode in modes if mode not in POOLING_MODES]
+    if unknown or not modes:
+        raise UnavailableError(
+            f"The checkpoint's pooling mode is {', '.join(unknown) or 'empty'}, which is not "
+            f"supported. {REMEDY}"
+        )
+    return modes, bool(config.get("include_prompt", True))
+
+
+def _read_prompts(options: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
+    """Return the prompts, and the name of the default prompt."""
+    prompts, default = options.get("prompts") or {}, options.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise CheckpointError(f"The prompts in {MODEL_FILE} must be texts by name. {AGAIN}")
+    if default is not None and default not in prompts:
+        raise CheckpointError(
+            f"The default prompt in {MODEL_FILE} is {str(default)[:100]!r}, but the prompts are "
+            f"{', '.join(prompts) or 'none'}. {AGAIN}"
+        )
+    return tuple((name, text or "") for name, text in prompts.items()), default
+
+
+def _similarity(name: Any, default: str) -> str:
+    if name is None:
+        return default
+    if name not in SIMILARITIES:
+        raise UnavailableError(
+            f"The checkpoint's similarity function is {str(name)[:100]}, but only "
+            f"{', '.join(SIMILARITIES)} are supported. {REMEDY}"
+        )
+    return str(name)
+
+
+def _truncate_dim(dimensions: Any, size: int) -> int | None:
+    if dimensions is None:
+        return None
+    if not _integer(dimensions, f"truncate_dim in {MODEL_FILE}") <= size:
+        raise CheckpointError(
+            f"truncate_dim in {MODEL_FILE} is {dimensions:,}, but the vectors have {size:,} "
+            f"dimensions. {AGAIN}"
+        )
+    return int(dimensions)
+
+
+def _max_tokens(max_seq_length: Any, tokenizer_limit: int | None, model_limit: int | None) -> int | None:
+    """Return max_seq_length, or the tokenizer's limit if it is None, but at most the model's limit."""
+    if max_seq_length is not None:
+        _integer(max_seq_length, "max_seq_length of Transformer")
+    limits = (tokenizer_limit if max_seq_length is None else max_seq_length, model_limit)
+    # A tokenizer without a limit has a model_max_length of 1e30.
+    return min((int(limit) for limit in limits if limit is not None and limit < 10**9), default=None)
+
+
+def _integer(value: Any, name: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise CheckpointError(f"{name} is {str(value)[:100]}, but must be an integer from 1. {AGAIN}")
+    return value

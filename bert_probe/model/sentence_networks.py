@@ -1,0 +1,121 @@
+"""The networks of sentence-transformers modules, whose weights have the same names, and their loading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from bert_probe.errors import CheckpointError, UnavailableError
+from bert_probe.model.sources import digest
+
+REMEDY = "Use mean, cls, pooler or max."
+AGAIN = "Download the model again."
+
+
+class DenseNetwork(torch.nn.Module):
+    """sentence-transformers' Dense, with the same names of weights."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool, residual: bool) -> None:
+        super().__init__()
+        self.activation_function: torch.nn.Module = torch.nn.Identity()
+        self.linear = torch.nn.Linear(inputs, outputs, bias)
+        self.adds_input = residual
+        if residual and inputs != outputs:
+            self.residual = torch.nn.Linear(inputs, outputs, bias=False)
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return the activation of the linear map of vectors, plus the residual."""
+        output: torch.Tensor = self.activation_function(self.linear(vectors))
+        if self.adds_input:
+            output = output + (self.residual(vectors) if hasattr(self, "residual") else vectors)
+        return output
+
+
+class LayerNormNetwork(torch.nn.Module):
+    """sentence-transformers' LayerNorm, with the same names of weights."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(size)
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return the normalized vectors."""
+        return self.norm(vectors)  # type: ignore[no-any-return]
+
+
+class NormalizeNetwork(torch.nn.Module):
+    """Division by the Euclidean norm."""
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return the vectors with length 1; a zero vector stays zero."""
+        return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+def activation_named(path: Any, owner: str) -> torch.nn.Module:
+    """Return the activation with a name such as torch.nn.modules.activation.Tanh.
+
+    Args:
+        owner: what has the activation, as the beginning of a sentence.
+
+    Raises:
+        UnavailableError: there is no such activation in torch.nn, or it needs arguments.
+    """
+    package, _, name = str(path).rpartition(".")
+    cls = getattr(torch.nn, name, None)
+    is_activation = isinstance(cls, type) and cls.__module__ in (
+        torch.nn.modules.activation.__name__,
+        torch.nn.Identity.__module__,
+    )
+    try:
+        if package in ("torch.nn", getattr(cls, "__module__", "")) and is_activation:
+            # Softmax without a dimension warns, and would guess the dimension from the number of axes.
+            options = {"dim": -1} if name in ("Softmax", "LogSoftmax", "Softmin") else {}
+            activation: torch.nn.Module = cls(**options)  # type: ignore[misc]
+            return activation.eval()
+    except TypeError:  # the class needs arguments, as MultiheadAttention does
+        pass
+    raise UnavailableError(
+        f"{owner} has the activation {str(path)[:100]}, but only the activations of torch.nn are "
+        f"supported. {REMEDY}"
+    )
+
+
+def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
+    """Load the weights of a module from its folder, and return their SHA-256.
+
+    Raises:
+        UnavailableError: the weights are only available as a pickle.
+        CheckpointError: the file is broken, or does not fit the config.
+    """
+    file = path / "model.safetensors"
+    if not file.is_file():
+        raise UnavailableError(
+            f"The weights of the module {kind} are only available as a pickle or missing ({path.name} has no "
+            f"model.safetensors). Convert the model with bert-probe convert. {REMEDY}"
+        )
+    expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+    try:
+        with safe_open(file, framework="pt") as weights:
+            shapes = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+            if shapes != expected:
+                raise CheckpointError(
+                    f"The weights of the module {kind} have the shapes {str(shapes)[:300]}, but its config "
+                    f"describes {expected}. {AGAIN}"
+                )
+            # Smaller types convert to float32 exactly.
+            state = {
+                name: tensor if tensor.dtype == torch.float64 else tensor.float()
+                for name, tensor in ((name, weights.get_tensor(name).clone()) for name in shapes)
+            }
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"The weights of the module {kind} are broken ({error}). {AGAIN}") from None
+    if not all(tensor.isfinite().all() for tensor in state.values()):
+        raise CheckpointError(
+            f"The weights of the module {kind} contain values that are not finite numbers. {AGAIN}"
+        )
+    network.load_state_dict(state, assign=True)
+    network.eval().requires_grad_(False)
+    return digest([file])

@@ -1,0 +1,118 @@
+"""Cross-encoders of sentence-transformers: the score is what `CrossEncoder.predict` returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bert_probe
+from bert_probe import ClassifyText
+from bert_probe.model.float64 import keep_float64
+from tests.helpers import families
+from tests.helpers.exactness import assert_exact, expect_raw
+from tests.helpers.sentence_models import without_warnings
+
+PAIRS = [(families.TEXT, families.PAIR), ("a boat", "the wide river"), ("light", "night " * 3)]
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Return a function: number of labels → folder with a tiny classifier."""
+
+    def folder(labels: int) -> Path:
+        path = tmp_path_factory.mktemp("classifier")
+        model = transformers.BertForSequenceClassification(families.config("bert", num_labels=labels))
+        families.randomize(model, labels)
+        model.save_pretrained(path)
+        families.save_tokenizer("bert", path)
+        return path
+
+    return folder
+
+
+def _cross_encoder(folder: Path, dtype: str = "float32", **options: Any) -> Any:
+    with without_warnings():
+        from sentence_transformers import CrossEncoder
+
+        model = CrossEncoder(
+            str(folder), device="cpu", model_kwargs={"dtype": getattr(torch, dtype)}, **options
+        )
+    if dtype == "float64":
+        keep_float64(model.model)
+    return model
+
+
+def _predict(folder: Path) -> np.ndarray:
+    """Return the scores of sentence-transformers in float64; it converts only arrays to float32."""
+    model = _cross_encoder(folder, "float64")
+    scores: np.ndarray = model.predict(PAIRS, convert_to_tensor=True).numpy()
+    return scores
+
+
+def _scores(folder: Path, dtype: str) -> np.ndarray:
+    """Return the scores of all pairs in the order of the labels, [pair, label]."""
+    checkpoint = bert_probe.load(folder, dtype=dtype)
+    if dtype == "float64":
+        keep_float64(checkpoint.model)
+    labels = checkpoint.outputs["text-classification"].labels
+    rows = []
+    for pair in PAIRS:
+        table = ClassifyText().of(checkpoint.trace(*pair)).table().set_index("label")
+        rows.append(table["score"].loc[list(labels)].to_numpy())
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize("activation", [None, "Identity", "Sigmoid", "Tanh", "Softmax"])
+def test_scores_equal_cross_encoder(
+    labels: int, activation: str | None, classifier: Callable[[int], Path], tmp_path: Path
+) -> None:
+    function = {"activation_fn": getattr(torch.nn, activation)()} if activation else {}
+    with without_warnings():
+        _cross_encoder(classifier(labels), **function).save(str(tmp_path), create_model_card=False)
+        exact = _predict(tmp_path).reshape(len(PAIRS), labels)
+        expected = _cross_encoder(tmp_path).predict(PAIRS).reshape(len(PAIRS), labels)
+    assert_exact(_scores(tmp_path, "float64"), exact)
+    expect_raw(expected, exact).check(_scores(tmp_path, "float32"))
+    assert bert_probe.load(tmp_path).tasks == ("text-classification",)
+
+
+@pytest.mark.parametrize("name", ["sbert_ce_default_activation_function", "sentence_transformers"])
+def test_score_of_older_files_equals_cross_encoder(name: str, classifier: Callable[[int], Path]) -> None:
+    folder, path = classifier(1), "torch.nn.modules.activation.Tanh"
+    config = json.loads((folder / "config.json").read_text())
+    config[name] = {"activation_fn": path} if name == "sentence_transformers" else path
+    (folder / "config.json").write_text(json.dumps(config))
+    with without_warnings():
+        exact = _predict(folder)[:, None]
+    assert_exact(_scores(folder, "float64"), exact)
+    logits = [ClassifyText().of(bert_probe.load(folder).trace(*pair)).logits for pair in PAIRS]
+    np.testing.assert_allclose(np.tanh(logits), exact, atol=1e-4)
+
+
+def test_classifier_without_declaration_has_no_score(classifier: Callable[[int], Path]) -> None:
+    result = ClassifyText().of(bert_probe.load(classifier(3)).trace(*PAIRS[0]))
+    assert result.scores is None
+    assert list(result.table()) == ["label", "probability", "logit"]
+
+
+@pytest.mark.parametrize("activation", ["os.system", "torch.nn.MultiheadAttention", "torch.load"])
+def test_unknown_activation_gives_no_score_and_says_why(
+    activation: str, classifier: Callable[[int], Path]
+) -> None:
+    folder = classifier(1)
+    config = json.loads((folder / "config.json").read_text())
+    config["sentence_transformers"] = {"activation_fn": activation}
+    (folder / "config.json").write_text(json.dumps(config))
+    checkpoint = bert_probe.load(folder)
+    assert ClassifyText().of(checkpoint.trace(*PAIRS[0])).scores is None
+    assert any(
+        f"The cross-encoder has the activation {activation}" in n for n in checkpoint.description.notes
+    )

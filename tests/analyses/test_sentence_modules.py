@@ -1,0 +1,509 @@
+"""Checkpoints of sentence-transformers with every layout of modules, against sentence-transformers itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import bert_probe
+from bert_probe import Sentences, SentenceSimilarity, SimilarityAttribution, Train
+from bert_probe.analyses.outputs.sentence_similarity import text_vector
+from bert_probe.analyses.vectors.pooling import (
+    PoolingConfig,
+    available_poolings,
+    pool_unpadded,
+    resolve_pooling,
+    token_parts,
+)
+from bert_probe.errors import CheckpointError, ProbeError, SelectionError, TextError, UnavailableError
+from bert_probe.model.float64 import keep_float64
+from bert_probe.model.sentence_modules import MODEL_FILE, SentenceModule, read_sentence_model
+from bert_probe.views.heatmaps import sentence_similarity_heatmap
+from tests.helpers import families, sentence_models
+from tests.helpers.exactness import assert_exact, expect_raw
+from tests.helpers.gate import prove_unless
+from tests.helpers.teaching import texts as labeled
+
+TEXTS = [*families.SENTENCES, "a boat", "night " * 3]
+QUICK = (
+    *("joined", "two dense", "dense gelu", "residual", "layer norm", "normalize first", "token dense"),
+    *("no prompt pooled, joined", "no prompt pooled, limit", "truncated", "decoder"),
+)
+
+
+@pytest.fixture(scope="module")
+def layout_folder(
+    family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Return a function: layout → folder with the checkpoint, saved on first use.
+
+    Tests must not change it.
+    """
+    root = tmp_path_factory.mktemp("layouts")
+
+    def folder(name: str) -> Path:
+        path = root / name.replace(" ", "-").replace(",", "")
+        if not path.exists():
+            sentence_models.save(name, family_folder(sentence_models.LAYOUTS[name].family), path)
+        return path
+
+    return folder
+
+
+def _double(folder: Path) -> Any:
+    checkpoint = bert_probe.load(folder, dtype="float64")
+    keep_float64(checkpoint.model)
+    return checkpoint
+
+
+@pytest.mark.parametrize("name", prove_unless(QUICK, sentence_models.LAYOUTS))
+def test_vectors_equal_sentence_transformers(name: str, layout_folder: Callable[[str], Path]) -> None:
+    folder = layout_folder(name)
+    expected = sentence_models.reference(folder, "float64").encode(TEXTS)
+    assert_exact(Sentences("model").of(_double(folder), TEXTS).vectors, expected)
+    vectors = Sentences("model").of(bert_probe.load(folder), TEXTS).vectors
+    assert vectors.dtype == np.float32
+    expect_raw(sentence_models.reference(folder).encode(TEXTS), expected).check(vectors)
+
+
+def test_vector_worked_by_hand() -> None:
+    """Tokens (1, 2) and (3, 6), mean (2, 4); Dense with W = [[1, 1], [0, 1]], b = (1, −1), ReLU: (7, 3)."""
+    dense = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    with torch.no_grad():
+        dense[0].weight.copy_(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
+        dense[0].bias.copy_(torch.tensor([1.0, -1.0]))
+    states = torch.tensor([[[1.0, 2.0], [3.0, 6.0]]], dtype=torch.float64)
+    network = dense.requires_grad_(False)
+    config = PoolingConfig(("mean",), vector_modules=(SentenceModule("Dense", network=network),))
+    assert pool_unpadded(states, config).tolist() == [[7.0, 3.0]]
+    # Without the first token, which is the prompt: (3, 6) → (10, 5).
+    only_text = PoolingConfig(("mean",), vector_modules=config.vector_modules, excluded=1)
+    assert pool_unpadded(states, only_text).tolist() == [[10.0, 5.0]]
+    # Positions count from the first token of the text: weights 1/3 and 2/3, or 2/2 without the prompt.
+    weighted = PoolingConfig(("weightedmean", "lasttoken", "cls"), excluded=1, dimensions=5)
+    assert pool_unpadded(states, weighted).tolist() == [[3.0, 6.0, 3.0, 6.0, 3.0]]
+
+
+def test_prompt_that_fills_the_text_raises() -> None:
+    states = torch.ones(1, 3, 2)
+    with pytest.raises(TextError, match="No token is left after the prompt"):
+        pool_unpadded(states, PoolingConfig(("mean",), excluded=3))
+
+
+def _changed(folder: Path, target: Path, name: str, change: Callable[[Any], Any]) -> Path:
+    """Copy a checkpoint and change one of its JSON files."""
+    shutil.copytree(folder, target)
+    content = json.loads((target / name).read_text())
+    (target / name).write_text(json.dumps(change(content)))
+    return target
+
+
+def _without(index: int) -> Callable[[list[Any]], list[Any]]:
+    return lambda modules: modules[:index] + modules[index + 1 :]
+
+
+HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
+    "unknown module": (
+        "modules.json",
+        lambda modules: [*modules, {**modules[1], "type": "sentence_transformers.models.LSTM"}],
+        "module LSTM is not supported",
+    ),
+    "custom module": (
+        "modules.json",
+        lambda modules: [*modules, {**modules[1], "type": "os.system"}],
+        "module os.system is not supported",
+    ),
+    "word weights": (
+        "modules.json",
+        lambda modules: [*modules, {**modules[1], "type": "sentence_transformers.models.WordWeights"}],
+        "WordWeights is not supported: it weights tokens by a list of words",
+    ),
+    "router": (
+        "modules.json",
+        lambda modules: [{**modules[0], "type": "sentence_transformers.models.Router"}, *modules[1:]],
+        "Router is not supported: it encodes queries and documents with different models",
+    ),
+    "repeated pooling": (
+        "modules.json",
+        lambda modules: [*modules, modules[1]],
+        "lists 2 modules of type Pooling",
+    ),
+    "repeated transformer": (
+        "modules.json",
+        lambda modules: [modules[0], *modules],
+        "lists 2 modules of type Transformer",
+    ),
+    "no pooling": ("modules.json", _without(1), "lists 0 modules of type Pooling"),
+    "dense before pooling": (
+        "modules.json",
+        lambda modules: [modules[0], modules[2], modules[1]],
+        "Dense reads sentence_embedding and writes sentence_embedding",
+    ),
+    "pooling first": (
+        "modules.json",
+        lambda modules: [modules[1], modules[0], modules[2]],
+        "first module must be a Transformer",
+    ),
+    "outside": (
+        "modules.json",
+        lambda modules: [*modules[:2], {**modules[2], "path": "../.."}],
+        "outside its folder",
+    ),
+    "input of Dense": (
+        "2_Dense/config.json",
+        lambda c: c | {"in_features": 33},
+        "33 dimensions, but gets 32",
+    ),
+    "output of Dense": ("2_Dense/config.json", lambda c: c | {"out_features": 21}, "have the shapes"),
+    "huge Dense": ("2_Dense/config.json", lambda c: c | {"out_features": 10**9}, "have the shapes"),
+    "size of Dense": (
+        "2_Dense/config.json",
+        lambda c: c | {"out_features": "20"},
+        "must be an integer from 1",
+    ),
+    "bias of Dense": ("2_Dense/config.json", lambda c: c | {"bias": False}, "have the shapes"),
+    "activation": (
+        "2_Dense/config.json",
+        lambda c: c | {"activation_function": "os.system"},
+        "activation os.system, but only",
+    ),
+    "activation with arguments": (
+        "2_Dense/config.json",
+        lambda c: c | {"activation_function": "torch.nn.modules.activation.MultiheadAttention"},
+        "only the activations of torch.nn",
+    ),
+    "module as activation": (
+        "2_Dense/config.json",
+        lambda c: c | {"activation_function": "torch.nn.Sequential"},
+        "only the activations of torch.nn",
+    ),
+    "other output": (
+        "2_Dense/config.json",
+        lambda c: c | {"module_output_name": "scores"},
+        "Dense reads sentence_embedding and writes scores",
+    ),
+    "truncate to 0": (MODEL_FILE, lambda c: c | {"truncate_dim": 0}, "truncate_dim .* is 0, but must be"),
+    "truncate to more": (MODEL_FILE, lambda c: c | {"truncate_dim": 33}, "is 33, but the vectors have 20"),
+    "truncate to True": (MODEL_FILE, lambda c: c | {"truncate_dim": True}, "is True, but must be"),
+    "similarity": (
+        MODEL_FILE,
+        lambda c: c | {"similarity_fn_name": "jaccard"},
+        "similarity function is jaccard",
+    ),
+    "default prompt": (
+        MODEL_FILE,
+        lambda c: c | {"default_prompt_name": "title"},
+        "'title', but the prompts are",
+    ),
+    "prompts": (MODEL_FILE, lambda c: c | {"prompts": {"query": 1}}, "must be texts by name"),
+    "late interaction": (
+        MODEL_FILE,
+        lambda c: c | {"model_type": "MultiVectorEncoder"},
+        "late-interaction model",
+    ),
+    "PyLate": (MODEL_FILE, lambda c: c | {"model_type": "ColBERT"}, "late-interaction model"),
+    "model type": (MODEL_FILE, lambda c: c | {"model_type": "Other"}, "describes a Other, but only"),
+    "no list": ("modules.json", lambda _: {}, "must contain a JSON list"),
+    "transformer": (
+        "sentence_bert_config.json",
+        lambda c: c | {"modality_config": {"image": {}}},
+        "only last_hidden_state is supported",
+    ),
+    "length": (
+        "sentence_bert_config.json",
+        lambda c: c | {"max_seq_length": -1},
+        "must be an integer from 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_unsupported_files_raise_one_sentence(
+    name: str, layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    file, change, sentence = HOSTILE[name]
+    folder = _changed(layout_folder("dense"), tmp_path / "changed", file, change)
+    with pytest.raises((UnavailableError, CheckpointError), match=sentence):
+        read_sentence_model(folder, 32, 200, 160, None)
+
+
+def test_model_with_unsupported_module_opens_and_says_why(
+    layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    file, change, sentence = HOSTILE["late interaction"]
+    checkpoint = bert_probe.load(_changed(layout_folder("dense"), tmp_path / "changed", file, change))
+    assert checkpoint.tasks == ("sentence-similarity",)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match=sentence):
+            Sentences("model").of(checkpoint, ["a boat"])
+    assert Sentences("mean").of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        ({"linear.weight": torch.ones(20, 32)}, "have the shapes"),
+        ({"linear.weight": torch.full((20, 32), torch.nan), "linear.bias": torch.ones(20)}, "not finite"),
+        (None, "no model.safetensors"),
+        (b"\xff" * 64, "are broken"),
+    ],
+    ids=["missing bias", "NaN", "pickle", "broken"],
+)
+def test_broken_weights_raise(
+    weights: Any, sentence: str, layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(layout_folder("dense"), tmp_path / "broken")
+    file = folder / "2_Dense" / "model.safetensors"
+    file.unlink()
+    if isinstance(weights, dict):
+        save_file(weights, file)
+    elif weights is not None:
+        file.write_bytes(weights)
+    with pytest.raises(ProbeError, match=sentence):
+        read_sentence_model(folder, 32, 200, 160, None)
+
+
+def test_dense_weights_are_part_of_the_identity(layout_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(layout_folder("dense"), tmp_path / "copy")
+    before = bert_probe.load(folder)
+    save_file(
+        {"linear.weight": torch.ones(20, 32), "linear.bias": torch.ones(20)},
+        folder / "2_Dense" / "model.safetensors",
+    )
+    after = bert_probe.load(folder)
+    assert before.cache_key != after.cache_key
+    assert before.provenance()["sentence_model_sha256"] != after.provenance()["sentence_model_sha256"]
+    assert resolve_pooling(before, "model") != resolve_pooling(after, "model")
+
+
+@pytest.mark.parametrize("name", ["dense gelu", "token dense", "normalize first", "residual", "truncated"])
+def test_trained_model_keeps_its_modules(
+    name: str, layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = bert_probe.load(layout_folder(name), dtype="float64")
+    trained = Train("all", epochs=1, rate=1e-2).of(source, labeled(12)).save_model(tmp_path / "trained")
+    checkpoint = _double(trained)
+    assert resolve_pooling(checkpoint, "model").about.keys() == resolve_pooling(source, "model").about.keys()
+    expected = sentence_models.reference(trained, "float64").encode(TEXTS)
+    assert_exact(Sentences("model").of(checkpoint, TEXTS).vectors, expected)
+
+
+PAIR = (families.TEXT, families.PAIR)
+
+
+@pytest.mark.parametrize("name", ["mean", "dot", "euclidean", "manhattan", "truncated", "no prompt pooled"])
+def test_scores_equal_sentence_transformers(name: str, layout_folder: Callable[[str], Path]) -> None:
+    folder = layout_folder(name)
+    model, checkpoint = sentence_models.reference(folder, "float64"), _double(folder)
+    vectors = model.encode(TEXTS)
+    expected = model.similarity(vectors, vectors).numpy()
+    result = Sentences("model").of(checkpoint, TEXTS)
+    assert_exact(result.scores, expected)
+    best = np.argsort(-expected[np.triu_indices(len(TEXTS), 1)], kind="stable")[0]
+    first, second = (int(indices[best]) for indices in np.triu_indices(len(TEXTS), 1))
+    table = result.showing(show="nearest").table()
+    assert tuple(table.iloc[0][["a", "b"]]) == (first + 1, second + 1)
+    assert table.columns[0] == model.similarity_fn_name
+    pair = SentenceSimilarity().of(*(checkpoint.trace(text) for text in PAIR))
+    scores = model.similarity(*(model.encode([text]) for text in PAIR)).numpy()
+    assert pair.score == pytest.approx(float(scores[0, 0]), abs=1e-10)
+
+
+LINEAR = ("cls", "weighted", "two dense", "residual", "layer norm", "normalize first", "token dense", "dot")
+
+
+@pytest.mark.parametrize("name", [*LINEAR, "no prompt pooled", "sqrt", "truncated", "last"])
+def test_contributions_add_up_where_modules_are_linear(
+    name: str, layout_folder: Callable[[str], Path]
+) -> None:
+    checkpoint = _double(layout_folder(name))
+    result = SentenceSimilarity("contributions").of(*(checkpoint.trace(text) for text in PAIR))
+    assert result.not_a_sum == ""
+    assert result.off <= 1e-10 * max(1, abs(result.score))
+    for trace in (result.a, result.b):
+        parts = token_parts(trace.vectors(-1), result.recipe)
+        assert_exact(parts.sum(axis=0), text_vector(trace, result.recipe))
+
+
+def test_contributions_worked_by_hand() -> None:
+    """Tokens (1, 2), (3, 6); W = [[1, 1], [0, 1]], b = (1, −1): parts (2, ½) and (5, 2½) of (7, 3)."""
+    dense = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        dense.weight.copy_(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
+        dense.bias.copy_(torch.tensor([1.0, -1.0]))
+    network = dense.requires_grad_(False)
+    config = PoolingConfig(("mean",), vector_modules=(SentenceModule("Dense", network=network),))
+    parts = token_parts(np.array([[1.0, 2.0], [3.0, 6.0]]), config)
+    assert parts.tolist() == [[2.0, 0.5], [5.0, 2.5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("dense gelu", "because the module Dense to 24 (GELU) is not linear"),
+        ("max", "because the maximum over all tokens is not linear"),
+        ("euclidean", "negative Euclidean distance is not a sum over token pairs."),
+    ],
+)
+def test_contributions_say_why_there_are_none(
+    name: str, reason: str, layout_folder: Callable[[str], Path]
+) -> None:
+    checkpoint = bert_probe.load(layout_folder(name))
+    result = SentenceSimilarity("contributions").of(*(checkpoint.trace(text) for text in PAIR))
+    assert reason in result.not_a_sum
+    with pytest.raises(UnavailableError, match="is not a sum over token pairs"):
+        result.table()
+
+
+@pytest.mark.parametrize("name", ["dense gelu", "dot", "layer norm"])
+def test_integrated_contributions_leave_a_small_residual(
+    name: str, layout_folder: Callable[[str], Path]
+) -> None:
+    checkpoint = _double(layout_folder(name))
+    traces = [checkpoint.trace(text) for text in ("a boat", "the river")]
+    result = SimilarityAttribution(steps=64).of(*traces)
+    assert result.score == pytest.approx(SentenceSimilarity().of(*traces).score, abs=1e-10)
+    assert result.off < 0.02 * max(1, abs(result.score))
+
+
+def test_distance_has_no_integrated_contributions(layout_folder: Callable[[str], Path]) -> None:
+    checkpoint = bert_probe.load(layout_folder("euclidean"))
+    with pytest.raises(UnavailableError, match="not a product of two vectors"):
+        SimilarityAttribution().of(*(checkpoint.trace(text) for text in PAIR))
+
+
+@pytest.mark.parametrize("name", ["prompts", "prompts optional", "no prompt pooled, joined", "decoder"])
+def test_every_prompt_equals_sentence_transformers(name: str, layout_folder: Callable[[str], Path]) -> None:
+    folder = layout_folder(name)
+    model, checkpoint = sentence_models.reference(folder, "float64"), _double(folder)
+    for prompt in ("query", "document", "passage"):
+        expected = model.encode(TEXTS, prompt_name=prompt)
+        assert_exact(Sentences("model", prompt=prompt).of(checkpoint, TEXTS).vectors, expected)
+    expected = model.encode(TEXTS, prompt="")
+    assert_exact(Sentences("model", prompt="none").of(checkpoint, TEXTS).vectors, expected)
+    a, b = (checkpoint.trace(text) for text in PAIR)
+    pair = SentenceSimilarity("contributions", prompt="query", pair_prompt="passage").of(a, b)
+    vectors = model.encode([PAIR[0]], prompt_name="query"), model.encode([PAIR[1]], prompt_name="passage")
+    assert pair.score == pytest.approx(model.similarity(*vectors).item(), abs=1e-10)
+    assert pair.metadata["pair_pooling"]["prefix"] == "boat: "
+
+
+def test_prompt_tokens_are_marked(layout_folder: Callable[[str], Path]) -> None:
+    checkpoint = bert_probe.load(layout_folder("no prompt pooled"))
+    traces = [checkpoint.trace(text) for text in PAIR]
+    result = SentenceSimilarity("contributions", prompt="query", pair_prompt="none").of(*traces)
+    marked = [result.a.tokens[position].display for position in result.prompt_positions[0]]
+    assert "".join(marked).replace("##", "") == "whereis[UNK]"
+    assert result.prompt_positions[1] == ()
+    # Tokens of the prompt, and [CLS] before it, are not pooled.
+    assert not result.contributions[: len(marked) + 1].any()
+    names = sentence_similarity_heatmap(result).rows
+    assert [name for name in names if name.startswith("prompt: ")] == [f"prompt: {name}" for name in marked]
+
+
+def test_other_pooling_with_a_prompt_equals_the_prompted_text(layout_folder: Callable[[str], Path]) -> None:
+    checkpoint = bert_probe.load(layout_folder("no prompt pooled"))
+    prompted = Sentences("mean", prompt="query").of(checkpoint, ["a boat"]).vectors
+    assert np.array_equal(prompted, Sentences("mean").of(checkpoint, ["where is: a boat"]).vectors)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"prompt": "title"}, "has no prompt 'title'. Its prompts: document, passage, query. Use none"),
+        ({"dimensions": 33}, "dimensions is 33, but the vectors have 32 dimensions"),
+    ],
+)
+def test_unknown_prompt_or_dimensions_raise(
+    options: dict[str, Any], sentence: str, layout_folder: Callable[[str], Path]
+) -> None:
+    checkpoint = bert_probe.load(layout_folder("prompts"))
+    for pooling in ("model", "mean"):
+        with pytest.raises(SelectionError, match=re.escape(sentence)):
+            Sentences(pooling, **options).of(checkpoint, TEXTS)
+    with pytest.raises(SelectionError, match=re.escape(sentence)):
+        SentenceSimilarity(**options).of(*(checkpoint.trace(text) for text in PAIR))
+    for wrong in ({"dimensions": 0}, {"dimensions": 1.5}, {"prompt": ""}, {"prompt": 1}):
+        with pytest.raises(SelectionError):
+            Sentences("model", **wrong)
+
+
+def test_dimensions_equal_sentence_transformers(layout_folder: Callable[[str], Path]) -> None:
+    folder = layout_folder("truncated")  # to 12 of 32 dimensions
+    model, checkpoint = sentence_models.reference(folder, "float64"), _double(folder)
+    traces = [checkpoint.trace(text) for text in PAIR]
+    table = SentenceSimilarity("dimensions").of(*traces).table()
+    assert table["dimensions"].tolist() == [8, 12, 16, 32]
+    for size, value in table.itertuples(index=False):
+        vectors = [model.encode([text], truncate_dim=size) for text in PAIR]
+        assert value == pytest.approx(model.similarity(*vectors).item(), abs=1e-10)
+        assert SentenceSimilarity(dimensions=size).of(*traces).score == pytest.approx(value, abs=1e-12)
+        result = Sentences("model", dimensions=size).of(checkpoint, TEXTS)
+        assert_exact(result.vectors, model.encode(TEXTS, truncate_dim=size))
+
+
+@pytest.mark.parametrize("strategy", ["max", "sum"])
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+def test_sparse_vectors_equal_sparse_encoder(
+    strategy: Any, activation: Any, trained_folder: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    with sentence_models.without_warnings():
+        from sentence_transformers import SparseEncoder
+        from sentence_transformers.base.modules import Transformer
+        from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+        masked = str(trained_folder("bert", "fill-mask"))
+        modules = [Transformer(masked, transformer_task="fill-mask"), SpladePooling(strategy, activation)]
+        SparseEncoder(modules=modules, device="cpu", prompts={"query": "where is: "}).save(
+            str(tmp_path), create_model_card=False
+        )
+
+        def expected(dtype: str, **options: Any) -> np.ndarray:
+            model = SparseEncoder(str(tmp_path), device="cpu", model_kwargs={"dtype": getattr(torch, dtype)})
+            if dtype == "float64":
+                keep_float64(model[0].auto_model)
+            dense: np.ndarray = model.encode(TEXTS, convert_to_sparse_tensor=False, **options).numpy()
+            return dense
+
+        exact = expected("float64")
+        checkpoint = _double(tmp_path)
+        result = Sentences("model").of(checkpoint, TEXTS)
+        assert_exact(result.vectors, exact)
+        assert_exact(result.scores, exact @ exact.T)
+        assert result.recipe.similarity == "dot"
+        prompted = Sentences("model", prompt="query").of(checkpoint, TEXTS).vectors
+        assert_exact(prompted, expected("float64", prompt_name="query"))
+        single = bert_probe.load(tmp_path)
+        expect_raw(expected("float32"), exact).check(Sentences("model").of(single, TEXTS).vectors)
+    with pytest.raises(SelectionError, match="dimensions of this SparseEncoder are the words"):
+        Sentences("model", dimensions=8).of(single, TEXTS)
+    pair = SentenceSimilarity().of(*(single.trace(text) for text in (TEXTS[0], TEXTS[1])))
+    assert pair.score == pytest.approx(float(exact[0] @ exact[1]), rel=1e-4)
+    assert "the logarithm of SpladePooling is not linear" in pair.not_a_sum
+    assert single.tasks == ("fill-mask", "sentence-similarity")
+
+
+def test_late_interaction_models_are_named(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    with sentence_models.without_warnings():
+        from sentence_transformers import MultiVectorEncoder
+
+        MultiVectorEncoder(str(family_folder("bert")), device="cpu", local_files_only=True).save(
+            str(tmp_path), create_model_card=False
+        )
+    checkpoint, sentence = bert_probe.load(tmp_path), "is a late-interaction model"
+    assert available_poolings(checkpoint)[0] == "mean"
+    assert Sentences("mean").of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
+    with pytest.raises(UnavailableError, match=sentence):
+        Sentences("model").of(checkpoint, ["a boat"])
+    row = bert_probe.check(tmp_path).table().set_index("capability").loc["sentence-similarity"]
+    assert row["works"] == "no"
+    assert sentence in row["reason"]
