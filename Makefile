@@ -24,7 +24,7 @@ DOCUMENTS := README.md CHANGELOG.md $(wildcard docs/*.md)
 # Node is installed as a Python package.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 
-.PHONY: help run test check check-floors style types build reference lock bench prove
+.PHONY: help run test check check-floors style types build reference models lock bench prove
 
 help: ## Show this list
 	@echo "BERT Probe: open a transformer encoder and see what it does with your text"
@@ -100,6 +100,9 @@ build: .venv/.ready-dev ## Build the JavaScript that the browser loads from js/;
 
 reference: .venv/.ready-dev ## Write docs/reference.md from the code
 	$(BIN)/python scripts/reference.py
+
+models: .venv/.ready-dev ## Write docs/models.md: what works with which type of model
+	$(BIN)/python scripts/models.py
 
 lock: .venv/.ready-dev ## Write constraints.txt: the version of every package that is installed
 	$(BIN)/python scripts/packages.py lock

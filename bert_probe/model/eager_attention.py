@@ -125,7 +125,7 @@ class _EagerAttention(TorchFunctionMode):
         call = AttentionCall(
             scores.query.reshape(shape),
             scores.key.reshape(shape),
-            value.reshape(shape),
+            value.expand(*result.shape[:-2], -1, -1).reshape(shape),
             self._mask(scores),
             scores.scaling,
             result.reshape(shape).transpose(1, 2),
@@ -168,7 +168,9 @@ def _product(
         step if isinstance(step, _Scaled) else _Scaled(tensor, 1.0)
         for step, tensor in zip(before, (left, right), strict=True)
     )
-    return _Scores(query.tensor, key.tensor.transpose(-1, -2), query.factor * key.factor)
+    # One key of all heads (multi-query attention) is repeated for each head.
+    shared = key.tensor.transpose(-1, -2).expand(*result.shape[:-2], -1, -1)
+    return _Scores(query.tensor, shared, query.factor * key.factor)
 
 
 def _multiply(
@@ -234,7 +236,8 @@ def _where(
     before: Sequence[_Step | None], result: torch.Tensor, allowed: Any, scores: Any = None, value: Any = None
 ) -> _Step | None:
     """Keep the scores of allowed keys, and replace the others as `_block` does."""
-    return _block(before[1:], result, scores, ~allowed, value) if len(before) > 1 else None
+    is_mask = len(before) > 1 and allowed.dtype == torch.bool
+    return _block(before[1:], result, scores, ~allowed, value) if is_mask else None
 
 
 def _reshape(before: Sequence[_Step | None], result: torch.Tensor, *_args: Any, **_: Any) -> _Step | None:

@@ -326,8 +326,8 @@ EAGER_FAMILIES: dict[str, Family] = {
 
 ALL_FAMILIES = FAMILIES | MORE_FAMILIES | EAGER_FAMILIES
 
-_OWN_SIZES = ("bart", "distilbert", "flaubert", "gpt2", "gpt_neo", "mt5", "t5", "t5gemma", "umt5", "xlm")
-"""Families whose settings do not have the names in `COMMON`."""
+_OWN_NAMES = {"d_model", "emb_dim", "encoder", "n_embd", "n_layers", "num_layers"}
+"""Settings of families whose sizes do not have the names in `COMMON`."""
 
 REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta")
 """Families that `make test` runs every check on; `make prove` runs every check on all of them.
@@ -346,11 +346,18 @@ def representative(names: Iterable[str]) -> list[Any]:
     return prove_unless(REPRESENTATIVE, names)
 
 
+def family_of(name: str) -> Family:
+    """Return the recipe of a family, or of a model type in `model_types`."""
+    from tests.helpers.model_types import MODEL_TYPES
+
+    return ALL_FAMILIES.get(name) or MODEL_TYPES[name]
+
+
 def config(name: str, **changes: Any) -> Any:
     """Return the config of a tiny model; ``changes`` override the family's own settings."""
-    family = ALL_FAMILIES[name]
+    family = family_of(name)
     tokenizer = family.tokenizer(family.special)
-    common = {} if name in _OWN_SIZES else COMMON
+    common = {} if _OWN_NAMES & family.settings.keys() else COMMON
     ids = {
         f"{role}_token_id": tokenizer.token_to_id(token)
         for role, token in (
@@ -388,7 +395,7 @@ def build(name: str, folder: Path, seed: int = 0, **changes: Any) -> Any:
 
 def save_tokenizer(name: str, folder: Path) -> None:
     """Save the family's tokenizer into a folder."""
-    family = ALL_FAMILIES[name]
+    family = family_of(name)
     tokenizer = family.tokenizer(family.special)
     names = ["input_ids", "attention_mask"]
     if family.special.second_segment == 1:

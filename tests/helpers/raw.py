@@ -103,11 +103,15 @@ class Raw:
         with torch.inference_mode():
             return self.model(**inputs, output_attentions=True, output_hidden_states=True)
 
+    def arrays(self, encoding: Encoding) -> dict[str, np.ndarray]:
+        """Return the arrays of `Numbers` for one text."""
+        return _arrays(self.run(encoding), self.has_pooler)
+
     def numbers(self, encoding: Encoding) -> Numbers:
         """Return the numbers for one text; in float32 the tolerance follows from the largest error over all
         arrays.
         """
-        arrays = _arrays(self.run(encoding), self.has_pooler)
+        arrays = self.arrays(encoding)
         if self.dtype == "float64":
             return Numbers(arrays, EXACT)
         return Numbers(arrays, _share(arrays, _arrays(self.twin.run(encoding), self.has_pooler)))

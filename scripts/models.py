@@ -1,0 +1,145 @@
+"""Write docs/models.md: what works with which model type, measured on tiny checkpoints.
+
+.venv/bin/python scripts/models.py
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import transformers
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.helpers.model_types import Outcome, all_types, outcome
+
+TARGET = Path(__file__).parents[1] / "docs" / "models.md"
+
+INTRODUCTION = """\
+# Models
+
+BERT Probe opens text models of `transformers` with full attention matrices. When a model is opened, it is run
+on a short text to find out what can be shown.
+
+```bash
+bert-probe check MODEL          # a folder or a Hub ID: what works, what does not, and why
+bert-probe convert MODEL --out FOLDER   # if its weights are only pickled (pytorch_model.bin)
+```
+
+"""
+
+POPULAR: dict[str, tuple[str, ...]] = {
+    "bert": (
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "sentence-transformers/all-MiniLM-L12-v2",
+        "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
+        "sentence-transformers/LaBSE",
+        "google-bert/bert-base-uncased",
+        "google-bert/bert-base-cased",
+        "google-bert/bert-large-uncased",
+        "google-bert/bert-base-multilingual-cased",
+        "BAAI/bge-small-en-v1.5",
+        "BAAI/bge-base-en-v1.5",
+        "BAAI/bge-large-en-v1.5",
+        "intfloat/e5-base-v2",
+        "intfloat/multilingual-e5-small",
+        "thenlper/gte-base",
+        "thenlper/gte-large",
+        "mixedbread-ai/mxbai-embed-large-v1",
+        "Snowflake/snowflake-arctic-embed-m",
+        "cross-encoder/ms-marco-MiniLM-L6-v2",
+        "colbert-ir/colbertv2.0",
+        "dslim/bert-base-NER",
+        "ProsusAI/finbert",
+        "emilyalsentzer/Bio_ClinicalBERT",
+        "Rostlab/prot_bert",
+    ),
+    "roberta": (
+        "FacebookAI/roberta-base",
+        "FacebookAI/roberta-large",
+        "sentence-transformers/all-distilroberta-v1",
+        "cardiffnlp/twitter-roberta-base-sentiment-latest",
+        "deepset/roberta-base-squad2",
+        "microsoft/codebert-base",
+    ),
+    "distilbert": (
+        "distilbert/distilbert-base-uncased",
+        "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
+    ),
+    "xlm-roberta": (
+        "FacebookAI/xlm-roberta-base",
+        "FacebookAI/xlm-roberta-large",
+        "intfloat/multilingual-e5-base",
+        "intfloat/multilingual-e5-large",
+        "sentence-transformers/paraphrase-multilingual-mpnet-base-v2",
+        "Snowflake/snowflake-arctic-embed-l-v2.0",
+        "BAAI/bge-m3",
+        "BAAI/bge-reranker-v2-m3",
+    ),
+    "mpnet": ("sentence-transformers/all-mpnet-base-v2", "sentence-transformers/multi-qa-mpnet-base-dot-v1"),
+    "modernbert": ("answerdotai/ModernBERT-base", "Alibaba-NLP/gte-modernbert-base"),
+    "electra": ("google/electra-base-discriminator",),
+    "albert": ("albert/albert-base-v2",),
+    "camembert": ("almanach/camembert-base",),
+    "deberta-v2": ("microsoft/deberta-v3-base", "cross-encoder/nli-deberta-v3-base"),
+    "esm": ("facebook/esm2_t6_8M_UR50D", "facebook/esm2_t33_650M_UR50D"),
+    "qwen3": ("Qwen/Qwen3-Embedding-0.6B", "Qwen/Qwen3-Embedding-4B", "Qwen/Qwen3-Embedding-8B"),
+    "qwen2": ("Alibaba-NLP/gte-Qwen2-1.5B-instruct",),
+    "mistral": ("intfloat/e5-mistral-7b-instruct",),
+    "gemma3_text": ("google/embeddinggemma-300m",),
+    "t5": ("sentence-transformers/gtr-t5-base", "sentence-transformers/sentence-t5-base"),
+    "clip_text_model": ("openai/clip-vit-base-patch32",),
+    "siglip_text_model": ("google/siglip-base-patch16-224",),
+    "gpt2": ("openai-community/gpt2",),
+}
+"""Model type → models of this type that are downloaded often, from their published configs."""
+
+
+def main() -> None:
+    """Measure every model type in two processes, and write the document."""
+    with ProcessPoolExecutor(2) as pool:
+        outcomes = dict(zip(all_types(), pool.map(outcome, all_types()), strict=True))
+    TARGET.write_text("\n".join([INTRODUCTION.rstrip("\n"), "", *lines(outcomes)]) + "\n", encoding="utf-8")
+
+
+def lines(outcomes: dict[str, Outcome]) -> Iterator[str]:
+    """Yield the lines of the tables."""
+    opened = {name: found for name, found in outcomes.items() if found.works != "refused"}
+    full = sum(found.works == "fully" for found in opened.values())
+    yield "## Model types"
+    yield ""
+    yield (
+        f"{len(outcomes)} recipes of tiny models with random weights were opened with transformers "
+        f"{transformers.__version__}: {len(opened)} open, {full} of them fully. *Attention* and *hidden "
+        "states* are the largest differences from raw `transformers` on a sentence, for hidden states "
+        "relative to the largest value of the layer, in float64 unless marked. `make models` writes this "
+        "file."
+    )
+    yield ""
+    yield "| model type | opens | attention | hidden states | what is missing |"
+    yield "|---|---|---|---|---|"
+    for name, found in outcomes.items():
+        label = found.model_type if found.model_type == name else f"{found.model_type} ({name})"
+        mark = " (float32)" if found.dtype == "float32" else ""
+        numbers = ["" if value is None else f"{value:.0e}{mark}" for value in (found.attention, found.states)]
+        yield f"| {label} | {found.works} | {numbers[0]} | {numbers[1]} | {found.reason} |"
+    yield ""
+    yield "## Models"
+    yield ""
+    yield (
+        "What is expected of models that are often downloaded, from the type in their published configs. A "
+        "model whose weights are only pickled must be converted first; `bert-probe check` says so."
+    )
+    yield ""
+    yield "| model | type | opens |"
+    yield "|---|---|---|"
+    for model_type, names in POPULAR.items():
+        for name in names:
+            yield f"| {name} | {model_type} | {outcomes[model_type].works} |"
+
+
+if __name__ == "__main__":
+    main()

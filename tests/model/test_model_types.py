@@ -1,0 +1,40 @@
+"""What works with each model type, as docs/models.md lists it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.exactness import EXACT
+from tests.helpers.gate import prove_unless
+from tests.helpers.model_types import all_types, outcome
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
+SEED = {"big_bird", "bloom", "falcon", "gpt_neo", "mixtral", "marian"}
+
+
+def rows() -> dict[str, list[str]]:
+    """Return the rows of the table of model types, by the name of their recipe."""
+    table = DOCUMENT.read_text(encoding="utf-8").split("## Model types")[1].split("## ")[0]
+    lines = [line.strip("|") for line in table.splitlines() if "|" in line]
+    cells = [[cell.strip() for cell in line.split(" | ")] for line in lines]
+    return {re.sub(r".* \((.*)\)", r"\1", name): rest for name, *rest in cells[2:]}
+
+
+def test_document_lists_all_model_types() -> None:
+    assert [*rows()] == all_types()
+    works = [row[0] for row in rows().values()]
+    assert sum(word != "refused" for word in works) >= 50
+    assert works.count("fully") >= 40
+
+
+@pytest.mark.parametrize("name", prove_unless(SEED, all_types()))
+def test_outcome_is_as_documented(name: str) -> None:
+    found, row = outcome(name), rows()[name]
+    assert (found.works, found.reason) == (row[0], row[3].strip())
+    if found.dtype == "float64":
+        assert found.attention is not None
+        assert found.states is not None
+        assert max(found.attention, found.states) <= EXACT
