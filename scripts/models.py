@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import sentence_transformers
 import transformers
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.helpers.model_types import Outcome, all_types, outcome
+from tests.helpers.model_types import Outcome, all_types, layout_difference, outcome
+from tests.helpers.sentence_models import LAYOUTS
 
 TARGET = Path(__file__).parents[1] / "docs" / "models.md"
 
-INTRODUCTION = """\
-# Models
+INTRODUCTION = """# Models
 
 BERT Probe opens text models of `transformers` with full attention matrices. When a model is opened, it is run
 on a short text to find out what can be shown.
@@ -28,7 +29,6 @@ on a short text to find out what can be shown.
 bert-probe check MODEL          # a folder or a Hub ID: what works, what does not, and why
 bert-probe convert MODEL --out FOLDER   # if its weights are only pickled (pytorch_model.bin)
 ```
-
 """
 
 POPULAR: dict[str, tuple[str, ...]] = {
@@ -102,10 +102,11 @@ def main() -> None:
     """Measure every model type in two processes, and write the document."""
     with ProcessPoolExecutor(2) as pool:
         outcomes = dict(zip(all_types(), pool.map(outcome, all_types()), strict=True))
-    TARGET.write_text("\n".join([INTRODUCTION.rstrip("\n"), "", *lines(outcomes)]) + "\n", encoding="utf-8")
+        layouts = dict(zip(LAYOUTS, pool.map(layout_difference, LAYOUTS), strict=True))
+    TARGET.write_text("\n".join([INTRODUCTION, *lines(outcomes, layouts), ""]), encoding="utf-8")
 
 
-def lines(outcomes: dict[str, Outcome]) -> Iterator[str]:
+def lines(outcomes: dict[str, Outcome], layouts: dict[str, tuple[str, float]]) -> Iterator[str]:
     """Yield the lines of the tables."""
     opened = {name: found for name, found in outcomes.items() if found.works != "refused"}
     full = sum(found.works == "fully" for found in opened.values())
@@ -126,6 +127,19 @@ def lines(outcomes: dict[str, Outcome]) -> Iterator[str]:
         mark = " (float32)" if found.dtype == "float32" else ""
         numbers = ["" if value is None else f"{value:.0e}{mark}" for value in (found.attention, found.states)]
         yield f"| {label} | {found.works} | {numbers[0]} | {numbers[1]} | {found.reason} |"
+    yield ""
+    yield "## Layouts of sentence-transformers"
+    yield ""
+    yield (
+        f"Tiny checkpoints saved by sentence-transformers {sentence_transformers.__version__}, and the "
+        "largest difference of a vector's value from `SentenceTransformer.encode` in float64. "
+        "Late-interaction models, Router and WordWeights are refused with a sentence."
+    )
+    yield ""
+    yield "| layout | as pages describe it | difference |"
+    yield "|---|---|---|"
+    for name, (text, difference) in layouts.items():
+        yield f"| {name} | {text} | {difference:.0e} |"
     yield ""
     yield "## Models"
     yield ""

@@ -16,10 +16,11 @@ import numpy as np
 import transformers
 
 import bert_probe
+from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
-from tests.helpers import families
+from tests.helpers import families, sentence_models
 from tests.helpers.families import BERT, DECODER, ROBERTA, TEXT, Family, byte_level, metaspace, wordpiece
 from tests.helpers.raw import Raw
 
@@ -196,6 +197,25 @@ def outcome(name: str) -> Outcome:
     description = checkpoint.description
     works = "fully" if description.shows_qkv else "without queries, keys and values"
     return Outcome(model_type, works, description.no_qkv, *differences, dtype)
+
+
+def layout_difference(name: str) -> tuple[str, float]:
+    """Save a layout of sentence-transformers, and compare its vectors with `SentenceTransformer.encode`.
+
+    Returns:
+        A description of the layout, and the largest difference of a vector's value in float64.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="layout-"))
+    try:
+        families.build(sentence_models.LAYOUTS[name].family, folder / "encoder")
+        saved = sentence_models.save(name, folder / "encoder", folder / "model")
+        checkpoint = bert_probe.load(saved, dtype="float64")
+        keep_float64(checkpoint.model)
+        vectors = bert_probe.Sentences("model").of(checkpoint, [*families.SENTENCES]).vectors
+        expected = sentence_models.reference(saved, "float64").encode([*families.SENTENCES])
+        return str(resolve_pooling(checkpoint, "model")), float(np.abs(vectors - expected).max())
+    finally:
+        shutil.rmtree(folder)
 
 
 def _in_float64(folder: Path) -> Checkpoint:

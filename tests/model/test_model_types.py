@@ -10,6 +10,7 @@ import pytest
 from tests.helpers.exactness import EXACT
 from tests.helpers.gate import prove_unless
 from tests.helpers.model_types import all_types, outcome
+from tests.helpers.sentence_models import LAYOUTS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
 SEED = {"big_bird", "bloom", "falcon", "gpt_neo", "mixtral", "marian"}
@@ -28,6 +29,9 @@ def test_document_lists_all_model_types() -> None:
     works = [row[0] for row in rows().values()]
     assert sum(word != "refused" for word in works) >= 50
     assert works.count("fully") >= 40
+    layouts = DOCUMENT.read_text(encoding="utf-8").split("## Layouts")[1].split("## Models")[0]
+    assert all(f"\n| {name} | " in layouts for name in LAYOUTS)
+    assert len(LAYOUTS) >= 25
 
 
 @pytest.mark.parametrize("name", prove_unless(SEED, all_types()))
