@@ -72,7 +72,7 @@ def head_view(
         prettify_tokens,
     )
 
-    def frame(picture: _Picture) -> HeadView:
+    def frame(picture: _ConvertedAttention) -> HeadView:
         layers = picture.included(include_layers)
         initial_layer = layers[0] if layer is None else resolve_index(layer, picture.layers, "layer")
         if initial_layer not in layers:
@@ -122,7 +122,7 @@ def model_view(
         prettify_tokens,
     )
 
-    def frame(picture: _Picture) -> Frame:
+    def frame(picture: _ConvertedAttention) -> Frame:
         view = views.model_view(picture.trace(picture.included(include_layers), include_heads))
         return replace(view, page=replace(view.page, theme=display_mode))
 
@@ -130,7 +130,7 @@ def model_view(
 
 
 @dataclass(frozen=True)
-class _Picture:
+class _ConvertedAttention:
     """The attention of one figure.
 
     Attributes:
@@ -192,7 +192,7 @@ def _pictures(
     encoder_decoder_attention: tuple[Any, Any, Any],
     encoder_decoder_tokens: tuple[Sequence[str] | None, Sequence[str] | None],
     prettify: bool,
-) -> list[_Picture]:
+) -> list[_ConvertedAttention]:
     convert: Callable[[Sequence[str]], list[str]] = _prettify if prettify else list
     has_encoder_decoder = any(
         argument is not None for argument in (*encoder_decoder_attention, *encoder_decoder_tokens)
@@ -211,7 +211,7 @@ def _pictures(
         )
     if tokens is None:
         raise ShapeError("No tokens were given. Give one for each query.")
-    return [_Picture("", layers_of(attention), convert(tokens), sentence_b_start)]
+    return [_ConvertedAttention("", layers_of(attention), convert(tokens), sentence_b_start)]
 
 
 def _encoder_decoder_pictures(
@@ -221,7 +221,7 @@ def _encoder_decoder_pictures(
     encoder_tokens: Sequence[str] | None,
     decoder_tokens: Sequence[str] | None,
     convert: Callable[[Sequence[str]], list[str]],
-) -> list[_Picture]:
+) -> list[_ConvertedAttention]:
     """Return one figure if all kinds of attention have equally many layers and heads, else one per kind."""
     needed = {
         "encoder_tokens": (encoder_tokens, encoder is not None or cross is not None),
@@ -238,13 +238,15 @@ def _encoder_decoder_pictures(
     }
     if "cross" not in kinds:
         tokens_of = {"encoder": encoder_names, "decoder": decoder_names}
-        return [_Picture(name, layers, tokens_of[name], None) for name, layers in kinds.items()]
+        return [_ConvertedAttention(name, layers, tokens_of[name], None) for name, layers in kinds.items()]
     if len({(len(layers), len(layers[0])) for layers in kinds.values()}) == 1:
         return [_blocks(kinds, decoder_names, encoder_names)]
     return [_blocks({name: layers}, decoder_names, encoder_names) for name, layers in kinds.items()]
 
 
-def _blocks(kinds: dict[str, list[Array]], decoder_names: list[str], encoder_names: list[str]) -> _Picture:
+def _blocks(
+    kinds: dict[str, list[Array]], decoder_names: list[str], encoder_names: list[str]
+) -> _ConvertedAttention:
     """Combine all kinds of attention into one matrix over the decoder tokens (A) and encoder tokens (B)."""
     a, b = slice(0, len(decoder_names)), slice(len(decoder_names), len(decoder_names) + len(encoder_names))
     block_slices = {"decoder": (a, a), "cross": (a, b), "encoder": (b, b)}
@@ -262,7 +264,7 @@ def _blocks(kinds: dict[str, list[Array]], decoder_names: list[str], encoder_nam
                 )
             combined[number][:, queries, keys] = layer
     legend = ", ".join(_BLOCKS[name] for name in block_slices if name in kinds)
-    return _Picture(
+    return _ConvertedAttention(
         " and ".join(kinds),
         combined,
         [*decoder_names, *encoder_names],

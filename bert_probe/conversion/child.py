@@ -93,7 +93,7 @@ class Conversion(TypedDict):
     shared: dict[str, str]
 
 
-class _Source:
+class _PickleFile:
     """An open file with pickled weights."""
 
     def __init__(self, path: Path) -> None:
@@ -122,7 +122,7 @@ def convert_file(
             anything other than dense tensors.
         OutOfMemoryError: the file needs more memory than the limit of this process.
     """
-    source = _Source(source_path)
+    source = _PickleFile(source_path)
     with memory_errors(f"{source.name} needs more memory than is allowed for its size. It is not converted."):
         check_pickles(source)
         tensors = _check_tensors(source, _load(source))
@@ -135,7 +135,7 @@ def convert_file(
 # ---------------------------------------------------------------- before unpickling
 
 
-def check_pickles(source: _Source) -> None:
+def check_pickles(source: _PickleFile) -> None:
     """Raise an error unless the file's pickles use only the globals of a state dict.
 
     The instructions are listed, not executed. This names the global in the error, and is stricter than the
@@ -153,7 +153,7 @@ def check_pickles(source: _Source) -> None:
         _scan(source, stream, _LEGACY_PICKLES)
 
 
-def _pickle_in_zip(source: _Source, stream: BinaryIO) -> IO[bytes]:
+def _pickle_in_zip(source: _PickleFile, stream: BinaryIO) -> IO[bytes]:
     try:
         archive = zipfile.ZipFile(stream)
         members = archive.infolist()
@@ -181,7 +181,7 @@ def _pickle_in_zip(source: _Source, stream: BinaryIO) -> IO[bytes]:
         raise source.error(f"is broken or truncated ({_reason(error)})") from None
 
 
-def _scan(source: _Source, stream: IO[bytes], count: int) -> None:
+def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
     """Raise an error if the next pickles of a stream use another global, or are not pickles."""
     instructions = 0
     for position in range(count):
@@ -207,7 +207,7 @@ def _scan(source: _Source, stream: IO[bytes], count: int) -> None:
             raise source.error("is not a file of torch.save") from None
 
 
-def _asks_for(source: _Source, name: str) -> WeightsError:
+def _asks_for(source: _PickleFile, name: str) -> WeightsError:
     return source.error(
         f"asks for {_printable(name)}, which a file of weights does not need and which may run code",
         "Nothing of it was run. Use other weights, and tell its publisher.",
@@ -217,7 +217,7 @@ def _asks_for(source: _Source, name: str) -> WeightsError:
 # ---------------------------------------------------------------- reading
 
 
-def _load(source: _Source) -> Any:
+def _load(source: _PickleFile) -> Any:
     """Unpickle a file with torch's restricted unpickler; the only place that does so."""
     try:
         with warnings.catch_warnings():
@@ -247,7 +247,7 @@ def raise_if_out_of_memory(error: RuntimeError) -> None:
         raise MemoryError(str(error)) from None
 
 
-def _check_tensors(source: _Source, state: Any) -> dict[str, torch.Tensor]:
+def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
     """Return the tensors of a state dict; raise an error for anything but dense tensors in their storages."""
     if type(state) not in (dict, OrderedDict):
         raise source.error("does not contain a dict of tensors", "Save the model's state dict.")
