@@ -24,7 +24,6 @@ from bert_probe.model.checks import DTYPES, capture_problem, pads, projections, 
 from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
     check_heads,
-    check_positions,
     describe,
     library_versions,
     make_encoder,
@@ -32,6 +31,7 @@ from bert_probe.model.loading import (
     unused_note,
 )
 from bert_probe.model.outputs import OutputHead, outputs_of
+from bert_probe.model.token_positions import check_positions
 from bert_probe.model.weights import check_finite
 
 

@@ -77,7 +77,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sentence_modules import open_sentence_model
 from bert_probe.model.sentence_networks import activation_named
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
-from bert_probe.model.token_positions import find_positions
+from bert_probe.model.token_positions import check_positions
 from bert_probe.model.trace import Trace
 from bert_probe.model.training_history import read_training_history
 from bert_probe.model.weights import check_finite, copy_to_own_memory, describe_mismatches, list_names, read
@@ -254,25 +254,6 @@ def _tokenizer(source: Source, config: Any) -> Any:
             "Correct or remove it, and save the file."
         )
     return tokenizer
-
-
-def check_positions(tokenizer: Any) -> None:
-    """Raise an error for a tokenizer whose tokens have no character positions.
-
-    Raises:
-        TokenizerError: the tokenizer is not a fast tokenizer of transformers, and its tokens do not spell a
-            text.
-    """
-    if getattr(tokenizer, "is_fast", False):
-        return
-    try:
-        ids = tokenizer(CHECK_TEXT, add_special_tokens=False)["input_ids"]
-        find_positions(tokenizer, [CHECK_TEXT], ids, [False] * len(ids))
-    except Exception:  # tokenizers raise many types of exceptions
-        raise TokenizerError(
-            f"{type(tokenizer).__name__} does not report character positions, and its tokens do not spell "
-            "the text. Convert it to a fast tokenizer (tokenizer.json)."
-        ) from None
 
 
 def _network(

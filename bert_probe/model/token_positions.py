@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_probe.errors import TextError
+from bert_probe.errors import TextError, TokenizerError
 
+_CHECK_TEXT = "Two words and a few more"
 _CONTINUED = "@@"
 """Suffix of a token whose word continues with the next token, as in BERTweet and PhoBERT."""
 _END = "</w>"
@@ -36,6 +37,25 @@ class PositionedTokens:
     sequence_ids: list[int | None]
     word_ids: list[int | None]
     offsets: list[tuple[int, int]]
+
+
+def check_positions(tokenizer: Any) -> None:
+    """Raise an error for a tokenizer whose tokens have no character positions.
+
+    Raises:
+        TokenizerError: the tokenizer is not a fast tokenizer of transformers, and its tokens do not spell a
+            text.
+    """
+    if getattr(tokenizer, "is_fast", False):
+        return
+    try:
+        ids = tokenizer(_CHECK_TEXT, add_special_tokens=False)["input_ids"]
+        find_positions(tokenizer, [_CHECK_TEXT], ids, [False] * len(ids))
+    except Exception:  # tokenizers raise many types of exceptions
+        raise TokenizerError(
+            f"{type(tokenizer).__name__} does not report character positions, and its tokens do not spell "
+            "the text. Convert it to a fast tokenizer (tokenizer.json)."
+        ) from None
 
 
 def find_positions(

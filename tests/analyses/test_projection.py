@@ -45,10 +45,16 @@ def test_table_of_map_has_method_metadata(minilm: Checkpoint) -> None:
     assert np.array_equal(frame[["x", "y"]].to_numpy(), expected.points)
     assert frame["sentence"].tolist()[:10] == list(SENTENCES)
     description = frame.attrs["provenance"]
-    assert description["question"] == {"analysis": "sentence map", "method": "pca", "pooling": "model"}
+    assert description["question"] == {
+        "analysis": "sentence map",
+        "method": "pca",
+        "pooling": "model",
+        "prompt": None,
+        "dimensions": None,
+    }
     assert description["facts"]["explained_variance"] == list(expected.explained or ())
     assert description["facts"]["tokens_dropped_of_sentence"] == {"11": 46}
-    assert description["facts"]["recipe"]["normalised"]
+    assert description["facts"]["recipe"]["vector_modules"] == [{"kind": "Normalize"}]
     assert json.loads(files.to_bytes(frame, "json"))
 
 
