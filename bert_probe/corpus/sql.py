@@ -238,8 +238,11 @@ class SqlQuery(Question):
 
         Raises:
             SelectionError: the query is not valid SQL or not a single SELECT, names a table or column that
-                does not exist, takes too long, needs too much memory, or its result is too large.
+                does not exist, takes too long, needs too much memory, or its result is too large; or the time
+                limit is not above 0.
         """
+        if not seconds > 0:  # also refuses NaN, which would be no limit
+            raise SelectionError(f"The time limit must be above 0 seconds, not {seconds:g}.")
         with open_tables(store) as tables:
             return SqlQueryResult(self, store.inputs, tables.select(self.sql, seconds, progress))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import signal
 import sys
@@ -361,6 +362,12 @@ def test_invalid_sql_raises_readable_error(query: str, message: str, tables: sql
         tables.select(query)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.nan])
+def test_invalid_time_limit_is_refused(seconds: float, stores: Stores) -> None:
+    with pytest.raises(SelectionError, match="The time limit must be above 0 seconds, not "):
+        bert_probe.SqlQuery("SELECT 1").of(stores("tokens"), seconds)
 
 
 def test_query_stops_at_time_limit(stores: Stores) -> None:
