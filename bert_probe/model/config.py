@@ -43,11 +43,8 @@ REMEDY = "Use the config.json that belongs to these weights."
 _NATIVE_CODE_TYPES = frozenset({"mra", "rwkv", "sam3_video", "yoso"})
 """Model types that run native code, which transformers would download when the model is built."""
 _SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
-_LAYER_COUNTS = frozenset(
-    {"num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers"}
-    | {"decoder_layers", "num_decoder_layers"}
-)
-"""Settings with a number of layers, at any depth of a config."""
+_LAYER_COUNTS = ("layers", "n_layer")
+"""Endings of the names of settings with a number of layers, such as num_hidden_layers."""
 _ROTARY = frozenset({"rope_scaling"})
 """Settings of transformers' base class that change what a layer computes."""
 _CODE_SETTINGS = frozenset(
@@ -244,22 +241,27 @@ def _remove_code_settings(value: Any) -> Any:
 
 
 def _check_layers(settings: Mapping[str, Any]) -> None:
+    """Raise an error if a setting, at any depth, describes more than `MAX_LAYERS` layers."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             _check_layers(value)
             continue
-        layers = _repeats(value) if name == "attention_types" else value
-        if name in _LAYER_COUNTS | {"attention_types"} and isinstance(layers, int) and layers > MAX_LAYERS:
+        layers = _attention_layers(value) if name == "attention_types" else value
+        is_count = name.endswith(_LAYER_COUNTS) or name == "attention_types"
+        if is_count and isinstance(layers, int | float) and layers > MAX_LAYERS:
             raise CheckpointError(
                 f"config.json describes {layers:,} layers; at most {MAX_LAYERS:,} are supported. {REMEDY}"
             )
 
 
-def _repeats(value: Any) -> int:
-    """Return the sum of the integers in a nested list: how often GPT-Neo's config repeats types of layers."""
-    if isinstance(value, list):
-        return sum(map(_repeats, value))
-    return value if isinstance(value, int) else 0
+def _attention_layers(types: Any) -> int:
+    """Return the number of layers that GPT-Neo's config makes of its pairs of types of layers and repeats."""
+    pairs = [pair for pair in types if isinstance(pair, list) and len(pair) == 2] if types else []
+    return sum(
+        max(0, repeats) * len(kinds)
+        for kinds, repeats in pairs
+        if isinstance(repeats, int) and isinstance(kinds, list | str)
+    )
 
 
 def reason(error: BaseException) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from bert_probe.errors import TextError, TooLongError
+from bert_probe.errors import TextError, TokenizerError, TooLongError
 
 MAX_CHARACTERS = 250_000
 """Maximum number of characters of a text, truncated or not.
@@ -18,6 +20,9 @@ languages average more than 6.
 
 MAX_TOKENS = 16_384
 """Maximum number of input tokens for every model, because the cost of attention grows quadratically."""
+
+MAX_EXPANSION = 100
+"""Maximum factor by which the normalizer and the template of a tokenizer may lengthen a text."""
 
 _LONGEST_LIGATURE = 18
 """Number of characters to which U+FDFA, the longest ligature, is expanded by normalization."""
@@ -46,6 +51,72 @@ def check_text(text: object) -> None:
             f"Character {error.start} is half of a surrogate pair, which no encoding can represent. Remove "
             "it."
         ) from None
+
+
+def check_expansion(tokenizer: Any) -> None:
+    """Raise an error if the files of a tokenizer can lengthen a text until the memory is full.
+
+    Replacing "a" by "aa" forty times turns one character into a trillion, and a template may insert a text
+    any number of times.
+
+    Args:
+        tokenizer: a tokenizer of transformers. One without a `tokenizers.Tokenizer` is not checked, because
+            its class, not its files, determines the normalization.
+
+    Raises:
+        TokenizerError: the normalizer or the template can lengthen a text more than `MAX_EXPANSION` times.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        return
+    backend = tokenizer.backend_tokenizer
+    states = {
+        "normalizer": (backend.normalizer, _normalizer_expansion),
+        "post_processor": (backend.post_processor, _template_expansion),
+    }
+    for name, (component, expansion) in states.items():
+        if component is not None and expansion(json.loads(component.__getstate__())) > MAX_EXPANSION:
+            raise TokenizerError(
+                f"The {name} in tokenizer.json can make a text more than {MAX_EXPANSION} times longer, "
+                "which could fill the memory. Use the tokenizer.json that belongs to the model."
+            )
+
+
+def _normalizer_expansion(state: dict[str, Any]) -> float:
+    """Return an upper bound of the length of a normalized text divided by the length of the text."""
+    kind = state.get("type")
+    if kind == "Sequence":
+        expansion = 1.0
+        for part in state["normalizers"]:
+            expansion *= _normalizer_expansion(part)
+        return expansion
+    if kind == "Replace":
+        pattern = state["pattern"].get(
+            "String", ""
+        )  # a regular expression may match every character, or none
+        return 1 + len(state["content"]) if not pattern else max(1, len(state["content"]) / len(pattern))
+    if kind == "Prepend":
+        return 1 + len(state["prepend"])
+    if kind == "Precompiled":
+        return _longest_replacement(base64.b64decode(state["precompiled_charsmap"]))
+    return 1
+
+
+def _longest_replacement(characters: bytes) -> int:
+    """Return the length of the longest text that the character map of a SentencePiece model writes.
+
+    The map is the size of a search tree in 4 bytes, the tree, and the texts, each ending in a zero byte.
+    """
+    texts = characters[4 + int.from_bytes(characters[:4], "little") :]
+    return max(1, *(len(text.decode("utf-8", "replace")) for text in texts.split(b"\0")))
+
+
+def _template_expansion(state: dict[str, Any]) -> int:
+    """Return the largest number of times that a template inserts the same text or a token."""
+    if state.get("type") == "Sequence":
+        return max([1, *map(_template_expansion, state["processors"])])
+    templates = [state.get(name, []) for name in ("single", "pair")]
+    added = [len(token["ids"]) for token in state.get("special_tokens", {}).values()]
+    return max([1, *map(len, templates), *added])
 
 
 def _expanded_length(text: str) -> int:

@@ -63,6 +63,7 @@ from bert_probe.model.config import (
 )
 from bert_probe.model.encoding import Encoder, panics_as_errors
 from bert_probe.model.forward import as_array, batch
+from bert_probe.model.lengths import check_expansion
 from bert_probe.model.memory import format_bytes, reserved_memory
 from bert_probe.model.outputs import (
     CLASSES,
@@ -246,6 +247,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
         raise TokenizerError(
             f"The tokenizer cannot be loaded: {reason(error)}. Save it again with save_pretrained."
         ) from None
+    check_expansion(tokenizer)
     check_positions(tokenizer)
     limit = tokenizer.model_max_length
     if not isinstance(limit, int | float) or not limit >= 1:  # also rejects NaN

@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 
 from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Description
+from bert_probe.model.config import reason
 from bert_probe.model.sentence_networks import (
     AGAIN,
     REMEDY,
@@ -191,6 +192,10 @@ def open_sentence_model(
         raise
     except ProbeError as error:
         return None, error
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # values of broken files
+        return None, CheckpointError(
+            f"The files of sentence-transformers are broken: {reason(error)}. {AGAIN}"
+        )
 
 
 def read_sentence_model(
@@ -357,9 +362,9 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     for name, kind in zip((name for name, _ in modules), kinds, strict=True):
         is_own = name.startswith("sentence_transformers.")
         if not is_own or kind not in (*_READERS, "Transformer", "Pooling", "Dropout"):
-            reason = f": it {_NOT_SUPPORTED[kind]}" if is_own and kind in _NOT_SUPPORTED else ""
+            explanation = f": it {_NOT_SUPPORTED[kind]}" if is_own and kind in _NOT_SUPPORTED else ""
             raise UnavailableError(
-                f"The module {(kind if is_own else name)[:100]} is not supported{reason}. Supported: "
+                f"The module {(kind if is_own else name)[:100]} is not supported{explanation}. Supported: "
                 f"{_SUPPORTED}. {REMEDY}"
             )
     for kind in ("Transformer", "Pooling"):
@@ -479,6 +484,8 @@ def _read_pooling(path: Path) -> tuple[tuple[str, ...], bool]:
         (setting,) if isinstance(setting, str) else tuple(setting) if isinstance(setting, list) else ("?",)
     )
     unknown = [str(mode)[:100] for mode in modes if mode not in POOLING_MODES]
+    if len(set(modes)) < len(modes):
+        raise UnavailableError(f"The checkpoint lists a pooling mode more than once. {REMEDY}")
     if unknown or not modes:
         raise UnavailableError(
             f"The checkpoint's pooling mode is {', '.join(unknown) or 'empty'}, which is not "

@@ -61,7 +61,8 @@ def activation_named(path: Any, owner: str) -> torch.nn.Module:
         owner: what has the activation, as the beginning of a sentence.
 
     Raises:
-        UnavailableError: there is no such activation in torch.nn, or it needs arguments.
+        UnavailableError: there is no such activation in torch.nn, or it needs arguments, or its output has
+            another shape than its input.
     """
     package, _, name = str(path).rpartition(".")
     cls = getattr(torch.nn, name, None)
@@ -73,9 +74,10 @@ def activation_named(path: Any, owner: str) -> torch.nn.Module:
         if package in ("torch.nn", getattr(cls, "__module__", "")) and is_activation:
             # Softmax without a dimension warns, and would guess the dimension from the number of axes.
             options = {"dim": -1} if name in ("Softmax", "LogSoftmax", "Softmin") else {}
-            activation: torch.nn.Module = cls(**options)  # type: ignore[misc]
-            return activation.eval()
-    except TypeError:  # the class needs arguments, as MultiheadAttention does
+            activation: torch.nn.Module = cls(**options).eval()  # type: ignore[misc]
+            if activation(torch.zeros(1, 2)).shape == (1, 2):  # GLU halves the vectors
+                return activation
+    except (TypeError, ValueError):  # the class needs arguments, as MultiheadAttention does, or images
         pass
     raise UnavailableError(
         f"{owner} has the activation {str(path)[:100]}, but only the activations of torch.nn are "

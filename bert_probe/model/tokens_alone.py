@@ -14,6 +14,7 @@ from safetensors import safe_open
 
 from bert_probe.errors import CheckpointError, TokenizerError, TooLongError
 from bert_probe.model.encoding import Encoder, Encoding, panics_as_errors
+from bert_probe.model.lengths import check_expansion
 from bert_probe.model.progress import Progress
 from bert_probe.model.sources import check_tokenizer_files, locate, read_config, read_json, weight_files
 
@@ -132,6 +133,7 @@ def _load_tokenizer(folder: Path, class_name: str) -> Any:
     try:
         with panics_as_errors():
             tokenizer = getattr(transformers, class_name).from_pretrained(folder, local_files_only=True)
+        check_expansion(tokenizer)
     except Exception:  # loaders raise many types of exceptions; `load` reports them
         return None
     return tokenizer if tokenizer.is_fast else None

@@ -181,6 +181,21 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         lambda c: c | {"activation_function": "torch.nn.modules.activation.MultiheadAttention"},
         "only the activations of torch.nn",
     ),
+    "activation that halves": (
+        "2_Dense/config.json",
+        lambda c: c | {"activation_function": "torch.nn.modules.activation.GLU"},
+        "only the activations of torch.nn",
+    ),
+    "activation of images": (
+        "2_Dense/config.json",
+        lambda c: c | {"activation_function": "torch.nn.modules.activation.Softmax2d"},
+        "only the activations of torch.nn",
+    ),
+    "pooling mode twice": (
+        "1_Pooling/config.json",
+        lambda c: c | {"pooling_mode": ["mean", "mean"]},
+        "lists a pooling mode more than once",
+    ),
     "module as activation": (
         "2_Dense/config.json",
         lambda c: c | {"activation_function": "torch.nn.Sequential"},
@@ -245,6 +260,22 @@ def test_model_with_unsupported_module_opens_and_says_why(
     for _ in range(2):
         with pytest.raises(UnavailableError, match=sentence):
             Sentences("model").of(checkpoint, ["a boat"])
+    assert Sentences("mean").of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
+
+
+@pytest.mark.parametrize("path", ["2_Dense\0", "2_Dense\ud800", "d" * 5_000])
+def test_model_with_a_broken_module_path_opens_and_says_why(
+    path: str, layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = _changed(
+        layout_folder("dense"),
+        tmp_path / "changed",
+        "modules.json",
+        lambda modules: [*modules[:2], {**modules[2], "path": path}],
+    )
+    checkpoint = bert_probe.load(folder)
+    with pytest.raises(CheckpointError, match=r"sentence-transformers are broken|has no model\.safetensors"):
+        Sentences("model").of(checkpoint, ["a boat"])
     assert Sentences("mean").of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
 
 

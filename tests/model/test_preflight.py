@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
 import bert_probe
 from bert_probe.errors import CheckpointError, OutOfMemoryError, TokenizerError, WeightsError
-from bert_probe.model import config, memory, preflight, sources
+from bert_probe.model import config, lengths, memory, preflight, sources
 from bert_probe.model.progress import Cancelled
 from tests.helpers.families import FAMILIES, TEXT, representative
 from tests.helpers.folders import assert_refused, change_config, change_weights
@@ -41,8 +42,18 @@ def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers; at most 1,000"),
         (
             {"model_type": "gpt_neo", "attention_types": [[["global", "local"], 10**9]]},
+            "describes 2,000,000,000 layers; at most 1,000",
+        ),
+        (
+            {"model_type": "gpt_neo", "attention_types": [[["global"], 10**9], [["local"], -(10**9)]]},
             "describes 1,000,000,000 layers; at most 1,000",
         ),
+        (
+            {"model_type": "gpt_neo", "attention_types": [[["local"] * 5_000, 1]]},
+            "describes 5,000 layers; at most 1,000",
+        ),
+        ({"num_nextn_predict_layers": 10**9}, "describes 1,000,000,000 layers; at most 1,000"),
+        ({"text_config": {"num_mtp_layers": 1e12}}, "layers; at most 1,000"),
         ({"vocab_size": 5_000_000}, "5,000,000×32 numbers"),
         ({"vocab_size": 10**15}, "1,000,000,000,000,000×32 numbers"),
         ({"intermediate_size": 2_000_000}, "2,000,000×32 numbers"),
@@ -293,6 +304,52 @@ def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sources, "MAX_JSON_BYTES", 10)
     size = (folder / "config.json").stat().st_size
     assert_refused(CheckpointError, folder, f"config.json has {size:,} bytes; at most 10 are read")
+
+
+@pytest.mark.parametrize(
+    ("component", "state"),
+    [
+        (
+            "normalizer",
+            {
+                "type": "Sequence",
+                "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40,
+            },
+        ),
+        ("normalizer", {"type": "Replace", "pattern": {"Regex": "."}, "content": "a" * 1_000}),
+        ("normalizer", {"type": "Prepend", "prepend": "a" * 1_000}),
+        (
+            "post_processor",
+            {
+                "type": "Sequence",
+                "processors": [
+                    {
+                        "type": "TemplateProcessing",
+                        "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 1_000,
+                        "pair": [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"],
+                        "special_tokens": {},
+                    }
+                ],
+            },
+        ),
+    ],
+)
+def test_tokenizer_that_lengthens_texts_is_refused(
+    folder: Path, component: str, state: dict[str, Any]
+) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {component: state}))
+    assert_refused(TokenizerError, folder, f"The {component} in tokenizer.json", "more than 100 times longer")
+
+
+def test_expansion_of_a_character_map() -> None:
+    tree = b"\1\2\3\4"
+    replacements = "a\0ffi\0صلى\0".encode()
+    characters = len(tree).to_bytes(4, "little") + tree + replacements
+    state = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(characters).decode()}
+    twice = {"type": "Replace", "pattern": {"String": " "}, "content": "▁▁"}
+    assert lengths._normalizer_expansion(state) == 3
+    assert lengths._normalizer_expansion({"type": "Sequence", "normalizers": [state, twice]}) == 6
 
 
 @pytest.mark.parametrize("length", ["abc", None, [], -1, 0, float("nan")])

@@ -64,6 +64,14 @@ def test_broken_config_is_refused(folder: Path, text: str) -> None:
     assert_refused(CheckpointError, folder, "config.json")
 
 
+@pytest.mark.parametrize("depth", [101, 900])
+def test_deeply_nested_config_is_refused(folder: Path, depth: int) -> None:
+    config = folder / "config.json"
+    nested = '{"nested": ' * depth + "0" + "}" * depth
+    config.write_text(config.read_text().rstrip().removesuffix("}") + f', "nested": {nested}}}')
+    assert_refused(CheckpointError, folder, "config.json is nested more than 100 levels deep")
+
+
 def test_config_that_is_not_utf_8_is_refused(folder: Path) -> None:
     (folder / "config.json").write_bytes(b'{"model_type": "\xff"}')
     assert_refused(CheckpointError, folder, "config.json cannot be read")
