@@ -21,6 +21,10 @@ from transformers.masking_utils import sdpa_mask
 IMPLEMENTATION = "bert_probe"
 
 
+class SoftcapError(ValueError):
+    """Raised if a layer limits its attention scores with tanh, which the fused kernel cannot compute."""
+
+
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
     """Inputs and output of one layer's attention function.
@@ -111,7 +115,13 @@ def recorded_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute fused SDPA attention, and apply this thread's `changed_outputs` and `recording` contexts."""
+    """Compute fused SDPA attention, and apply this thread's `changed_outputs` and `recording` contexts.
+
+    Raises:
+        SoftcapError: the layer limits its scores; some versions of transformers would ignore the limit.
+    """
+    if kwargs.get("softcap") is not None:
+        raise SoftcapError("The fused kernel cannot limit attention scores.")
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     if not is_captured():
         return output, None

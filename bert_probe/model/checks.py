@@ -15,7 +15,7 @@ import torch
 
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.architectures import configs_of
-from bert_probe.model.capture import AttentionCall, add_mask, recording
+from bert_probe.model.capture import AttentionCall, SoftcapError, add_mask, recording
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.config import SUPPORTED
 from bert_probe.model.eager_attention import eager_attention
@@ -74,10 +74,8 @@ def uses_interface(network: Any) -> bool:
         try:
             with recording() as calls:
                 output = network(**inputs, output_hidden_states=True)
-        except ValueError as error:
-            if "softcap" not in str(error):
-                raise
-            return False  # scores limited with tanh, which the fused kernel cannot compute
+        except SoftcapError:
+            return False
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
             return False

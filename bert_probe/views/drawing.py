@@ -96,7 +96,7 @@ def _data_url(width: float, height: float, pixels: str) -> str:
 
 @cache
 def _font(bold: bool) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(_font_file(bold), _EM, layout_engine=ImageFont.Layout.BASIC)
+    return ImageFont.truetype(str(_font_file(bold)), _EM, layout_engine=ImageFont.Layout.BASIC)
 
 
 def _font_file(bold: bool) -> Path:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from bert_probe.errors import ArchitectureError
-from bert_probe.model.capture import recorded_attention, recording
+from bert_probe.model import capture
+from bert_probe.model.capture import SoftcapError, recorded_attention, recording
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact
 
@@ -42,6 +43,18 @@ def test_recorded_calls_reproduce_the_output(
 ) -> None:
     output, worked_out = attend(mask, scaling=scaling, position_bias=bias)
     assert_exact(worked_out, output)
+
+
+def test_limited_scores_are_refused_with_every_version_of_transformers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ignores_the_limit(_module: object, query: torch.Tensor, *_: object, **__: object) -> tuple[Any, None]:
+        return query.transpose(1, 2), None
+
+    monkeypatch.setattr(capture, "sdpa_attention_forward", ignores_the_limit)
+    attend(None, softcap=None)
+    with pytest.raises(SoftcapError):
+        attend(None, softcap=50.0)
 
 
 def test_recording_collects_only_calls_inside_its_context(minilm: Checkpoint) -> None:
