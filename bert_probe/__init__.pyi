@@ -43,6 +43,7 @@ from .analyses.vectors.embedding import Embedding as Embedding
 from .analyses.vectors.embedding import HiddenStates as HiddenStates
 from .analyses.vectors.embedding import Pooler as Pooler
 from .analyses.vectors.padding import PaddingEffect as PaddingEffect
+from .analyses.vectors.search import Search as Search
 from .analyses.vectors.sentences import SentenceMap as SentenceMap
 from .analyses.vectors.sentences import Sentences as Sentences
 from .analyses.vectors.similarity import Similarity as Similarity
@@ -92,6 +93,8 @@ from .notebook.views import HeadView as HeadView
 from .notebook.views import head_view as head_view
 from .notebook.views import model_view as model_view
 from .notebook.views import show as show
+from .text.documents import Document as Document
+from .text.documents import read_documents as read_documents
 from .text.labeled_texts import read_labeled_texts as read_labeled_texts
 from .text.sentence_files import read_sentences as read_sentences
 from .text.tagged_sentences import read_tagged_sentences as read_tagged_sentences

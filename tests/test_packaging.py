@@ -64,7 +64,7 @@ EXTRAS = {
     name: requirements([line for line in lines if not line.startswith("bert-probe[")])
     for name, lines in PROJECT["project"]["optional-dependencies"].items()
 }
-INSTALLED_BY_DEFAULT = ("model", "app", "pictures", "corpus", "train")
+INSTALLED_BY_DEFAULT = ("model", "app", "pictures", "corpus", "search", "train")
 """Extras that `make run` installs."""
 RANGES = BASE | {name: line for extra in INSTALLED_BY_DEFAULT for name, line in EXTRAS[extra].items()}
 PINS = pins("requirements.txt")

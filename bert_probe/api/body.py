@@ -18,7 +18,7 @@ from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.api.errors import BodyError
 from bert_probe.api.limits import MAX_BODY_BYTES, MAX_NAME_LENGTH, MAX_SENTENCES, MAX_TEXTS
 from bert_probe.api.registry import RegisteredQuestion
-from bert_probe.core.inputs import InputValues
+from bert_probe.core.inputs import Inputs, InputValues
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import MAX_CHARACTERS
@@ -28,7 +28,6 @@ from bert_probe.runtime.cache import ResultCache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.text import strict_json
 from bert_probe.text.labeled_texts import KINDS, LabeledTexts, parse_labeled_texts
-from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.text.strict_json import DuplicateKeyError
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
@@ -196,7 +195,9 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
         question_fields,
         tuple((_read_name(model, "model"), _read_name(model, "revision")) for model in models),
         _read_texts(registered, body),
-        _read_sentences(body) if registered.inputs.has_sentences and "files" not in body else (),
+        _read_list(registered.inputs, body)
+        if registered.inputs.has_sentences and "files" not in body
+        else (),
         _read_files(registered, body),
         _read_truncate(body),
     )
@@ -209,7 +210,7 @@ def allowed_members(registered: RegisteredQuestion) -> tuple[str, ...]:
     names += ["other_model"] if registered.inputs.models > 1 else []
     names += ["text", "pair"] if min_texts == 1 else []
     names += ["texts"] if max_texts != min_texts or (max_texts or 0) > 1 else []
-    names += ["sentences"] if registered.inputs.has_sentences else []
+    names += [registered.inputs.list_name] if registered.inputs.has_sentences else []
     names += ["files"] if registered.inputs.files else []
     return (*names, *(["truncate"] if registered.inputs.can_truncate else []))
 
@@ -275,18 +276,18 @@ def _read_pair(where: str, value: Any) -> tuple[str, str | None]:
     return _check_text("text", member["text"]), None if pair is None else _check_text("pair", pair)
 
 
-def _read_sentences(body: Mapping[str, Any]) -> tuple[str, ...]:
-    _require(body, "sentences")
-    value = body["sentences"]
+def _read_list(inputs: Inputs, body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the sentences or documents of a body."""
+    name = inputs.list_name
+    _require(body, name)
+    value = body[name]
     if isinstance(value, list):
-        sentences = tuple(
-            _check_text(f"sentences[{number}]", sentence) for number, sentence in enumerate(value)
-        )
+        texts = tuple(_check_text(f"{name}[{number}]", text) for number, text in enumerate(value))
     else:
-        file = _read_file("sentences", value, allowed=("file", "content"))
-        sentences = parse_sentences(file.content, file.name)
-    _check_list("sentences", list(sentences), MAX_SENTENCES)
-    return sentences
+        file = _read_file(name, value, allowed=("file", "content"))
+        texts = inputs.parse_list(file.content, file.name)
+    _check_list(name, list(texts), MAX_SENTENCES)
+    return texts
 
 
 def _read_files(registered: RegisteredQuestion, body: Mapping[str, Any]) -> Mapping[str, BodyFile]:

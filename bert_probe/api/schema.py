@@ -66,7 +66,7 @@ def body_schema(registered: RegisteredQuestion) -> Schema:
     properties = {name: members[name] for name in body.allowed_members(registered)}
     required = ["question"] if question_schema(registered).get("required") else []
     required += ["other_model"] if inputs.models > 1 else []
-    required += ["sentences"] if inputs.has_sentences and not inputs.files else []
+    required += [inputs.list_name] if inputs.has_sentences and not inputs.files else []
     required += ["files"] if any(file.is_required for file in inputs.files.values()) else []
     if max_texts == 0 or min_texts != 1:
         required += ["texts"] if max_texts != 0 else []
@@ -90,6 +90,7 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
         ]
     }
     texts = _list_schema(text, max(1, min_texts), limits.MAX_TEXTS if max_texts is None else max_texts)
+    name = registered.inputs.list_name
     sentences = _list_schema(_text_schema(), 0, limits.MAX_SENTENCES)
     return {
         "question": question_schema(registered),
@@ -107,12 +108,12 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
             **texts,
             "description": "Texts, each read separately; a text with a pair is an object.",
         },
-        "sentences": {
+        name: {
             "anyOf": [
                 sentences,
-                _file_schema("A file with one sentence per line, or a table with a header."),
+                _file_schema(f"A file with one {name[:-1]} per line, or a table with a header."),
             ],
-            "description": "Sentences, each read separately.",
+            "description": f"{name.capitalize()}, each read separately.",
         },
         "files": _object_schema(
             {
@@ -184,7 +185,7 @@ def example(registered: RegisteredQuestion) -> dict[str, Any]:
     elif max_texts != 0:
         content["texts"] = [TEXT, OTHER_TEXT]
     if registered.inputs.has_sentences:
-        content["sentences"] = [TEXT, OTHER_TEXT, "Nobody can read a map at night."]
+        content[registered.inputs.list_name] = [TEXT, OTHER_TEXT, "Nobody can read a map at night."]
     if any(file.is_required for file in registered.inputs.files.values()):
         file = {"file": "sentences.conllu", "content": _TREEBANK}
         content["files"] = {name: file for name, spec in registered.inputs.files.items() if spec.is_required}

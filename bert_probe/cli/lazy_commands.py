@@ -203,7 +203,12 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
         for side, option in zip("ab", getattr(inputs, "pair_options", ()), strict=False):
             help_line = f"Second text, encoded together with TEXT_{side.upper()} as a sentence pair."
             parameters.append(click.option(option, f"pair_{side}", metavar="TEXT", help=help_line))
-    if inputs.has_sentences:
+    if inputs.list_option:
+        help_line = f"File with the {inputs.list_name}: one per line, or a table."
+        parameters.append(
+            click.option(inputs.list_option, "file", type=path, required=True, metavar="FILE", help=help_line)
+        )
+    elif inputs.has_sentences:
         labeled = getattr(inputs, "labeled_option", "")
         parameters.append(click.argument("file", type=path, required=not labeled))
         parameters.append(
@@ -261,7 +266,6 @@ def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
     """Return the sentences of FILE, or an empty tuple if a file option is passed instead."""
     from bert_probe.errors import SelectionError
-    from bert_probe.text.sentence_files import read_sentences
 
     options = [file.option for file in inputs.files.values()]
     passed = [file.option for name, file in inputs.files.items() if values[name] is not None]
@@ -269,9 +273,10 @@ def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
         raise SelectionError(f"Pass a FILE of sentences, or a table of labeled texts with {options[0]}.")
     if values["file"] is not None and passed:
         raise SelectionError(f"FILE and {passed[0]} cannot be combined. Leave one of them out.")
-    if passed and values["column"] is not None:
+    column = values.get("column")
+    if passed and column is not None:
         raise SelectionError("--column applies to FILE only. Leave it out.")
-    return () if passed else read_sentences(values["file"], values["column"], values["as_named"])
+    return () if passed else inputs.read_list(values["file"], column, values["as_named"])
 
 
 def _rows(file: FileInput, path: Path, as_named: bool) -> Any:

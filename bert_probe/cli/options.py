@@ -285,7 +285,11 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
         cls: the question.
         excluded: names of the fields that the command reads itself.
     """
-    included = [field for field in fields(cls) if option_name(field) and field.name not in excluded]
+    included = [
+        field
+        for field in fields(cls)
+        if (option_name(field) or field.metadata["positional"]) and field.name not in excluded
+    ]
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -313,6 +317,8 @@ def _parameter_name(field: Field[Any]) -> str:
 
 def _option(field: Field[Any]) -> Callable[[Command], Command]:
     kind, help_text = field_type(field), field.metadata["about"]
+    if field.metadata["positional"]:
+        return click.argument(_parameter_name(field), metavar=field.name.upper())
     names = (_parameter_name(field), option_name(field))
     if isinstance(kind, Flag):
         return click.option(*names, is_flag=True, help=help_text)

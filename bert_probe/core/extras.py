@@ -19,6 +19,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "mcp": "mcp",
     "umap": "umap",
     "faiss": "index",
+    "bm25s": "search",
     "ray": "ray",
 }
 """Module → the extra that installs it."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from bert_probe.errors import SelectionError
+from bert_probe.model.lengths import MAX_CHARACTERS, check_text
 from bert_probe.model.trace import Trace, resolve_index
 from bert_probe.text.words import find_token, find_word, truncate_text
 
@@ -282,6 +283,29 @@ class Name(FieldType):
         return {"type": "string", "minLength": 1, "maxLength": 200}
 
 
+class Text(FieldType):
+    """A text that a model reads, such as a query."""
+
+    metavar = "TEXT"
+
+    def check(self, name: str, value: Any) -> str:
+        """Return the value if it is a text that is not blank.
+
+        Raises:
+            SelectionError: the value is not a text, or is blank.
+            TextError, TooLongError: see `check_text`.
+        """
+        if not isinstance(value, str) or not value.strip():
+            raise SelectionError(f"{name} must be a text that is not blank, not {str(value)[:100]!r}.")
+        check_text(value)
+        return value
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON Schema of a text that is not blank."""
+        return {"type": "string", "minLength": 1, "maxLength": MAX_CHARACTERS, "pattern": "\\S"}
+
+
 class Choice(FieldType):
     """One of several allowed words.
 
@@ -393,6 +417,36 @@ class WordList(FieldType):
         """Parse words from text in which they are separated by commas."""
         escaped_words = re.findall(r"(?:^|,)((?:[^\\,]|\\.|\\$)*)", text, flags=re.DOTALL) if text else []
         return self.check(name, [re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL) for word in escaped_words])
+
+
+class Choices(WordList):
+    """One or more of several allowed words.
+
+    Args:
+        options: the words.
+    """
+
+    def __init__(self, options: Sequence[str] | Mapping[str, Any]) -> None:
+        self.words = tuple(options)
+
+    @property
+    def metavar(self) -> str:  # type: ignore[override]
+        """The words as shown in the help of the command line."""
+        return f"{'|'.join(self.words)},…"
+
+    def check(self, name: str, value: Any) -> tuple[str, ...]:
+        """Return the words as a tuple without duplicates; raise an error for none or an unknown word."""
+        words = super().check(name, value)
+        unknown = [word for word in words if word not in self.words]
+        if unknown or not words:
+            given = repr(unknown[0][:100]) if unknown else "empty"
+            raise SelectionError(f"{name} must be one or more of {', '.join(self.words)}, but is {given}.")
+        return words
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON Schema of an array of the allowed words."""
+        return {"type": "array", "items": {"enum": list(self.words)}, "minItems": 1}
 
 
 class TokenSelector(FieldType):

@@ -6,17 +6,23 @@ The command line, the HTTP API with its schema, agent tools, code snippets and v
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from bert_probe.core.provenance import InputRecord
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
+from bert_probe.text.documents import Document, document_of_line, parse_documents, read_documents
+from bert_probe.text.sentence_files import parse_sentences, read_sentences
 
 SENTENCES_FILE = "sentences.txt"
 """File name in code snippets that read sentences from a file."""
+DOCUMENTS_FILE = "documents.jsonl"
+"""File name in code snippets that read documents from a file."""
 
 HELD_OUT_HELP = "Data for evaluation; default: a fifth of DATA."
 LABELED_HELP = "A table of labeled texts instead of FILE."
@@ -72,7 +78,10 @@ class Inputs:
     Attributes:
         texts: smallest and largest number of texts that the model reads.
         models: number of models.
-        has_sentences: whether the question reads many sentences.
+        has_sentences: whether the question reads many sentences or documents.
+        list_name: name of the sentences or documents in Python and in an HTTP request.
+        list_file: name of the file in code snippets that read them.
+        list_option: command-line option for the file; "" for a positional argument.
         can_truncate: whether the inputs include texts that can be truncated.
         types: types of the first positional arguments of `Question.of`.
     """
@@ -80,8 +89,23 @@ class Inputs:
     texts: ClassVar[Texts] = (0, 0)
     models: ClassVar[int] = 1
     has_sentences: ClassVar[bool] = False
+    list_name: ClassVar[str] = "sentences"
+    list_file: ClassVar[str] = SENTENCES_FILE
+    list_option: ClassVar[str] = ""
     can_truncate: ClassVar[bool] = True
     types: ClassVar[tuple[type, ...]] = ()
+
+    def read_list(self, file: Path, column: str | None, as_named: bool) -> tuple[str, ...]:
+        """Return the sentences or documents of a file."""
+        return read_sentences(file, column, as_named)
+
+    def parse_list(self, content: bytes, name: str) -> tuple[str, ...]:
+        """Return the sentences or documents in the contents of a file with this name."""
+        return parse_sentences(content, name)
+
+    def restore_list(self, lines: Sequence[str]) -> Sequence[str]:
+        """Return the sentences or documents that a view file stores as lines."""
+        return lines
 
     @property
     def files(self) -> Mapping[str, FileInput]:
@@ -287,6 +311,39 @@ class SentenceList(Inputs):
         if files:
             return [self.labeled_option, files["rows"]["file"]]
         return end_of_options([*leading, SENTENCES_FILE])
+
+
+@dataclass(frozen=True)
+class Documents(SentenceList):
+    """Documents to search, each with an optional ID and title."""
+
+    list_name = "documents"
+    list_file = DOCUMENTS_FILE
+    list_option = "--documents"
+
+    def read_list(self, file: Path, column: str | None, as_named: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the documents of a file; a table has fixed names of columns."""
+        return read_documents(file, as_named)
+
+    def parse_list(self, content: bytes, name: str) -> tuple[str, ...]:
+        """Return the documents in the contents of a file with this name."""
+        return parse_documents(io.BytesIO(content), name)
+
+    def restore_list(self, lines: Sequence[str]) -> Sequence[Document]:
+        """Return the documents that `Document.line` has written."""
+        return [document_of_line(line) for line in lines]
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return statements that load the model and read the documents, and the arguments as code."""
+        lines = [
+            f"checkpoint = {load_expression(record.model)}",
+            f"documents = bert_probe.read_documents({DOCUMENTS_FILE!r})",
+        ]
+        return lines, ", ".join(["checkpoint", "documents", *truncate_argument(record)])
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
+        """Return the option and the file of the documents, and the question's own arguments."""
+        return [self.list_option, DOCUMENTS_FILE, *end_of_options(leading)]
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ def param(
     option: str | None = None,
     about: str = "",
     display_only: bool = False,
+    positional: bool = False,
 ) -> Any:
     """Return a field of a question, for use in the class body.
 
@@ -45,8 +46,16 @@ def param(
             for a field that is not available on the command line.
         about: one line of help.
         display_only: whether the field selects what the table shows, and does not change the computation.
+        positional: whether the field is a positional argument on the command line, before the inputs.
     """
-    metadata = {"kind": kind, "key": key, "option": option, "about": about, "display_only": display_only}
+    metadata = {
+        "kind": kind,
+        "key": key,
+        "option": "" if positional else option,
+        "about": about,
+        "display_only": display_only,
+        "positional": positional,
+    }
     return field(default=default, metadata=metadata)
 
 
@@ -231,4 +240,5 @@ class Question:
 
     def arguments(self) -> list[str]:
         """Return the positional arguments of the command line that precede the inputs."""
-        return []
+        positional = [spec for spec in fields(self) if spec.metadata["positional"]]
+        return [field_type(spec).write(getattr(self, spec.name)) for spec in positional]

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_probe.core.inputs import (
-    SENTENCES_FILE,
     config_name,
     model_name,
     model_options,
@@ -79,7 +78,8 @@ def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str
             f"# The body has {size:,} bytes, but an argument of a command has at most "
             f"{MAX_ARGUMENT_BYTES:,}; use Python."
         )
-    files = [*content.get("files", {}).values(), *filter(None, [content.get("sentences")])]
+    sentences = content.get(question.inputs.list_name)
+    files = [*content.get("files", {}).values(), *filter(None, [sentences])]
     names = ", ".join(dict.fromkeys(file["file"] for file in files))
     note = [f'# Add the content of {names} next to its name, as "content".'] if names else []
     return "\n".join(
@@ -107,7 +107,7 @@ def body(question: Question, record: InputRecord) -> dict[str, Any]:
             name: {key: file[key] for key in ("file", "kind") if key in file} for name, file in files
         }
     elif record.sentences:
-        content["sentences"] = {"file": SENTENCES_FILE}
+        content[question.inputs.list_name] = {"file": question.inputs.list_file}
     content |= {"truncate": True} if _is_truncated(record) else {}
     values = question.non_default_json()
     return {**content, **({"question": values} if values else {})}

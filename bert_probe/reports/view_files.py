@@ -275,7 +275,8 @@ class ViewFile:
         texts = [(text.text, text.pair, text.truncate) for text in self.texts]
         traces = question.inputs.traces(checkpoints, texts)
         files = {name: file.rows() for name, file in self.files.items()}
-        values = InputValues(checkpoints, traces, list(self.sentences), files, self.truncate)
+        sentences = question.inputs.restore_list(list(self.sentences))
+        values = InputValues(checkpoints, traces, sentences, files, self.truncate)
         callback: dict[str, Any] = {"progress": progress} if question.has_progress else {}
         return AnsweredView(question.of(*question.inputs.arguments(values), **callback), tuple(traces))
 

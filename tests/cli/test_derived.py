@@ -15,6 +15,7 @@ from bert_probe.cli.lazy_commands import build, derived_commands
 from bert_probe.cli.main import COMMANDS, CORPUS_COMMANDS, commands
 from bert_probe.core import files
 from bert_probe.core.inputs import (
+    Documents,
     Files,
     Inputs,
     ManyTraces,
@@ -155,6 +156,16 @@ OF_ONE_MODEL: list[tuple[type[Inputs], list[str], Answer]] = [
         SentenceList,
         ["corpus-map", "--labeled", "labeled.csv"],
         lambda model: bert_probe.CorpusTokenMap().of(model, bert_probe.read_labeled_texts("labeled.csv")),
+    ),
+    (
+        Documents,
+        ["search", "small boats", "--documents", "labeled.csv", "--scorers", "bi-encoder,bm25"],
+        lambda model: bert_probe.Search("small boats", ["bi-encoder", "bm25"]).of(model, SENTENCES),
+    ),
+    (
+        Documents,
+        ["search", "--documents", "sentences.txt", "--count", "2", "--", "--boats"],
+        lambda model: bert_probe.Search("--boats", count=2).of(model, SENTENCES),
     ),
     (
         Files,

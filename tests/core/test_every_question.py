@@ -158,7 +158,10 @@ def test_http_snippet_reproduces_the_table(
     assert (program, option) == ("curl", "--json")
     body, question = json.loads(content), registered_questions()[url.rpartition("/")[2]]
     texts = {SENTENCES_FILE: "".join(f"{line}\n" for line in example.file), **example.files}
-    for file in [*body.get("files", {}).values(), *filter(None, [body.get("sentences")])]:
+    for file in [
+        *body.get("files", {}).values(),
+        *filter(None, [body.get(question.question.inputs.list_name)]),
+    ]:
         file["content"] = texts[file["file"]]
     jsonschema.Draft202012Validator(schema.body_schema(question)).validate(body)
     if example.trained:

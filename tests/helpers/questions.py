@@ -37,6 +37,7 @@ from bert_probe.analyses.probing.relations import Relations
 from bert_probe.analyses.probing.structural_probe import StructuralProbe
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.analyses.vectors.padding import PaddingEffect
+from bert_probe.analyses.vectors.search import Search
 from bert_probe.analyses.vectors.sentences import SentenceMap, Sentences
 from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaseline
 from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap
@@ -48,6 +49,7 @@ from bert_probe.analyses.weights.parameters import Parameters
 from bert_probe.analyses.weights.positions import Positions
 from bert_probe.core.question import Question
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.documents import Document
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from tests.helpers import treebank
@@ -59,6 +61,12 @@ LABELED = ("O\tA small boat crosses the river.", "B-LOC\tNobody can read.\tA map
 TABLE = "text_a,text_b,label\nA small boat.,It sinks.,O\nNobody reads.,A map.,B-LOC\nOne boat.,It sinks.,O\n"
 TAGGED = "Anna B-PER\nsinks O\n\nRome B-LOC\nsleeps O\n"
 SENTENCES = (TEXT, OTHER, "A small boat crosses the river.", "Nobody can read a map at night.")
+
+
+DOCUMENTS = (
+    Document("Two boats\ncross the river.", "d7", "Boats"),
+    *(Document(text, f"d{number}") for number, text in enumerate(SENTENCES)),
+)
 
 
 def one_trace(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -113,6 +121,10 @@ def one_text_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 def a_pair_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return tuple(model.trace(TEXT, f"--{OTHER}") for model in before_and_after(checkpoint))
+
+
+def some_documents(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, DOCUMENTS
 
 
 def sentences_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -307,6 +319,19 @@ EXAMPLES = (
         one_table,
         {"words": True, "specials": False, "basis": "shared"},
         files={"rows.csv": TABLE},
+    ),
+    QuestionExample(
+        Search("Where are the boats?", ("bm25", "bi-encoder"), dimensions=64, document_prompt="none"),
+        some_documents,
+        {
+            "query": "--who",
+            "scorers": ["bi-encoder"],
+            "count": 2,
+            "prompt": "none",
+            "document_prompt": None,
+            "dimensions": 32,
+        },
+        files={"documents.jsonl": "".join(f"{document.line}\n" for document in DOCUMENTS)},
     ),
     QuestionExample(Sentences(), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}, idle=("count",)),
     QuestionExample(

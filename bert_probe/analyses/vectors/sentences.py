@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -127,24 +127,15 @@ class Sentences(Question):
             raise EmptyTextError("No sentences were given. Write one per line.")
         checkpoint = checkpoint.snapshot()
         config = resolve_pooling(checkpoint, self.pooling, self.prompt, self.dimensions)
-        inputs = [
-            _inputs(checkpoint, config, number, sentence, truncate)
-            for number, sentence in enumerate(sentences, 1)
-        ]
-        ids = [tuple(text.inputs["input_ids"].tolist()) for text in inputs]
-        # Run equal sentences once, and sort them so that rounding does not depend on their order.
-        distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
-        rows = _vectors(checkpoint, list(distinct.values()), config, progress)
-        vector_of = dict(zip(distinct, rows, strict=True))
-        dropped = tuple(text.dropped for text in inputs)
+        encoded = encode_texts(checkpoint, config, sentences, truncate, "Sentence {:,}".format, progress)
         return SentencesResult(
             self,
-            InputRecord.of_sentences(checkpoint, sentences, sum(dropped)),
+            InputRecord.of_sentences(checkpoint, sentences, sum(encoded.dropped)),
             tuple(frames.plain_strings(sentences)),
-            PairwiseScores(read_only(np.stack([vector_of[key] for key in ids])), config.similarity),
+            PairwiseScores(encoded.vectors, config.similarity),
             config,
-            tuple(len(text) for text in inputs),
-            dropped,
+            encoded.tokens,
+            encoded.dropped,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -321,6 +312,55 @@ class SentencesResult(Result):
         return self.vectors.nbytes + self.vectors.itemsize * len(self.sentences) ** 2
 
 
+@dataclass(frozen=True, eq=False)
+class TextVectors:
+    """The vectors of texts.
+
+    Attributes:
+        vectors: read-only vectors, [text, hidden]; see `PairwiseScores.vectors`.
+        tokens: number of tokens of each text after truncation, including special tokens.
+        dropped: number of tokens truncated from each text.
+    """
+
+    vectors: Array
+    tokens: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+
+def encode_texts(
+    checkpoint: Checkpoint,
+    config: PoolingConfig,
+    texts: Sequence[str],
+    truncate: bool,
+    name: Callable[[int], str],
+    progress: Progress = no_progress,
+) -> TextVectors:
+    """Return the vector of each text.
+
+    Args:
+        truncate: truncate texts that are too long instead of raising an error.
+        name: returns the name of a text in error messages from its number, from 1.
+        progress: called with the number of distinct texts done and the total.
+
+    Raises:
+        TextError, EmptyTextError, TooLongError: a text cannot be encoded.
+        OutOfMemoryError: a batch needs more memory than is free.
+    """
+    inputs = [
+        _inputs(checkpoint, config, text, truncate, name(number)) for number, text in enumerate(texts, 1)
+    ]
+    ids = [tuple(text.inputs["input_ids"].tolist()) for text in inputs]
+    # Run equal texts once, and sort them so that rounding does not depend on their order.
+    distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
+    rows = _vectors(checkpoint, list(distinct.values()), config, progress)
+    vector_of = dict(zip(distinct, rows, strict=True))
+    return TextVectors(
+        read_only(np.stack([vector_of[key] for key in ids])),
+        tuple(len(text) for text in inputs),
+        tuple(text.dropped for text in inputs),
+    )
+
+
 def _vectors(
     checkpoint: Checkpoint, inputs: list[ModelInputs], config: PoolingConfig, progress: Progress
 ) -> Array:
@@ -340,14 +380,14 @@ def _vectors(
 
 
 def _inputs(
-    checkpoint: Checkpoint, config: PoolingConfig, number: int, sentence: str, truncate: bool
+    checkpoint: Checkpoint, config: PoolingConfig, text: str, truncate: bool, name: str
 ) -> ModelInputs:
     try:
         return checkpoint.encoder.inputs(
-            config.text(sentence), config.max_tokens, truncate or config.max_tokens is not None
+            config.text(text), config.max_tokens, truncate or config.max_tokens is not None
         )
     except TextError as error:
-        raise type(error)(f"Sentence {number:,}: {error}") from None
+        raise type(error)(f"{name}: {error}") from None
 
 
 @question("sentence map", command="sentence-map")

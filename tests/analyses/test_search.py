@@ -1,0 +1,176 @@
+"""Search: scores and ranks against sentence-transformers, and BM25 against its formula."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bert_probe
+from bert_probe import Document, Search
+from bert_probe.analyses.vectors.search import K1, B, IndexedDocuments, words_of
+from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError, TooLongError
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers import sentence_models
+
+DOCUMENTS = (
+    "A boat crosses the river at night, and the boat sinks.",
+    "Nobody can read a map at night.",
+    Document("They carry grain across the river.", "barges", "Barges and boats"),
+    "Rivers flow into the sea.",
+    "A boat crosses the river at night, and the boat sinks!",
+)
+QUERY = "boats that cross a river"
+
+
+def test_scores_equal_sentence_transformers(minilm: Checkpoint) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    model = sentence_transformers.SentenceTransformer(str(minilm.folder), device="cpu", local_files_only=True)
+    texts = [str(document) for document in DOCUMENTS]
+    expected = model.similarity(model.encode_query([QUERY]), model.encode_document(texts))[0]
+    result = Search(QUERY).of(minilm, DOCUMENTS)
+    np.testing.assert_allclose(result.scores["bi-encoder"], expected, atol=1e-6)
+    order = np.argsort(-expected.numpy(), kind="stable")
+    names = ["1", "2", "barges", "4", "5"]
+    table = result.table()
+    assert list(table["document"]) == [names[index] for index in order]
+    assert list(table["rank"]) == [1, 2, 3, 4, 5]
+    assert table.loc[table["document"] == "barges", "title"].tolist() == ["Barges and boats"]
+
+
+@pytest.mark.parametrize("name", ["prompts", "no prompt pooled"])
+def test_default_prompts_equal_those_of_sentence_transformers(
+    name: str, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    layout = next(key for key in sentence_models.LAYOUTS if key.startswith(name))
+    sentence_models.save(layout, family_folder(sentence_models.LAYOUTS[layout].family), tmp_path / "model")
+    model = sentence_transformers.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert {"query", "passage"} <= model.prompts.keys()
+    checkpoint = bert_probe.load(tmp_path / "model")
+    documents = ["a boat", "night night", "map of the river"]
+    with torch.no_grad():
+        expected = model.similarity(model.encode_query(["a map"]), model.encode_document(documents))[0]
+    result = Search("a map").of(checkpoint, documents)
+    np.testing.assert_allclose(result.scores["bi-encoder"], expected, atol=1e-5)
+    other = Search("a map", prompt="none", document_prompt="passage").of(checkpoint, documents)
+    assert np.abs(other.scores["bi-encoder"] - result.scores["bi-encoder"]).max() > 1e-4
+
+
+def bm25(query: str, documents: list[str]) -> list[float]:
+    """Return the scores of Lucene's BM25 (Kamphuis et al. 2020), worked out in float64."""
+    bags = [words_of(document) for document in documents]
+    average = sum(map(len, bags)) / len(bags)
+    totals = []
+    for bag in bags:
+        total = 0.0
+        for word in words_of(query):
+            frequency = sum(word in other for other in bags)
+            if not frequency:
+                continue
+            idf = math.log(1 + (len(bags) - frequency + 0.5) / (frequency + 0.5))
+            count = bag.count(word)
+            total += idf * count / (count + K1 * (1 - B + B * len(bag) / average))
+        totals.append(total)
+    return totals
+
+
+@pytest.mark.parametrize("query", [QUERY, "boat boat RIVER", "unknown words", "?!", "the sea"])
+def test_bm25_equals_its_formula(minilm: Checkpoint, query: str) -> None:
+    result = Search(query, ("bm25",)).of(minilm, DOCUMENTS)
+    np.testing.assert_allclose(result.scores["bm25"], bm25(query, list(map(str, DOCUMENTS))), rtol=1e-5)
+
+
+def test_bm25_of_documents_without_words_is_zero(minilm: Checkpoint) -> None:
+    assert Search(QUERY, ("bm25",)).of(minilm, ["?!", "…"]).scores["bm25"].tolist() == [0, 0]
+
+
+def test_ranks_and_agreement_by_hand(minilm: Checkpoint) -> None:
+    result = Search(QUERY, ("bm25", "bi-encoder"), count=2).of(minilm, DOCUMENTS)
+    for scorer, scores in result.scores.items():
+        expected = [
+            1 + sum(other > score or (other == score and j < i) for j, other in enumerate(scores))
+            for i, score in enumerate(scores)
+        ]
+        assert result.ranks[scorer].tolist() == expected
+    table = result.table()
+    assert [*table] == [
+        *("rank", "document", "score", "bi_encoder_score", "bi_encoder_rank"),
+        *("tokens_dropped", "title", "text"),
+    ]
+    assert len(table) == 2
+    (agreement,) = result.agreement
+    a, b = (np.argsort(np.argsort(scores)) for scores in result.scores.values())
+    assert agreement.overlap == 5
+    assert agreement.spearman == pytest.approx(np.corrcoef(a, b)[0, 1], abs=0.06)  # equal scores share a rank
+
+
+def test_undefined_agreement_is_null(minilm: Checkpoint) -> None:
+    result = Search("zebra", ("bi-encoder", "bm25")).of(minilm, DOCUMENTS)
+    assert result.metadata["agreement"][0]["spearman"] is None
+
+
+def test_indexed_documents_give_the_same_result(minilm: Checkpoint) -> None:
+    question = Search(QUERY, ("bi-encoder", "bm25"))
+    index = question.index(minilm, DOCUMENTS)
+    assert isinstance(index, IndexedDocuments)
+    again, expected = (question.of(minilm, documents) for documents in (index, DOCUMENTS))
+    assert again.table().equals(expected.table())
+    assert again.provenance == expected.provenance
+    for other in (Search(QUERY, dimensions=8), Search(QUERY, document_prompt="none", dimensions=9)):
+        with pytest.raises(SelectionError, match="indexed with other options"):
+            other.of(minilm, index)
+    with pytest.raises(SelectionError, match="indexed with other options"):
+        Search(QUERY).of(minilm, Search(QUERY, ("bm25",)).index(minilm, DOCUMENTS))
+
+
+def test_documents_beyond_the_limit_of_the_model_are_marked(minilm: Checkpoint) -> None:
+    result = Search(QUERY).of(minilm, ["boat " * 400, "a boat"])
+    assert result.dropped == (400 + 2 - 256, 0)
+    assert sorted(result.table()["tokens_dropped"]) == [0, 146]
+    assert result.provenance["tokens_dropped"] == 146
+
+
+def test_dimensions_are_the_first_ones(minilm: Checkpoint) -> None:
+    vectors = bert_probe.Sentences("model", show="vectors").of(minilm, [QUERY, *map(str, DOCUMENTS)]).vectors
+    parts = vectors[:, :16].astype(np.float64)
+    parts /= np.linalg.norm(parts, axis=1, keepdims=True)
+    result = Search(QUERY, dimensions=16).of(minilm, DOCUMENTS)
+    np.testing.assert_allclose(result.scores["bi-encoder"], parts[1:] @ parts[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("documents", "error", "sentence"),
+    [
+        ([], EmptyTextError, "no documents"),
+        ("a boat", TextError, "not a string"),
+        ([Document("a", "x"), Document("b", "x")], TextError, "1 and 2 have the same ID, 'x'"),
+        (["a boat", "\ud800"], TextError, "Document 2: "),
+        (["a boat", "a " * 200_000], TooLongError, "Document 2: "),
+    ],
+)
+def test_invalid_documents_are_refused(
+    minilm: Checkpoint, documents: list[str], error: type[ProbeError], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        Search(QUERY).of(minilm, documents)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"query": " "},
+        {"query": 3},
+        {"scorers": ()},
+        {"scorers": ("tf-idf",)},
+        {"count": 0},
+        {"dimensions": 0},
+    ],
+)
+def test_invalid_fields_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ProbeError):
+        Search(**({"query": QUERY} | fields))  # type: ignore[arg-type]
