@@ -41,7 +41,7 @@ class Document(str):
     __slots__ = ("id", "text", "title")
 
     id: str
-    title: str
+    title: str  # type: ignore[assignment]  # replaces str.title, which documents do not need
     text: str
 
     def __new__(cls, text: str, id: str = "", title: str = "") -> Document:  # noqa: A002
