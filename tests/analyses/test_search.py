@@ -99,7 +99,7 @@ def test_ranks_and_agreement_by_hand(minilm: Checkpoint) -> None:
         assert result.ranks[scorer].tolist() == expected
     table = result.table()
     assert [*table] == [
-        *("rank", "document", "score", "bi_encoder_score", "bi_encoder_rank"),
+        *("rank", "document", "score", "bi_encoder_score", "bi_encoder_rank", "percentile"),
         *("tokens_dropped", "title", "text"),
     ]
     assert len(table) == 2
@@ -107,6 +107,17 @@ def test_ranks_and_agreement_by_hand(minilm: Checkpoint) -> None:
     a, b = (np.argsort(np.argsort(scores)) for scores in result.scores.values())
     assert agreement.overlap == 5
     assert agreement.spearman == pytest.approx(np.corrcoef(a, b)[0, 1], abs=0.06)  # equal scores share a rank
+
+
+def test_percentile_counts_lower_pairs_of_documents(minilm: Checkpoint) -> None:
+    vectors = bert_probe.Sentences("model", show="vectors").of(minilm, list(map(str, DOCUMENTS))).vectors
+    first, second = np.triu_indices(len(DOCUMENTS), k=1)
+    pairs = (vectors[first].astype(np.float64) * vectors[second]).sum(axis=1)
+    table = Search(QUERY).of(minilm, DOCUMENTS).table()
+    for row in table.itertuples():
+        assert row.percentile == pytest.approx(100 * np.mean(pairs < row.score))
+    assert len(set(table["percentile"])) > 1
+    assert np.isnan(Search(QUERY).of(minilm, ["a boat"]).table()["percentile"]).all()
 
 
 def test_undefined_agreement_is_null(minilm: Checkpoint) -> None:

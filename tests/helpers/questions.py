@@ -35,6 +35,7 @@ from bert_probe.analyses.outputs.tuned_lens import TuneLens
 from bert_probe.analyses.probing.probe import Probe
 from bert_probe.analyses.probing.relations import Relations
 from bert_probe.analyses.probing.structural_probe import StructuralProbe
+from bert_probe.analyses.vectors.calibration import SimilarityCalibration
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.analyses.vectors.padding import PaddingEffect
 from bert_probe.analyses.vectors.search import Search
@@ -319,6 +320,11 @@ EXAMPLES = (
         one_table,
         {"words": True, "specials": False, "basis": "shared"},
         files={"rows.csv": TABLE},
+    ),
+    QuestionExample(
+        SimilarityCalibration("model", prompt="none", dimensions=32),
+        many_sentences,
+        {"pooling": "cls", "prompt": None, "dimensions": None},
     ),
     QuestionExample(
         Search("Where are the boats?", ("bm25", "bi-encoder"), dimensions=64, document_prompt="none"),

@@ -488,3 +488,22 @@ def scores(a: Array, b: Array, similarity: str) -> Array:
         values = -cdist(first, second, {"euclidean": "euclidean", "manhattan": "cityblock"}[similarity])
     compared: Array = values.astype(np.result_type(a, b, np.float32))
     return compared
+
+
+def scores_of_rows(a: Array, b: Array, similarity: str) -> Array:
+    """Return the score of each row of ``a`` [m, size] and the same row of ``b``, of shape [m], float64.
+
+    The score of a vector of zeros is NaN if the similarity is the cosine.
+
+    Args:
+        similarity: a name in `SIMILARITIES`.
+    """
+    first, second = a.astype(np.float64), b.astype(np.float64)
+    if similarity == "cosine":
+        return cosine_of_rows(first, second)
+    values: Array
+    if similarity == "dot":
+        values = (first * second).sum(axis=1)
+    else:
+        values = -np.linalg.norm(first - second, ord={"euclidean": 2, "manhattan": 1}[similarity], axis=1)
+    return values

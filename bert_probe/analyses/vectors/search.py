@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
+from bert_probe.analyses.vectors.calibration import percentile_of, random_pair_scores
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, resolve_pooling, scores
 from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts
 from bert_probe.core import frames
@@ -22,7 +23,7 @@ from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import SelectionError, ShapeError, memory_errors
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
@@ -130,6 +131,7 @@ class Search(Question):
             InputRecord.of_sentences(checkpoint, documents.lines, sum(dropped)),
             documents.documents,
             {name: read_only(value) for name, value in values.items()},
+            documents.pair_scores if "bi-encoder" in values else None,
             config,
             documents.recipe,
             dropped,
@@ -188,6 +190,16 @@ class IndexedDocuments:
         return tuple(document.line for document in self.documents)
 
     @cached_property
+    def pair_scores(self) -> Array | None:
+        """Sorted scores of random pairs of documents; None if there is no pair with a score."""
+        if self.encoded is None:
+            return None
+        try:
+            return random_pair_scores(self.encoded.vectors, self.recipe.similarity)
+        except UnavailableError:
+            return None
+
+    @cached_property
     def bm25(self) -> BM25:
         """Frequencies of the words of the documents.
 
@@ -233,6 +245,8 @@ class SearchResult(Result):
     Attributes:
         documents: the documents, in their original order.
         scores: scorer → score of each document, of shape [document].
+        pair_scores: sorted scores of random pairs of documents by the bi-encoder; None if it is not among
+            the scorers, or if there is no pair.
         recipe: the pooling configuration of the query.
         document_recipe: the pooling configuration of the documents.
         dropped: number of tokens truncated from each document.
@@ -241,6 +255,7 @@ class SearchResult(Result):
     question: Search
     documents: tuple[Document, ...]
     scores: Mapping[str, Array]
+    pair_scores: Array | None
     recipe: PoolingConfig
     document_recipe: PoolingConfig
     dropped: tuple[int, ...]
@@ -292,11 +307,23 @@ class SearchResult(Result):
             **(agreement if self.agreement else {}),
         }
 
+    def percentile(self, document: int) -> float:
+        """Return the percentage of random pairs of documents with a lower score than a document has.
+
+        Args:
+            document: index of the document, from 0.
+        """
+        if self.pair_scores is None:
+            return float("nan")
+        return percentile_of(float(self.scores["bi-encoder"][document]), self.pair_scores)
+
     def frame(self) -> pd.DataFrame:
         """Return the best documents of the first scorer.
 
         Columns: rank, document (ID), score, tokens_dropped, title, text; for each further scorer, its score
-        and rank with the scorer's name, such as bm25_score and bm25_rank.
+        and rank with the scorer's name, such as bm25_score and bm25_rank; with a bi-encoder, percentile: the
+        percentage of random pairs of documents with a lower score than the query and the document, NaN for
+        a single document.
         """
         best = self.order[: self.question.count]
         first, *others = self.question.scorers
@@ -305,6 +332,8 @@ class SearchResult(Result):
         for name in others:
             column = name.replace("-", "_")
             more |= {f"{column}_score": self.scores[name][best], f"{column}_rank": self.ranks[name][best]}
+        if "bi-encoder" in self.scores:
+            more["percentile"] = [self.percentile(index) for index in best]
         return pd.DataFrame(
             {
                 "rank": np.arange(1, len(best) + 1),
@@ -320,7 +349,8 @@ class SearchResult(Result):
     @property
     def nbytes(self) -> int:
         """Size of the scores and the documents in bytes."""
-        return sum(values.nbytes for values in self.scores.values()) + sum(map(len, self.documents))
+        arrays = [*self.scores.values(), *([] if self.pair_scores is None else [self.pair_scores])]
+        return sum(values.nbytes for values in arrays) + sum(map(len, self.documents))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,193 @@
+"""Calibration of similarity scores: how high a score is among those of random pairs of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    PROMPT_HELP,
+    PoolingConfig,
+    scores,
+    scores_of_rows,
+)
+from bert_probe.analyses.vectors.sentences import POOLED, POOLING, Sentences
+from bert_probe.core.field_types import Name, Number, Optional
+from bert_probe.core.inputs import SentenceList
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.trace import Array, read_only
+
+MAX_PAIRS = 200_000
+"""Maximum number of random pairs. With more pairs than this, a sample is drawn with a fixed seed."""
+MAX_NEIGHBORS = 2_000
+"""Maximum number of texts whose nearest neighbor is found; of more texts, a sample is drawn."""
+PERCENTILES = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
+"""Percentiles in the table."""
+_SEED = 0
+_BLOCK_NUMBERS = 4_000_000
+"""Maximum number of values of the vectors that are compared at once."""
+
+
+@question("similarity calibration", command="calibrate")
+class SimilarityCalibration(Question):
+    """How high a similarity score is: percentiles of random pairs of texts and of nearest neighbors.
+
+    Most embedding models give unrelated texts a score well above 0, and each model another one. A score is
+    high or low only in comparison with the scores of other pairs of the same kind of texts.
+
+    Attributes:
+        pooling, prompt, dimensions: see `Sentences`.
+    """
+
+    inputs = SentenceList()
+
+    pooling: str = param(POOLING, default="mean", about=POOLED)
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
+
+    def of(
+        self,
+        checkpoint: Checkpoint,
+        sentences: Sequence[str],
+        truncate: bool = False,
+        progress: Progress = no_progress,
+    ) -> SimilarityCalibrationResult:
+        """Score random pairs of the sentences, and each sentence with its nearest neighbor.
+
+        The arguments and errors are those of `Sentences.of`; also:
+
+        Raises:
+            UnavailableError: there are fewer than two sentences whose vectors are not zero.
+        """
+        vectors = Sentences(self.pooling, prompt=self.prompt, dimensions=self.dimensions)
+        encoded = vectors.of(checkpoint, sentences, truncate, progress)
+        similarity = encoded.recipe.similarity
+        return SimilarityCalibrationResult(
+            self,
+            encoded.inputs,
+            len(encoded.sentences),
+            random_pair_scores(encoded.vectors, similarity),
+            _neighbor_scores(encoded.vectors, similarity),
+            encoded.recipe,
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SimilarityCalibrationResult(Result):
+    """Scores of random pairs and of nearest neighbors.
+
+    Attributes:
+        count: number of sentences.
+        random: sorted scores of random pairs of different sentences: of all pairs, or of `MAX_PAIRS`.
+        nearest: sorted scores of sentences with their nearest neighbors: of all sentences, or of
+            `MAX_NEIGHBORS`.
+        recipe: the pooling configuration.
+    """
+
+    question: SimilarityCalibration
+    inputs: InputRecord
+    count: int
+    random: Array
+    nearest: Array
+    recipe: PoolingConfig
+
+    def percentile(self, score: float) -> float:
+        """Return the percentage of random pairs with a lower score, 0 to 100."""
+        return percentile_of(score, self.random)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The pooling, the numbers of sentences and pairs, and their mean scores."""
+        return {
+            "recipe": self.recipe.about,
+            "sentences": self.count,
+            "random_pairs": len(self.random),
+            "neighbors": len(self.nearest),
+            "mean_of_random_pairs": float(self.random.mean()),
+            "mean_of_nearest_neighbors": float(self.nearest.mean()),
+        }
+
+    def frame(self) -> pd.DataFrame:
+        """Return percentiles of the scores, with the columns percentile (0 to 100), random_pairs and
+        nearest_neighbors.
+        """
+        return pd.DataFrame(
+            {
+                "percentile": PERCENTILES,
+                "random_pairs": np.percentile(self.random, PERCENTILES),
+                "nearest_neighbors": np.percentile(self.nearest, PERCENTILES),
+            }
+        )
+
+
+def random_pair_scores(vectors: Array, similarity: str) -> Array:
+    """Return the sorted scores of random pairs of different rows, float64; undefined scores are left out.
+
+    Args:
+        vectors: vectors of shape [text, size].
+        similarity: a name in `SIMILARITIES`.
+
+    Returns:
+        Scores of all pairs, or of `MAX_PAIRS` pairs.
+
+    Raises:
+        UnavailableError: there is no pair with a defined score.
+    """
+    count = len(vectors)
+    if count * (count - 1) // 2 <= MAX_PAIRS:
+        first, second = np.triu_indices(count, k=1)
+    else:
+        random = np.random.default_rng(_SEED)
+        first, second = random.integers(count, size=MAX_PAIRS), random.integers(count - 1, size=MAX_PAIRS)
+        second = second + (second >= first)
+    block = _block(vectors)
+    parts = [
+        scores_of_rows(vectors[first[i : i + block]], vectors[second[i : i + block]], similarity)
+        for i in range(0, len(first), block)
+    ]
+    return _sorted(np.concatenate(parts) if parts else np.empty(0))
+
+
+def percentile_of(score: float, sorted_scores: Array) -> float:
+    """Return the percentage of scores that are lower, 0 to 100; NaN for an undefined score."""
+    if np.isnan(score):
+        return float("nan")
+    return float(100 * np.searchsorted(sorted_scores, score, side="left") / len(sorted_scores))
+
+
+def _neighbor_scores(vectors: Array, similarity: str) -> Array:
+    """Return the sorted scores of rows with their nearest neighbors."""
+    count = len(vectors)
+    rows = np.arange(count)
+    if count > MAX_NEIGHBORS:
+        rows = np.sort(np.random.default_rng(_SEED).choice(count, MAX_NEIGHBORS, replace=False))
+    block = max(1, min(_block(vectors), _BLOCK_NUMBERS // count))
+    best = []
+    for i in range(0, len(rows), block):
+        part = rows[i : i + block]
+        values = scores(vectors[part], vectors, similarity).astype(np.float64)
+        values[np.arange(len(part)), part] = np.nan
+        defined = values[~np.isnan(values).all(axis=1)]
+        best.append(np.nanmax(defined, axis=1) if len(defined) else np.empty(0))
+    return _sorted(np.concatenate(best))
+
+
+def _block(vectors: Array) -> int:
+    return max(1, _BLOCK_NUMBERS // max(1, vectors.shape[1]))
+
+
+def _sorted(values: Array) -> Array:
+    defined = values[~np.isnan(values)]
+    if not len(defined):
+        raise UnavailableError("There is no pair of texts with a score. Give at least two texts.")
+    return read_only(np.sort(defined))

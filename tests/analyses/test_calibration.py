@@ -1,0 +1,82 @@
+"""Calibration of similarity scores: percentiles of random pairs and of nearest neighbors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+
+from bert_probe import Sentences, SimilarityCalibration
+from bert_probe.analyses.vectors import calibration
+from bert_probe.analyses.vectors.calibration import PERCENTILES, percentile_of, random_pair_scores
+from bert_probe.errors import EmptyTextError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+
+TEXTS = ("a boat on the river", "a ship on the river", "nobody can read", "the map", "a map", "the map")
+
+
+def test_percentiles_equal_those_of_all_pairs(minilm: Checkpoint) -> None:
+    result = SimilarityCalibration("model").of(minilm, TEXTS)
+    scores = Sentences("model").of(minilm, TEXTS).scores.astype(np.float64)
+    pairs = scores[np.triu_indices(len(TEXTS), k=1)]
+    np.fill_diagonal(scores, -1)
+    table = result.table()
+    assert list(table["percentile"]) == list(PERCENTILES)
+    np.testing.assert_allclose(table["random_pairs"], np.percentile(pairs, PERCENTILES), atol=1e-6)
+    neighbors = np.percentile(scores.max(axis=1), PERCENTILES)
+    np.testing.assert_allclose(table["nearest_neighbors"], neighbors, atol=1e-6)
+    assert result.percentile(-2) == 0
+    assert result.percentile(2) == 100
+    middle = float(np.sort(pairs)[7:9].mean())
+    assert result.percentile(middle) == pytest.approx(100 * 8 / 15)
+    assert np.isnan(result.percentile(float("nan")))
+
+
+@pytest.mark.parametrize(
+    ("similarity", "metric"), [("cosine", "cosine"), ("euclidean", "euclidean"), ("manhattan", "cityblock")]
+)
+def test_pairs_equal_scipy(similarity: str, metric: str) -> None:
+    vectors = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    expected = -pdist(vectors.astype(np.float64), metric) + (similarity == "cosine")
+    np.testing.assert_allclose(random_pair_scores(vectors, similarity), np.sort(expected), atol=1e-12)
+    products = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.testing.assert_allclose(
+        random_pair_scores(vectors, "dot"), np.sort(products[np.triu_indices(20, k=1)]), atol=1e-12
+    )
+
+
+def test_sample_of_pairs_is_close_to_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.random.default_rng(1).normal(size=(300, 8))
+    every = random_pair_scores(vectors, "cosine")
+    monkeypatch.setattr(calibration, "MAX_PAIRS", 20_000)
+    sample = random_pair_scores(vectors, "cosine")
+    assert (len(every), len(sample)) == (44_850, 20_000)
+    assert sample.max() < 1 - 1e-9, "no vector is paired with itself"
+    for score in (-0.5, 0.0, 0.5):  # standard error of a share: at most 0.35 %
+        assert percentile_of(score, sample) == pytest.approx(percentile_of(score, every), abs=2)
+
+
+def test_sample_of_neighbors_is_found_among_all_texts(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = SimilarityCalibration().of(minilm, TEXTS).nearest
+    monkeypatch.setattr(calibration, "MAX_NEIGHBORS", 3)
+    monkeypatch.setattr(calibration, "_BLOCK_NUMBERS", 2 * len(TEXTS))
+    some = SimilarityCalibration().of(minilm, TEXTS).nearest
+    assert len(some) == 3
+    assert np.isclose(some[:, None], every[None], atol=1e-6).any(axis=1).all()
+
+
+def test_vectors_of_zeros_are_left_out() -> None:
+    vectors = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    np.testing.assert_allclose(random_pair_scores(vectors, "cosine"), [np.sqrt(0.5)])
+    np.testing.assert_allclose(calibration._neighbor_scores(vectors, "cosine"), [np.sqrt(0.5)] * 2)
+    with pytest.raises(UnavailableError, match="no pair of texts"):
+        random_pair_scores(vectors[:2], "cosine")
+
+
+def test_too_few_sentences_are_refused(minilm: Checkpoint) -> None:
+    with pytest.raises(UnavailableError, match="at least two texts"):
+        SimilarityCalibration().of(minilm, ["a boat"])
+    with pytest.raises(EmptyTextError):
+        SimilarityCalibration().of(minilm, [])
