@@ -103,6 +103,7 @@ def test_tables_of_built_in_model_equal_numpy(minilm: Checkpoint) -> None:
     centred = (table - table.mean(dim=0)).numpy()
     values = np.linalg.eigvalsh(centred.T @ centred)[::-1]
     spectra = result.showing(show="spectrum").table()
+    assert spectra["direction"].tolist() == [*range(1, len(values) + 1)]
     np.testing.assert_allclose(spectra["learned"], values / values.sum(), rtol=0, atol=1e-12)
     assert spectra[["learned", "sinusoids"]].sum().tolist() == pytest.approx([1, 1], abs=1e-12)
     distance = result.showing(show="distance").table()

@@ -183,7 +183,7 @@ def _neighbor_scores(vectors: Array, similarity: str) -> Array:
 
 
 def _block(vectors: Array) -> int:
-    return max(1, _BLOCK_NUMBERS // max(1, vectors.shape[1]))
+    return max(1, _BLOCK_NUMBERS // max(1, int(vectors.shape[1])))
 
 
 def _sorted(values: Array) -> Array:

@@ -85,6 +85,7 @@ def test_edges_and_neighbor_baseline_exclude_punctuation() -> None:
     assert tree.edges == {(0, 1), (1, 2), (3, 4), (2, 4)}
     assert tree.in_a_row == {(0, 1), (1, 2), (2, 3), (3, 4)}
     between = replace(tree, counted=np.array([True, True, True, False, True, False]))
+    assert between.edges == {(0, 1), (1, 2), (2, 4)}
     assert between.in_a_row == {(0, 1), (1, 2), (2, 4)}
 
 
