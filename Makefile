@@ -20,7 +20,7 @@ LIBRARY_TESTS := $(addprefix tests/,analyses cli core corpus model notebook repo
 
 BIN := .venv/bin
 INSTALL := $(BIN)/python scripts/packages.py install -c constraints.txt -e .
-DOCUMENTS := README.md CHANGELOG.md $(wildcard docs/*.md)
+DOCUMENTS := README.md CHANGELOG.md $(wildcard docs/*.md docs/guides/*.md)
 # Node is installed as a Python package.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 

@@ -320,26 +320,27 @@ class SearchResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return the best documents of the first scorer.
 
-        Columns: rank, document (ID), score, tokens_dropped, title, text; for each further scorer, its score
-        and rank with the scorer's name, such as bm25_score and bm25_rank; with a bi-encoder, percentile: the
-        percentage of random pairs of documents with a lower score than the query and the document, NaN for
-        a single document.
+        Columns: rank, document (ID), score; for each further scorer, its score and rank with the scorer's
+        name, such as bm25_score and bm25_rank; after the score of the bi-encoder, percentile: the percentage
+        of random pairs of documents with a lower score than the query and the document, NaN for a single
+        document; tokens_dropped, title, text.
         """
         best = self.order[: self.question.count]
-        first, *others = self.question.scorers
+        first = self.question.scorers[0]
         documents = [self.documents[index] for index in best]
-        more: dict[str, Any] = {}
-        for name in others:
-            column = name.replace("-", "_")
-            more |= {f"{column}_score": self.scores[name][best], f"{column}_rank": self.ranks[name][best]}
-        if "bi-encoder" in self.scores:
-            more["percentile"] = [self.percentile(index) for index in best]
+        columns: dict[str, Any] = {}
+        for name in self.question.scorers:
+            prefix = "" if name == first else name.replace("-", "_") + "_"
+            columns[f"{prefix}score"] = self.scores[name][best]
+            columns |= {f"{prefix}rank": self.ranks[name][best]} if prefix else {}
+            columns |= (
+                {"percentile": [self.percentile(index) for index in best]} if name == "bi-encoder" else {}
+            )
         return pd.DataFrame(
             {
                 "rank": np.arange(1, len(best) + 1),
                 "document": frames.plain_strings([document.id for document in documents]),
-                "score": self.scores[first][best],
-                **more,
+                **columns,
                 "tokens_dropped": [self.dropped[index] for index in best],
                 "title": frames.plain_strings([document.title for document in documents]),
                 "text": frames.plain_strings([document.text for document in documents]),
