@@ -43,7 +43,8 @@ def test_modules_named_in_documents_exist(document: Path) -> None:
 
 def test_all_documents_are_linked_from_readme() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [path.name for path in DOCUMENTS[1:] if f"(docs/{path.name})" not in text] == []
+    names = [path.relative_to(ROOT).as_posix() for path in DOCUMENTS[1:]]
+    assert [name for name in names if f"({name})" not in text] == []
 
 
 def test_headings_named_in_messages_exist() -> None:
