@@ -504,3 +504,9 @@ def test_table_that_is_too_large_is_refused_before_its_cells_are_read(models: Na
         pytest.raises(bert_probe.ProbeError, match=r"View 1: its table has [0-9,]+ cells"),
     ):
         Report.of(Draft("", (DraftEntry(view),)), models)
+
+
+def test_tolerances_only_of_arrays_with_a_counterpart_of_the_same_shape() -> None:
+    single = {name: np.ones(2, np.float32) for name in ("a", "b", "c")} | {"d": np.ones(2, np.int64)}
+    double = {"a": np.ones(2), "b": np.ones(3), "d": np.ones(2, np.int64)}
+    assert [tolerance.of for tolerance in numbers.of_arrays(single, double)] == ["a"]
