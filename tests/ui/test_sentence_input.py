@@ -1,4 +1,4 @@
-"""Uploaded files are kept after the server has deleted them."""
+"""Uploaded files are kept after the server has deleted them, and the size of inputs is limited."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import DeletedFile
 from streamlit.testing.v1 import AppTest
+
+from bert_probe.errors import TextError
+from bert_probe.ui.sentence_input import check_size
 
 
 def page() -> None:
@@ -36,3 +39,10 @@ def test_deleted_upload_keeps_its_sentences(monkeypatch: pytest.MonkeyPatch) -> 
     app.run()
     assert not app.exception
     assert [text.value for text in app.text] == ["kept: ('a.txt', b'One')", "sentences: ('Two', 'Three')"]
+
+
+@pytest.mark.parametrize("content", [b"a" * 5_000_001, "a" * 5_000_001, "é" * 2_500_001])
+def test_size_is_limited_in_bytes(content: bytes | str) -> None:
+    with pytest.raises(TextError, match=r"Notes is larger than 5 MB\. Split it"):
+        check_size("Notes", content)
+    check_size("Notes", content[:-1])
