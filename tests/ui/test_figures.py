@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bert_probe.analyses.vectors.sentences import SentenceMap
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import figures
 
 HOSTILE = "<" * 30
@@ -25,3 +27,8 @@ def test_long_label_is_truncated_before_escaping(axis: str, letters: int) -> Non
 def test_first_named_row_is_at_the_top() -> None:
     axis = figures.named_rows(["one", "two"])
     assert (axis["tickvals"], axis["ticktext"], axis["autorange"]) == ([0, 1], ["one", "two"], "reversed")
+
+
+def test_points_of_few_sentences_are_numbered_from_1(minilm: Checkpoint) -> None:
+    plane = SentenceMap().of(minilm, ["one boat", "two boats", "a map"])
+    assert list(figures.sentence_map(plane).data[0].text) == ["1", "2", "3"]
