@@ -45,6 +45,7 @@ from .analyses.vectors.embedding import HiddenStates as HiddenStates
 from .analyses.vectors.embedding import Pooler as Pooler
 from .analyses.vectors.padding import PaddingEffect as PaddingEffect
 from .analyses.vectors.search import Search as Search
+from .analyses.vectors.search_explanation import SearchExplanation as SearchExplanation
 from .analyses.vectors.sentences import SentenceMap as SentenceMap
 from .analyses.vectors.sentences import Sentences as Sentences
 from .analyses.vectors.similarity import Similarity as Similarity

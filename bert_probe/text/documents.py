@@ -6,6 +6,7 @@ The columns of a table are those of the BEIR benchmark: `_id`, `title` and `text
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +19,7 @@ from bert_probe.text.sentence_files import (
     MAX_SENTENCES,
     find_column,
     is_table,
+    lines,
     lines_of,
     open_file,
     table_of,
@@ -116,6 +118,12 @@ def parse_documents(content: BinaryIO, name: str) -> tuple[Document, ...]:
         name: the file name; its extension distinguishes tables from plain text.
     """
     return _documents(content, name, as_named=False)
+
+
+def documents_in_text(text: str) -> list[str]:
+    """Return the documents of a typed text: paragraphs if empty lines separate them, otherwise lines."""
+    paragraphs = [part.strip() for part in re.split(r"\n[^\S\n]*\n", text) if part.strip()]
+    return paragraphs if len(paragraphs) > 1 else list(lines(text))
 
 
 def document_of_line(line: str) -> Document:

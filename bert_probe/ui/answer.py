@@ -28,7 +28,7 @@ from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.sentences import choose_dimensions, choose_prompt
-from bert_probe.views.heatmaps import sentence_similarity_heatmap
+from bert_probe.views.contributions import sentence_similarity_heatmap
 from bert_probe.views.palette import Scale
 from bert_probe.views.text import shorten
 

@@ -34,10 +34,10 @@ from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
+from bert_probe.views.contributions import similarity_attribution_heatmap
 from bert_probe.views.heatmaps import (
     attribution_heatmap,
     head_attribution_heatmaps,
-    similarity_attribution_heatmap,
 )
 from bert_probe.views.text import shorten
 

@@ -29,6 +29,7 @@ _MIME = {
     "txt": "text/plain",
     "py": "text/x-python",
     "sh": "application/x-sh",
+    "jsonl": "application/jsonl",
     "conll": "text/plain",
     "conllu": "text/plain",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -202,6 +202,49 @@ def _wrapped(sentence: str) -> str:
     """Break a sentence into lines for a hover label."""
     short = textwrap.shorten(sentence, 400, placeholder=" …")
     return "<br>".join(as_text(line) for line in textwrap.wrap(short, 60))
+
+
+def score_histogram(values: Array, marks: Mapping[str, float], name: str) -> Any:
+    """Return a histogram of the scores of random pairs, with a vertical line for each marked score.
+
+    Args:
+        values: scores of random pairs.
+        marks: label of each line → its score.
+        name: name of the score.
+    """
+    marks = {label: value for label, value in marks.items() if not math.isnan(value)}
+    low, high = (float(end([*values[[0, -1]], *marks.values()])) for end in (min, max))
+    bins = min(48, max(8, math.isqrt(len(values))))
+    counts, edges = np.histogram(values, bins=bins, range=(low, high if high > low else low + 1))
+    share = 100 * counts / counts.sum()
+    figure = go.Figure(
+        go.Bar(
+            x=(edges[:-1] + edges[1:]) / 2,
+            y=share,
+            width=np.diff(edges),
+            marker={"color": GRAY, "opacity": 0.55, "line": {"width": 0}},
+            name="random pairs of your documents",
+            hovertemplate=f"{name} %{{x:.2f}}: %{{y:.1f}}% of the pairs<extra></extra>",
+        )
+    )
+    colors = (ACCENT, SECOND)
+    for (label, value), color in zip(marks.items(), colors, strict=False):
+        figure.add_scatter(
+            x=[value, value],
+            y=[0, 1.08 * share.max()],
+            mode="lines",
+            line={"color": color, "width": 3},
+            name=as_text(truncate_text(label, 32)),
+            hovertemplate=f"{value:.4f}<extra></extra>",
+        )
+    return apply_layout(
+        figure,
+        220,
+        legend="above",
+        bargap=0,
+        xaxis={"title": name, "zeroline": False},
+        yaxis={"title": "% of the pairs", "zeroline": False},
+    )
 
 
 _DASHES = ("solid", "dash", "dot", "dashdot")

@@ -1,10 +1,11 @@
-"""Sentence input: a text field or an uploaded file, whose content is kept while other pages are open.
+"""Input of sentences and documents: a text field or an uploaded file, which other pages keep.
 
 The module also limits the number of sentences and the size of files on pages. The library has no such limits.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -12,9 +13,10 @@ from typing import Literal, TypeVar
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import DeletedFile
 
-from bert_probe.errors import TextError
+from bert_probe.errors import ProbeError, TextError
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import TextInput, ViewFile
+from bert_probe.text.documents import Document, as_documents, documents_in_text, parse_documents
 from bert_probe.text.sentence_files import column_names, default_column, lines, parse_sentences
 from bert_probe.ui import blocks, state, url_texts
 
@@ -23,7 +25,7 @@ T = TypeVar("T")
 MAX_BYTES = 5_000_000
 """Size limit of a file, in bytes. It equals Streamlit's setting `server.maxUploadSize`."""
 
-_DRAFT, _TYPED, _UPLOAD, _FILE = "sentences_draft", "sentences_typed", "sentences_upload", "sentences_file"
+_UPLOAD, _FILE = "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Text", "file": "File"}
 
 
@@ -34,7 +36,7 @@ def choose_sentences() -> tuple[str, ...] | None:
         TextError, SelectionError: the file cannot be read; see `parse_sentences`.
     """
     source = state.segmented_control("sentences_from", "Source of the sentences", _SOURCES, "typed")
-    return _typed_sentences() if source == "typed" else _sentences_from_file()
+    return tuple(lines(_SENTENCES.draw())) if source == "typed" else _sentences_from_file()
 
 
 def check_size(name: str, content: bytes | str) -> None:
@@ -122,54 +124,80 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
     return parse_sentences(content, name)
 
 
-def check_count(sentences: Sized, maximum: int) -> None:
-    """Raise TextError if there are more than `maximum` sentences."""
-    if len(sentences) > maximum:
+def check_count(texts: Sized, maximum: int, name: str = "sentences") -> None:
+    """Raise TextError if there are more than `maximum` texts, which `name` calls in the plural."""
+    if len(texts) > maximum:
         raise TextError(
-            f"{len(sentences):,} sentences, but this page accepts at most {maximum:,}. "
+            f"{len(texts):,} {name}, but this page accepts at most {maximum:,}. "
             "Remove some, or use the command line."
         )
 
 
-def _typed_sentences() -> tuple[str, ...]:
-    if _TYPED not in st.session_state:
-        if url_texts.missing("sentences"):
-            st.session_state[_TYPED] = ""
-        else:
-            _set_typed(url_texts.recall("sentences") or "\n".join(SENTENCES))
-    if _DRAFT not in st.session_state:
-        st.session_state[_DRAFT] = st.session_state[_TYPED]
-    # Do not use a form, which would lose the draft when the user opens another page.
-    st.text_area(
-        "Sentences, one per line",
-        key=_DRAFT,
-        height=180,
-        placeholder="Type or paste at least two sentences, one per line",
-        persist_state="session",
-    )
-    typed = st.session_state[_TYPED]
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("Compare", type="primary", on_click=_submit)
-        st.button("Example", on_click=_example)
-        blocks.not_run({_DRAFT: typed}, "content")
-    if not typed:
-        url_texts.check("sentences")
-    check_size("The typed text", typed)
-    return tuple(lines(typed))
+@dataclass(frozen=True)
+class TypedList:
+    """A text field for sentences or documents, whose text is used when the user clicks its button.
 
+    Attributes:
+        key: name of the URL parameter, and prefix of the session keys.
+        example: initial text.
+        button: label of the button that uses the text.
+    """
 
-def _submit() -> None:
-    _set_typed(st.session_state[_DRAFT])
+    key: str
+    label: str
+    placeholder: str
+    example: str
+    button: str
 
+    def draw(self) -> str:
+        """Draw the text field and its buttons; return the submitted text.
 
-def _example() -> None:
-    st.session_state[_DRAFT] = "\n".join(SENTENCES)
-    _submit()
+        Raises:
+            TextError: the text is larger than `MAX_BYTES`, or is no longer stored.
+        """
+        if self._typed not in st.session_state:
+            if url_texts.missing(self.key):
+                st.session_state[self._typed] = ""
+            else:
+                self._set(url_texts.recall(self.key) or self.example)
+        if self._draft not in st.session_state:
+            st.session_state[self._draft] = st.session_state[self._typed]
+        # Do not use a form, which would lose the draft when the user opens another page.
+        st.text_area(
+            self.label,
+            key=self._draft,
+            height=180,
+            placeholder=self.placeholder,
+            persist_state="session",
+        )
+        typed: str = st.session_state[self._typed]
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.button(self.button, type="primary", on_click=self._submit)
+            st.button("Example", on_click=self._use_example)
+            blocks.not_run({self._draft: typed}, "content")
+        if not typed:
+            url_texts.check(self.key)
+        check_size("The typed text", typed)
+        return typed
 
+    @property
+    def _draft(self) -> str:
+        return f"{self.key}_draft"
 
-def _set_typed(typed: str) -> None:
-    st.session_state[_TYPED] = typed
-    url_texts.remember("sentences", typed if typed and typed != "\n".join(SENTENCES) else None)
+    @property
+    def _typed(self) -> str:
+        return f"{self.key}_typed"
+
+    def _submit(self) -> None:
+        self._set(st.session_state[self._draft])
+
+    def _use_example(self) -> None:
+        st.session_state[self._draft] = self.example
+        self._submit()
+
+    def _set(self, typed: str) -> None:
+        st.session_state[self._typed] = typed
+        url_texts.remember(self.key, typed if typed and typed != self.example else None)
 
 
 def _sentences_from_file() -> tuple[str, ...] | None:
@@ -282,6 +310,106 @@ SENTENCES = (
     "AI has transformed the way the world works",
 )
 """Example of the Sentences page: ten sentences on five topics."""
+
+_SENTENCES = TypedList(
+    "sentences",
+    "Sentences, one per line",
+    "Type or paste at least two sentences, one per line",
+    "\n".join(SENTENCES),
+    "Compare",
+)
+
+QUERY = "I cannot log in"
+"""Example query of the Search page."""
+
+DOCUMENTS = (
+    "Open the sign-in page, choose Forgot password, and follow the link in the message.",
+    "To change your email address, open Settings, then Account, and enter the new address.",
+    "After five failed attempts, your account is locked for 30 minutes.",
+    "Accounts are deleted 30 days after you request it in Settings.",
+    "Log files record every request; download them under Administration, Logs.",
+    "We cannot refund an order that was shipped more than 14 days ago.",
+    "If two-factor codes are rejected, check that the clock of your phone is correct.",
+    "Invoices are sent on the first day of each month.",
+    "You can share a folder with people who have no account by creating a link.",
+    "The app works offline and synchronizes when you are connected again.",
+    "Lumber is cut to length on request; a log is delivered within a week.",
+    "Single sign-on requires that your administrator has connected your company's directory.",
+)
+"""Example of the Search page: articles of a help center, of which four are relevant to `QUERY`."""
+
+_DOCUMENTS = TypedList(
+    "documents",
+    "Documents, one per line or separated by empty lines",
+    "Type or paste documents, one per line",
+    "\n".join(DOCUMENTS),
+    "Search",
+)
+
+
+def choose_query() -> str:
+    """Draw a text field for the query of a search, and return the query.
+
+    Raises:
+        TextError: the query is no longer stored.
+    """
+    key = "search_query"
+    if key not in st.session_state:
+        is_missing = bool(url_texts.missing(key))
+        st.session_state[key] = "" if is_missing else url_texts.recall(key) or QUERY
+    query: str = st.text_input(
+        "Query", key=key, placeholder="What do you search for?", persist_state="session"
+    )
+    if query:
+        url_texts.remember(key, None if query == QUERY else query)
+    else:
+        url_texts.check(key)
+    return query
+
+
+def choose_documents() -> tuple[Document, ...] | None:
+    """Draw a text field or an uploader, and return the documents, or None if no file is uploaded yet.
+
+    Raises:
+        TextError, EmptyTextError, SelectionError: the documents cannot be read; see `read_documents`.
+    """
+    if state.segmented_control("documents_from", "Source of the documents", _SOURCES, "typed") == "typed":
+        return as_documents(documents_in_text(_DOCUMENTS.draw()))
+    file = upload_file(
+        "documents",
+        "A text file with one document per line, or a table with a column named text",
+        ["txt", "csv", "tsv", "jsonl"],
+        "A table may also have the columns _id and title, as in the BEIR benchmark. UTF-8, at most "
+        f"{MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",
+        _read_documents,
+    )
+    if file is None:
+        return None
+    if isinstance(file.documents, ProbeError):
+        raise file.documents
+    blocks.caveat(f"{len(file.documents):,} documents from {state.escape(file.name)}.")
+    return file.documents
+
+
+def use_documents(name: str, content: bytes) -> None:
+    """Use a file of documents as if the user had uploaded it."""
+    store_file("documents", _read_documents(name, content))
+
+
+@dataclass(frozen=True)
+class _DocumentsFile:
+    """The documents of an uploaded file, or the error that occurred when they were read."""
+
+    name: str
+    documents: tuple[Document, ...] | ProbeError
+
+
+def _read_documents(name: str, content: bytes) -> _DocumentsFile:
+    try:
+        check_size(name, content)
+        return _DocumentsFile(name, parse_documents(io.BytesIO(content), name))
+    except ProbeError as error:
+        return _DocumentsFile(name, error)
 
 
 def report_draft() -> Draft:

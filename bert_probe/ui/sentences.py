@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
@@ -85,13 +86,20 @@ def _segmented_control(
     return value
 
 
-def choose_prompt(checkpoint: Checkpoint, key: str, label: str, pooling: str = "model") -> str | None:
-    """Draw a selector for a prompt of the checkpoint, if it has any; None for the default."""
+def choose_prompt(
+    checkpoint: Checkpoint, key: str, label: str, pooling: str = "model", defaults: Sequence[str] = ()
+) -> str | None:
+    """Draw a selector for a prompt of the checkpoint, if it has any; None for the default.
+
+    Args:
+        defaults: names of prompts, the first of which that the checkpoint has is the default instead of its
+            own.
+    """
     names = prompt_names(checkpoint)
     if not names:
         return None
     own = sentence_model(checkpoint).default_prompt if pooling == "model" else None
-    default = own or NO_PROMPT
+    default = next((name for name in defaults if name in names), own or NO_PROMPT)
     options = {name: state.escape(name, 100) for name in names} | {NO_PROMPT: "No prompt"}
     help_text = "The text that the checkpoint puts before each text, as it was trained."
     name = state.segmented_control(key, label, options, default, help_text)

@@ -26,6 +26,8 @@ TEXTS: Final = (
     "model",
     "revision",
     "sentences",
+    "documents",
+    "search_query",
     "context",
     "context_words",
     "near_text",

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import streamlit as st
 
-from bert_probe.core.inputs import SENTENCES_FILE
+from bert_probe.core.inputs import DOCUMENTS_FILE, SENTENCES_FILE
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.reports.drafts import Draft, read_any
 from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, describe_inputs
@@ -273,6 +273,8 @@ def _restore_files(view: ViewFile) -> None:
         labeled_inputs.use_probe_files(list(files.values()))
     elif view.page == "map":
         labeled_inputs.use_map_file(*files.get("rows", (SENTENCES_FILE, lines)))
+    elif view.page == "search":
+        sentence_input.use_documents(DOCUMENTS_FILE, lines)
     elif view.sentences:
         sentence_input.use_file(SENTENCES_FILE, lines)
 

@@ -11,7 +11,7 @@ from bert_probe.analyses.attention.find_heads import FindHeadsResult
 from bert_probe.analyses.attention.heads import HeadsResult
 from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.analyses.attribution.activation_patching import ActivationPatchingResult
-from bert_probe.analyses.attribution.attribution import AttributionResult, SimilarityAttributionResult
+from bert_probe.analyses.attribution.attribution import AttributionResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
 from bert_probe.analyses.attribution.methods import methods
@@ -20,10 +20,8 @@ from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResul
 from bert_probe.analyses.comparison.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
 from bert_probe.analyses.comparison.model_change import HeadChangeResult, VectorChangeResult
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
-from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.analyses.vectors.embedding import HiddenStatesResult
-from bert_probe.analyses.vectors.pooling import SCORES
 from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.analyses.vectors.similarity import SimilarityResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
@@ -511,29 +509,6 @@ def patched_name(result: ActivationPatchingResult, place: int) -> str:
     """Return the label of A's token at a position, with B's token if different, as in "was for is"."""
     token_a, token_b = (shorten(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
     return token_a if token_a == token_b else f"{token_a} for {token_b}"
-
-
-def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
-    """Return a heatmap of the contribution of each token pair to the score of two sentences."""
-    pairs = f"pair of tokens to the {result.recipe.score_name}"
-    heatmap = _contributions(result.percent, result.a.tokens, result.b.tokens, pairs, "contributions")
-    rows, columns = map(_mark_prompt, (heatmap.rows, heatmap.columns), result.prompt_positions)
-    return heatmap._replace(rows=rows, columns=columns)
-
-
-def _mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
-    return [f"prompt: {name}" if position in prompt else name for position, name in enumerate(names)]
-
-
-def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
-    """Return a heatmap of the contribution of each pair of input tokens to the score of two sentences."""
-    name = f"pair of input tokens to the {SCORES[result.similarity]}"
-    return _contributions(result.percent, result.tokens_a, result.tokens_b, name, "contributions-input")
-
-
-def _contributions(percent: Array, a: Sequence[Token], b: Sequence[Token], pairs: str, file: str) -> Heatmap:
-    title, scale = f"Contribution of each {pairs}, in hundredths", Scale.around_zero(percent, coverage=1)
-    return token_pair_heatmap(percent, a, b, ("A", "B"), scale, "hundredths", title, file)
 
 
 def attribution_heatmap(results: Sequence[AttributionResult]) -> Heatmap:

@@ -33,7 +33,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
 from bert_probe.text.labeled_texts import CLASSES
-from bert_probe.views import head_view, heatmaps, layer_map, matrix, model_view, steps
+from bert_probe.views import contributions, head_view, heatmaps, layer_map, matrix, model_view, steps
 from bert_probe.views.head_view import AnswerFn, HeadViewData, call_method, compute_labels
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
@@ -54,7 +54,9 @@ class Picture:
 PICTURES: Final[dict[type[Result], Picture]] = {
     HeadAblationResult: Picture(lambda result: list(heatmaps.ablation_heatmaps(result).values())),
     LayerSimilarityResult: Picture(lambda result: [heatmaps.layer_similarity_heatmap(result)]),
-    SimilarityAttributionResult: Picture(lambda result: [heatmaps.similarity_attribution_heatmap(result)]),
+    SimilarityAttributionResult: Picture(
+        lambda result: [contributions.similarity_attribution_heatmap(result)]
+    ),
     AttentionResult: Picture(lambda result: [heatmaps.attention_heatmap(result)], caveat=CAVEAT),
     AttentionStepsResult: Picture(
         lambda result: list(steps.step_heatmaps(result, steps.key_position(result)).values())
@@ -96,7 +98,7 @@ PICTURES: Final[dict[type[Result], Picture]] = {
     TokenRolloutResult: Picture(lambda result: [heatmaps.token_rollout_heatmap(result)], caveat=CAVEAT),
     SimilarityResult: Picture(lambda result: [heatmaps.similarity_heatmap(result)]),
     SentenceSimilarityResult: Picture(
-        lambda result: [heatmaps.sentence_similarity_heatmap(result)],
+        lambda result: [contributions.sentence_similarity_heatmap(result)],
         has_picture=lambda result: not result.not_a_sum,
     ),
     WordInContextResult: Picture(

@@ -11,10 +11,12 @@ import pytest
 import torch
 
 import bert_probe
-from bert_probe import Document, Search
+from bert_probe import Document, Search, SearchExplanation
 from bert_probe.analyses.vectors.search import K1, B, IndexedDocuments, words_of
+from bert_probe.analyses.vectors.search_explanation import TokenContributions
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.documents import documents_in_text
 from tests.helpers import sentence_models
 
 DOCUMENTS = (
@@ -185,3 +187,99 @@ def test_invalid_documents_are_refused(
 def test_invalid_fields_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ProbeError):
         Search(**({"query": QUERY} | fields))  # type: ignore[arg-type]
+
+
+def test_disagreements_are_ordered_by_difference_of_ranks(minilm: Checkpoint) -> None:
+    result = Search(QUERY, ("bi-encoder", "bm25")).of(minilm, DOCUMENTS)
+    ranks = [result.ranks[name] for name in result.question.scorers]
+    differences = np.abs(ranks[0] - ranks[1])
+    order = result.disagreements("bi-encoder", "bm25")
+    assert sorted(order) == [index for index in range(len(DOCUMENTS)) if differences[index]]
+    assert list(differences[order]) == sorted(differences[differences > 0], reverse=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"dimensions": 32}])
+def test_contributions_of_tokens_add_up_to_the_score(minilm: Checkpoint, options: dict[str, int]) -> None:
+    result = Search(QUERY, **options).of(minilm, DOCUMENTS)
+    for index, name in enumerate(["1", "2", "barges", "4", "5"]):
+        explained = SearchExplanation(QUERY, name, **options).of(minilm, DOCUMENTS)
+        assert explained.off < 1e-12
+        assert explained.scores[0] == pytest.approx(float(result.scores["bi-encoder"][index]), abs=1e-6)
+        table = explained.table()
+        assert set(table["document"]) == {name}
+        assert table["contribution"].sum() == pytest.approx(explained.scores[0], abs=1e-12)
+
+
+def test_a_contribution_is_a_product_of_two_states(minilm: Checkpoint) -> None:
+    """With the mean, the part of tokens i and j is sᵢ·sⱼ / (n m |A| |B|)."""
+    (part,) = SearchExplanation(QUERY, "4").of(minilm, DOCUMENTS).contributions
+    assert isinstance(part, TokenContributions)
+    a, b = (minilm.trace(text).vectors(-1).astype(np.float64) for text in (QUERY, DOCUMENTS[3]))
+    norm = np.linalg.norm(a.mean(axis=0)) * np.linalg.norm(b.mean(axis=0)) * len(a) * len(b)
+    np.testing.assert_allclose(part.values, a @ b.T / norm, atol=1e-7)
+    specials = part.values[[0, -1]].sum() + part.values[1:-1][:, [0, -1]].sum()
+    assert part.specials_share == pytest.approx(specials, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["prompts", "no prompt pooled"])
+def test_contributions_with_prompts_add_up_to_the_score(
+    name: str, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    layout = next(key for key in sentence_models.LAYOUTS if key.startswith(name))
+    sentence_models.save(layout, family_folder(sentence_models.LAYOUTS[layout].family), tmp_path / "model")
+    checkpoint = bert_probe.load(tmp_path / "model")
+    documents = ["a boat", "night night", "map of the river"]
+    for options in ({}, {"prompt": "none", "document_prompt": "passage"}):
+        result = Search("a map", **options).of(checkpoint, documents)
+        explained = SearchExplanation("a map", "3", "1", **options).of(checkpoint, documents)
+        assert explained.off < 1e-10
+        expected = result.scores["bi-encoder"][[2, 0]]
+        np.testing.assert_allclose(explained.scores, expected, atol=1e-5)
+        difference = explained.by_query["difference"].sum()
+        assert difference == pytest.approx(explained.scores[0] - explained.scores[1], abs=1e-10)
+
+
+def test_terms_of_bm25_add_up_to_its_score(minilm: Checkpoint) -> None:
+    query = "the boat the river unknown"
+    texts = [str(document) for document in DOCUMENTS]
+    expected = bm25(query, texts)
+    for index, name in enumerate(["1", "2", "barges", "4", "5"]):
+        explained = SearchExplanation(query, name, scorer="bm25").of(minilm, DOCUMENTS)
+        assert explained.table()["contribution"].sum() == pytest.approx(expected[index], abs=1e-12)
+        assert explained.off < 1e-6
+    table = SearchExplanation(query, "1", scorer="bm25").of(minilm, DOCUMENTS).table().set_index("term")
+    assert table.loc["the", ["query_count", "count", "documents"]].tolist() == [2, 2, 4]
+    assert table.loc["unknown", "contribution"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"document": "9"}, "There is no document with the ID '9'"),
+        ({"document": "1", "against": "9"}, "There is no document with the ID '9'"),
+        ({"document": "2", "against": "2"}, "Give two different documents"),
+    ],
+)
+def test_unknown_documents_are_refused(minilm: Checkpoint, options: dict[str, str], message: str) -> None:
+    with pytest.raises(SelectionError, match=message):
+        SearchExplanation(QUERY, **options).of(minilm, DOCUMENTS)
+
+
+def test_a_score_that_is_not_a_sum_is_refused(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    layout = "max"
+    sentence_models.save(layout, family_folder(sentence_models.LAYOUTS[layout].family), tmp_path / "model")
+    with pytest.raises(ProbeError, match="is not a sum over token pairs"):
+        SearchExplanation("a map").of(bert_probe.load(tmp_path / "model"), ["a boat", "night"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\n two \nthree", ["one", "two", "three"]),
+        ("one\ntwo\n \t\nthree\n\n", ["one\ntwo", "three"]),
+        ("one\n\n", ["one"]),
+        (" \n ", []),
+    ],
+)
+def test_documents_of_a_typed_text(text: str, expected: list[str]) -> None:
+    assert documents_in_text(text) == expected

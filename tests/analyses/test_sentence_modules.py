@@ -16,18 +16,21 @@ from safetensors.torch import save_file
 
 import bert_probe
 from bert_probe import Sentences, SentenceSimilarity, SimilarityAttribution, Train
-from bert_probe.analyses.outputs.sentence_similarity import text_vector
 from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     available_poolings,
     pool_unpadded,
     resolve_pooling,
+    text_vector,
     token_parts,
 )
+from bert_probe.analyses.vectors.search import Search, SearchResult
+from bert_probe.analyses.vectors.search_explanation import SearchExplanation
 from bert_probe.errors import CheckpointError, ProbeError, SelectionError, TextError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.sentence_modules import MODEL_FILE, SentenceModule, read_sentence_model
-from bert_probe.views.heatmaps import sentence_similarity_heatmap
+from bert_probe.views.contributions import sentence_similarity_heatmap
 from tests.helpers import families, sentence_models
 from tests.helpers.exactness import assert_exact, expect_raw
 from tests.helpers.gate import prove_unless
@@ -482,6 +485,18 @@ def test_dimensions_equal_sentence_transformers(layout_folder: Callable[[str], P
         assert_exact(result.vectors, model.encode(TEXTS, truncate_dim=size))
 
 
+def assert_sum_of_terms(checkpoint: Checkpoint, ranking: SearchResult) -> None:
+    """Check the terms of two scores: each is the product of two weights, and they add up to the score."""
+    explained = SearchExplanation(ranking.question.query, "2", "1", prompt="none").of(
+        checkpoint, ranking.documents
+    )
+    np.testing.assert_allclose(explained.scores, ranking.scores["bi-encoder"][[1, 0]], rtol=1e-4)
+    assert explained.off < 1e-9 * abs(explained.scores[0])
+    table = explained.table()
+    np.testing.assert_allclose(table["contribution"], table["query_weight"] * table["document_weight"])
+    assert explained.by_query["difference"].sum() == pytest.approx(explained.difference)
+
+
 @pytest.mark.parametrize("strategy", ["max", "sum"])
 @pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
 def test_sparse_vectors_equal_sparse_encoder(
@@ -520,6 +535,8 @@ def test_sparse_vectors_equal_sparse_encoder(
     pair = SentenceSimilarity().of(*(single.trace(text) for text in (TEXTS[0], TEXTS[1])))
     assert pair.score == pytest.approx(float(exact[0] @ exact[1]), rel=1e-4)
     assert "the logarithm of SpladePooling is not linear" in pair.not_a_sum
+    ranking = Search(TEXTS[0], prompt="none").of(single, TEXTS)
+    assert_sum_of_terms(single, ranking)
     assert single.tasks == ("fill-mask", "sentence-similarity")
 
 

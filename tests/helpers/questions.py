@@ -39,6 +39,7 @@ from bert_probe.analyses.vectors.calibration import SimilarityCalibration
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.analyses.vectors.padding import PaddingEffect
 from bert_probe.analyses.vectors.search import Search
+from bert_probe.analyses.vectors.search_explanation import SearchExplanation
 from bert_probe.analyses.vectors.sentences import SentenceMap, Sentences
 from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaseline
 from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap
@@ -325,6 +326,20 @@ EXAMPLES = (
         SimilarityCalibration("model", prompt="none", dimensions=32),
         many_sentences,
         {"pooling": "cls", "prompt": None, "dimensions": None},
+    ),
+    QuestionExample(
+        SearchExplanation("Where are the boats?", "d2", document_prompt="none", dimensions=32),
+        some_documents,
+        {
+            "query": "--who",
+            "document": "d1",
+            "against": "d7",
+            "scorer": "bm25",
+            "prompt": "none",
+            "document_prompt": None,
+            "dimensions": None,
+        },
+        files={"documents.jsonl": "".join(f"{document.line}\n" for document in DOCUMENTS)},
     ),
     QuestionExample(
         Search("Where are the boats?", ("bm25", "bi-encoder"), dimensions=64, document_prompt="none"),

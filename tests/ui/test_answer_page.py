@@ -29,7 +29,7 @@ from bert_probe.analyses.outputs import tuned_lens
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import attribution, blocks
 from bert_probe.ui import lens as lens_part
-from bert_probe.views.heatmaps import sentence_similarity_heatmap
+from bert_probe.views.contributions import sentence_similarity_heatmap
 from tests.helpers import trained
 from tests.helpers.exactness import assert_repeatable
 from tests.helpers.families import PAIR, TEXT

@@ -56,6 +56,7 @@ COMPUTED = (
     "compare",
     "context",
     "sentences",
+    "search",
     "map",
     "answer",
     "parameters",
@@ -65,7 +66,7 @@ COMPUTED = (
 )
 PAGES = (*COMPUTED, "changes")
 """The last one needs a second model to show anything."""
-OWN_TEXTS = ("context", "sentences", "parameters", "sizes", "vocabulary", "positions")
+OWN_TEXTS = ("context", "sentences", "search", "parameters", "sizes", "vocabulary", "positions")
 TEXT_PAGES = tuple(page for page in COMPUTED if page not in OWN_TEXTS)
 
 

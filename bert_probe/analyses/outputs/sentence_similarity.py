@@ -8,20 +8,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import torch
 
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult
 from bert_probe.analyses.vectors.pooling import (
     DIMENSIONS_HELP,
     PROMPT_HELP,
     PoolingConfig,
-    nonlinear_part,
     offered_dimensions,
-    pool_unpadded,
+    pair_contributions,
     prompt_positions,
     resolve_pooling,
     score,
+    text_vector,
     token_parts,
+    trace_pooled,
+    why_not_a_sum,
 )
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional
@@ -101,22 +102,7 @@ def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:
         and len(encoding) <= (pooling.max_tokens or len(encoding))
     ):
         return trace
-    checkpoint = trace.checkpoint
-    return checkpoint.trace_encodings(
-        [
-            checkpoint.encoder.encode(
-                text, truncate=pooling.max_tokens is not None, max_tokens=pooling.max_tokens
-            )
-        ]
-    )[0]
-
-
-def text_vector(trace: Trace, pooling: PoolingConfig) -> Array:
-    """Return the sentence vector of a traced text, float64 [hidden × pooling modes]."""
-    states = torch.tensor(trace.vectors(-1)).double()[None]
-    pooler = None if trace.pooler is None else torch.tensor(trace.pooler).double()[None]
-    vector: Array = pool_unpadded(states, pooling, pooler)[0].numpy()
-    return vector
+    return trace_pooled(trace.checkpoint, encoding.text, pooling)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,18 +126,13 @@ class SentenceSimilarityResult(PredictionResult):
     @property
     def not_a_sum(self) -> str:
         """A sentence that says why the score is not a sum over token pairs; "" if it is."""
-        if self.recipe.similarity not in ("cosine", "dot"):
-            return f"The {self.recipe.score_name} is not a sum over token pairs."
-        part = nonlinear_part(self.recipe)
-        name = self.recipe.score_name
-        return f"The {name} is not a sum over token pairs, because {part} is not linear." if part else ""
+        return why_not_a_sum(self.recipe)
 
     @property
     def contributions(self) -> Array:
         """Contribution of each pair of tokens to the score, float64 [token of a, token of b].
 
-        With the vectors A = Σ_i a_i and B = Σ_j b_j (see `token_parts`): A · B = Σ_ij a_i · b_j, exactly; for
-        the cosine, each summand is divided by |A| |B|.
+        They add up to the score; see `pair_contributions`.
 
         Raises:
             UnavailableError: the score is not a sum over token pairs, or a vector is zero.
@@ -159,12 +140,7 @@ class SentenceSimilarityResult(PredictionResult):
         if self.not_a_sum:
             raise UnavailableError(f"{self.not_a_sum} Choose the score instead.")
         a, b = (token_parts(trace.vectors(-1), recipe) for trace, recipe in self._sides)
-        if self.recipe.similarity == "dot":
-            return read_only(a @ b.T)
-        norm = np.linalg.norm(a.sum(axis=0)) * np.linalg.norm(b.sum(axis=0))
-        if not norm:
-            raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
-        return read_only(a @ b.T / norm)
+        return pair_contributions(a, b, self.recipe.similarity)
 
     @property
     def _sides(self) -> tuple[tuple[Trace, PoolingConfig], ...]:

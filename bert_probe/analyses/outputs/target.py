@@ -13,8 +13,8 @@ import torch
 from bert_probe.analyses.outputs.fill_mask import default_position, mask_position, mask_word, target_token
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.prediction import FOLLOWS
-from bert_probe.analyses.outputs.sentence_similarity import text_vector, trace_as_trained
-from bert_probe.analyses.vectors.pooling import differentiable_scores, pool, resolve_pooling
+from bert_probe.analyses.outputs.sentence_similarity import trace_as_trained
+from bert_probe.analyses.vectors.pooling import differentiable_scores, pool, resolve_pooling, text_vector
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import (
     FILL_MASK,

@@ -21,7 +21,7 @@ from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.sentence_modules import SPLADE_MODES, SentenceModel, SentenceModule
-from bert_probe.model.trace import Array
+from bert_probe.model.trace import Array, Trace, read_only
 
 POOLINGS: Mapping[str, str] = {
     "mean": "Mean of all token vectors, including [CLS] and [SEP].",
@@ -339,6 +339,30 @@ def _pooled_mask(mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
     return pooled
 
 
+def trace_pooled(checkpoint: Checkpoint, text: str, recipe: PoolingConfig, truncate: bool = False) -> Trace:
+    """Return the trace of a text with the prompt and the maximum length of a pooling configuration.
+
+    Args:
+        truncate: truncate a text that is too long if the configuration has no maximum length of its own.
+
+    Raises:
+        TextError, EmptyTextError, TooLongError: the text cannot be encoded.
+    """
+    is_truncated = truncate or recipe.max_tokens is not None
+    encoding = checkpoint.encoder.encode(
+        recipe.text(text), truncate=is_truncated, max_tokens=recipe.max_tokens
+    )
+    return checkpoint.trace_encodings([encoding])[0]
+
+
+def text_vector(trace: Trace, recipe: PoolingConfig) -> Array:
+    """Return the sentence vector of a traced text, float64 [hidden × pooling modes]."""
+    states = torch.tensor(trace.vectors(-1)).double()[None]
+    pooler = None if trace.pooler is None else torch.tensor(trace.pooler).double()[None]
+    vector: Array = pool_unpadded(states, recipe, pooler)[0].numpy()
+    return vector
+
+
 def pool_unpadded(
     states: torch.Tensor, recipe: PoolingConfig, pooler: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -405,6 +429,39 @@ def nonlinear_part(recipe: PoolingConfig) -> str:
         return "the logarithm of SpladePooling"
     nonlinear = (module for module in recipe.vector_modules if module.activation != "Identity")
     return next((f"the module {module}" for module in nonlinear), "")
+
+
+def why_not_a_sum(recipe: PoolingConfig) -> str:
+    """Return a sentence that says why the score is not a sum over token pairs; "" if it is."""
+    if recipe.similarity not in ("cosine", "dot"):
+        return f"The {recipe.score_name} is not a sum over token pairs."
+    part = nonlinear_part(recipe)
+    return (
+        f"The {recipe.score_name} is not a sum over token pairs, because {part} is not linear."
+        if part
+        else ""
+    )
+
+
+def pair_contributions(a: Array, b: Array, similarity: str) -> Array:
+    """Return the contribution of each pair of parts to the score of the two sums of parts, [part, part].
+
+    With the vectors A = Σ_i a_i and B = Σ_j b_j: A · B = Σ_ij a_i · b_j, exactly; for the cosine, each
+    summand is divided by |A| |B|.
+
+    Args:
+        a, b: the parts of two vectors, of shape [part, size]; see `token_parts`.
+        similarity: "dot" or "cosine".
+
+    Raises:
+        UnavailableError: a vector is zero, so that its cosine is undefined.
+    """
+    if similarity == "dot":
+        return read_only(a @ b.T)
+    norm = np.linalg.norm(a.sum(axis=0)) * np.linalg.norm(b.sum(axis=0))
+    if not norm:
+        raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
+    return read_only(a @ b.T / norm)
 
 
 def token_parts(states: Array, recipe: PoolingConfig) -> Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from bert_probe.analyses.vectors.calibration import percentile_of, random_pair_scores
+from bert_probe.analyses.vectors.calibration import MAX_PAIRS, percentile_of, random_pair_scores
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, resolve_pooling, scores
 from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts
 from bert_probe.core import frames
@@ -39,8 +41,8 @@ K1, B = 1.2, 0.75
 OVERLAP = 10
 """Number of documents at the top of two rankings whose overlap is reported."""
 
-_QUERY_PROMPTS = ("query",)
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+QUERY_PROMPTS = ("query",)
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """Names of the prompts that sentence-transformers uses for documents, in order of precedence."""
 _WORD = re.compile(r"\w+")
 
@@ -112,7 +114,7 @@ class Search(Question):
         checkpoint = checkpoint.snapshot()
         if not isinstance(documents, IndexedDocuments):
             documents = self.index(checkpoint, documents, truncate, progress)
-        config = self._pooling(checkpoint, self.prompt, _QUERY_PROMPTS)
+        config = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
         values: dict[str, Array] = {}
         for scorer in self.scorers:
             if scorer == "bm25":
@@ -159,15 +161,27 @@ class Search(Question):
         return IndexedDocuments(texts, encoded, recipe)
 
     def _document_pooling(self, checkpoint: Checkpoint) -> PoolingConfig:
-        return self._pooling(checkpoint, self.document_prompt, _DOCUMENT_PROMPTS)
+        return search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
 
-    def _pooling(self, checkpoint: Checkpoint, prompt: str | None, defaults: Iterable[str]) -> PoolingConfig:
-        model = checkpoint.sentence_model
-        if prompt is None and model is not None:
-            names = dict(model.prompts)
-            prompt = next((name for name in defaults if name in names), None)
-        is_own = model is not None or checkpoint.sentence_model_error is not None
-        return resolve_pooling(checkpoint, "model" if is_own else "mean", prompt, self.dimensions)
+
+def search_pooling(
+    checkpoint: Checkpoint, prompt: str | None, defaults: Iterable[str], dimensions: int | None
+) -> PoolingConfig:
+    """Return the pooling of queries or documents: that of the checkpoint if it has one, otherwise the mean.
+
+    Args:
+        prompt: name of a prompt; None for the first of ``defaults`` that the checkpoint has, otherwise its
+            default prompt.
+
+    Raises:
+        UnavailableError, CheckpointError, SelectionError: see `resolve_pooling`.
+    """
+    model = checkpoint.sentence_model
+    if prompt is None and model is not None:
+        names = dict(model.prompts)
+        prompt = next((name for name in defaults if name in names), None)
+    is_own = model is not None or checkpoint.sentence_model_error is not None
+    return resolve_pooling(checkpoint, "model" if is_own else "mean", prompt, dimensions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,6 +222,12 @@ class IndexedDocuments:
         """
         return BM25(self.documents)
 
+    @property
+    def nbytes(self) -> int:
+        """Estimated size of the documents, their vectors and the frequencies of their words in bytes."""
+        vectors = 0 if self.encoded is None else self.encoded.vectors.nbytes
+        return vectors + 8 * MAX_PAIRS + 20 * sum(map(len, self.documents))
+
 
 class BM25:
     """Okapi BM25 in the variant of Lucene, with `K1` and `B` (Robertson and Zaragoza 2009).
@@ -220,6 +240,7 @@ class BM25:
             import bm25s
         words = [words_of(document) for document in documents]
         self._count, self._has_words = len(words), any(words)
+        self._words = words
         self._index = bm25s.BM25(k1=K1, b=B, method="lucene")
         if self._has_words:
             self._index.index(words, show_progress=False)
@@ -231,6 +252,31 @@ class BM25:
             return np.zeros(self._count, np.float32)
         values: Array = self._index.get_scores(words)
         return values.astype(np.float32)
+
+    def terms(self, query: str, document: int) -> pd.DataFrame:
+        """Return the part of each word of the query in the score of a document, float64.
+
+        Columns: term, query_count and count (occurrences in the query and in the document), documents (number
+        of documents with the term), idf, contribution. The contributions add up to the score; the largest is
+        the first.
+
+        Args:
+            document: index of the document, from 0.
+        """
+        length = len(self._words[document])
+        mean_length = sum(map(len, self._words)) / self._count
+        rows = []
+        for term, query_count in Counter(words_of(query)).items():
+            count = self._words[document].count(term)
+            frequency = sum(term in words for words in self._words)
+            idf = math.log1p((self._count - frequency + 0.5) / (frequency + 0.5))
+            saturation = count / (count + K1 * (1 - B + B * length / mean_length)) if count else 0.0
+            rows.append((term, query_count, count, frequency, idf, query_count * idf * saturation))
+        return (
+            pd.DataFrame(rows, columns=["term", "query_count", "count", "documents", "idf", "contribution"])
+            .astype({"idf": float, "contribution": float})
+            .sort_values("contribution", ascending=False, kind="stable", ignore_index=True)
+        )
 
 
 def words_of(text: str) -> list[str]:
@@ -294,6 +340,30 @@ class SearchResult(Result):
         """How far each two scorers agree."""
         pairs = combinations(self.question.scorers, 2)
         return tuple(Agreement.of(a, b, self.ranks, self.scores) for a, b in pairs)
+
+    @property
+    def truncated(self) -> tuple[int, ...]:
+        """Indices of the documents that were truncated, from 0."""
+        return tuple(index for index, count in enumerate(self.dropped) if count)
+
+    @property
+    def without_match(self) -> int:
+        """Number of documents that contain no word of the query, to which BM25 gives 0."""
+        return int((self.scores["bm25"] == 0).sum()) if "bm25" in self.scores else 0
+
+    def disagreements(self, a: str, b: str) -> Array:
+        """Return documents among the first `OVERLAP` of either scorer, by descending difference of ranks.
+
+        Args:
+            a, b: names of the scorers.
+
+        Returns:
+            Indices of documents whose ranks differ.
+        """
+        first, second = self.ranks[a], self.ranks[b]
+        differences = np.where(np.minimum(first, second) <= OVERLAP, np.abs(first - second), 0)
+        order = np.argsort(-differences, kind="stable")
+        return order[differences[order] > 0]
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -362,12 +432,14 @@ class Agreement:
         a, b: names of the scorers.
         spearman: Spearman's rank correlation of their scores, −1 to 1; NaN if it is undefined.
         overlap: number of documents among the first `OVERLAP` of both.
+        most: largest possible overlap.
     """
 
     a: str
     b: str
     spearman: float
     overlap: int
+    most: int
 
     @classmethod
     def of(cls, a: str, b: str, ranks: Mapping[str, Array], scores: Mapping[str, Array]) -> Agreement:
@@ -375,7 +447,8 @@ class Agreement:
         first, second = scores[a], scores[b]
         is_defined = len(first) > 1 and all(np.ptp(values) > 0 for values in (first, second))
         spearman = float(spearmanr(first, second).statistic) if is_defined else float("nan")
-        return cls(a, b, spearman, int(((ranks[a] <= OVERLAP) & (ranks[b] <= OVERLAP)).sum()))
+        overlap = int(((ranks[a] <= OVERLAP) & (ranks[b] <= OVERLAP)).sum())
+        return cls(a, b, spearman, overlap, min(OVERLAP, len(first)))
 
     @property
     def about(self) -> dict[str, Any]:

@@ -1,0 +1,364 @@
+"""Where the score of a document for a query comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    PoolingConfig,
+    pair_contributions,
+    prompt_positions,
+    score,
+    text_vector,
+    token_parts,
+    trace_pooled,
+    why_not_a_sum,
+)
+from bert_probe.analyses.vectors.search import (
+    BM25,
+    DOCUMENT_PROMPTS,
+    QUERY_PROMPTS,
+    SCORERS,
+    IndexedDocuments,
+    search_pooling,
+)
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
+from bert_probe.core.inputs import Documents
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Array, Trace, read_only
+from bert_probe.text.documents import Document, as_documents
+
+
+@question("search explanation", command="explain")
+class SearchExplanation(Question):
+    """The parts of a document's score for a query, which add up to it.
+
+    With the bi-encoder, one part for each token of the query and each token of the document; for a
+    SparseEncoder, one part for each term of its vocabulary. With BM25, one part for each word of the query.
+
+    Attributes:
+        query: the query.
+        document: ID of the document; by default, the first one. A document without an ID has its number,
+            from 1.
+        against: ID of a second document to compare with.
+        scorer: a name in `SCORERS`.
+        prompt, document_prompt, dimensions: see `Search`.
+    """
+
+    inputs = Documents()
+
+    query: str = param(Text(), positional=True, about="The query.")
+    document: str | None = param(
+        Optional(Name()), default=None, about="ID of the document; by default, the first one."
+    )
+    against: str | None = param(
+        Optional(Name()), default=None, about="ID of a second document to compare with."
+    )
+    scorer: str = param(Choice(SCORERS), default="bi-encoder", about="The scorer to explain.")
+    prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
+    )
+    document_prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
+    )
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
+
+    def of(
+        self, checkpoint: Checkpoint, documents: Sequence[str] | IndexedDocuments, truncate: bool = False
+    ) -> SearchExplanationResult:
+        """Explain the score of one document, or of two.
+
+        Args:
+            checkpoint: the model.
+            documents: all documents of the search, or what `Search.index` returned for them. The frequencies
+                of words in all documents are part of BM25; the bi-encoder reads only the explained documents.
+            truncate: truncate texts that are too long instead of raising an error.
+
+        Raises:
+            SelectionError: there is no document with this ID, or both IDs are the same.
+            UnavailableError: the score is not a sum over token pairs, because the similarity function or the
+                pooling is not linear; see also `resolve_pooling`.
+            TextError, EmptyTextError, TooLongError: a text cannot be encoded.
+        """
+        checkpoint = checkpoint.snapshot()
+        texts = documents.documents if isinstance(documents, IndexedDocuments) else as_documents(documents)
+        indices = self._indices(texts)
+        lines = tuple(document.line for document in texts)
+        if self.scorer == "bm25":
+            index = documents.bm25 if isinstance(documents, IndexedDocuments) else BM25(texts)
+            scores = index.score(self.query)
+            terms = tuple(
+                TermContributions(index.terms(self.query, position), float(scores[position]))
+                for position in indices
+            )
+            record = InputRecord.of_sentences(checkpoint, lines, 0)
+            return SearchExplanationResult(self, record, texts, indices, terms, None)
+        recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+        document_recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
+        query = trace_pooled(checkpoint, self.query, recipe, truncate)
+        traces = [trace_pooled(checkpoint, texts[index], document_recipe, truncate) for index in indices]
+        parts: tuple[Contributions, ...]
+        model = checkpoint.sentence_model
+        if model is not None and model.is_sparse and recipe.similarity in ("cosine", "dot"):
+            names = checkpoint.encoder.tokenizer.convert_ids_to_tokens([*range(model.size)])
+            parts = tuple(_sparse(query, recipe, trace, document_recipe, names) for trace in traces)
+        else:
+            parts = tuple(TokenContributions.of(query, recipe, trace, document_recipe) for trace in traces)
+        dropped = sum(trace.encoding.dropped for trace in traces)
+        record = InputRecord.of_sentences(checkpoint, lines, dropped)
+        return SearchExplanationResult(self, record, texts, indices, parts, recipe)
+
+    def _indices(self, texts: Sequence[Document]) -> tuple[int, ...]:
+        by_id = {document.id: index for index, document in enumerate(texts)}
+        first = texts[0].id if self.document is None else self.document
+        names = [first] if self.against is None else [first, self.against]
+        for name in names:
+            if name not in by_id:
+                raise SelectionError(
+                    f"There is no document with the ID {name[:100]!r}. A document without an ID has its "
+                    "number, from 1."
+                )
+        if first == self.against:
+            raise SelectionError(f"Both documents have the ID {first[:100]!r}. Give two different documents.")
+        return tuple(by_id[name] for name in names)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenContributions:
+    """The parts of a bi-encoder's score: one for each pair of tokens.
+
+    Attributes:
+        query, document: the traces of the texts, with their prompts.
+        values: contribution of each pair of tokens, float64 [token of the query, token of the document].
+        prompt_positions: positions of the tokens of the prompt in the query and in the document.
+        score: the score of the two vectors, float64.
+        score_name: readable name of the score.
+    """
+
+    query: Trace
+    document: Trace
+    values: Array
+    prompt_positions: tuple[tuple[int, ...], tuple[int, ...]]
+    score: float
+    score_name: str
+
+    @classmethod
+    def of(
+        cls, query: Trace, recipe: PoolingConfig, document: Trace, document_recipe: PoolingConfig
+    ) -> TokenContributions:
+        """Compute the contributions.
+
+        Raises:
+            UnavailableError: the score is not a sum over token pairs, or a vector is zero.
+        """
+        if reason := why_not_a_sum(recipe):
+            raise UnavailableError(f"{reason} Its parts cannot be shown.")
+        sides = ((query, recipe), (document, document_recipe))
+        first_parts, second_parts = (token_parts(trace.vectors(-1), pooling) for trace, pooling in sides)
+        first, second = (text_vector(trace, pooling) for trace, pooling in sides)
+        return cls(
+            query,
+            document,
+            pair_contributions(first_parts, second_parts, recipe.similarity),
+            (prompt_positions(query.tokens, recipe), prompt_positions(document.tokens, document_recipe)),
+            score(first, second, recipe.similarity),
+            recipe.score_name,
+        )
+
+    @property
+    def percent(self) -> Array:
+        """The contributions times 100, so that they fit into a heatmap cell with two decimals."""
+        return read_only(100 * self.values)
+
+    @property
+    def of_document(self) -> Array:
+        """The sum of the contributions of each token of the document, of shape [token of the document]."""
+        return read_only(self.values.sum(axis=0))
+
+    @property
+    def off(self) -> float:
+        """The absolute difference between the sum of the contributions and the score."""
+        return abs(float(self.values.sum()) - self.score)
+
+    @property
+    def specials_share(self) -> float:
+        """The sum of the contributions of pairs with a special token."""
+        words = [[not token.special for token in trace.tokens] for trace in (self.query, self.document)]
+        return float(self.values.sum() - self.values[np.ix_(*words)].sum())
+
+    def by_query(self) -> pd.DataFrame:
+        """Return the sum of the contributions of each token of the query: columns term, contribution."""
+        names = frames.plain_strings([token.display for token in self.query.tokens])
+        return pd.DataFrame({"term": names, "contribution": self.values.sum(axis=1)})
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row for each pair: query_token, query_position, token, position, contribution."""
+        queries, documents = self.query.tokens, self.document.tokens
+        count = len(documents)
+        return pd.DataFrame(
+            {
+                "query_token": frames.plain_strings(
+                    [token.display for token in queries for _ in range(count)]
+                ),
+                "query_position": np.repeat(np.arange(len(queries)), count),
+                "token": frames.plain_strings([token.display for token in documents] * len(queries)),
+                "position": np.tile(np.arange(count), len(queries)),
+                "contribution": self.values.ravel(),
+            }
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TermContributions:
+    """The parts of a score of BM25 or of a SparseEncoder: one for each term.
+
+    Attributes:
+        terms: one row for each term, with the columns term and contribution, and others that depend on the
+            scorer.
+        score: the score of the document, float64.
+    """
+
+    terms: pd.DataFrame
+    score: float
+
+    @property
+    def off(self) -> float:
+        """The absolute difference between the sum of the contributions and the score."""
+        return abs(float(self.terms["contribution"].sum()) - self.score)
+
+    def by_query(self) -> pd.DataFrame:
+        """Return the contribution of each term: columns term, contribution."""
+        return self.terms[["term", "contribution"]]
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row for each term."""
+        return self.terms
+
+
+Contributions = TokenContributions | TermContributions
+
+
+def _sparse(
+    query: Trace, recipe: PoolingConfig, document: Trace, document_recipe: PoolingConfig, names: Sequence[str]
+) -> TermContributions:
+    """Return the contribution of each term that query and document share, largest first."""
+    a, b = text_vector(query, recipe), text_vector(document, document_recipe)
+    norm = 1.0
+    if recipe.similarity == "cosine" and not (norm := float(np.linalg.norm(a) * np.linalg.norm(b))):
+        raise UnavailableError("The vector of a text is zero, so its cosine is undefined.")
+    products = a * b / norm
+    order = np.argsort(-np.abs(products), kind="stable")
+    shared = order[products[order] != 0].tolist()
+    return TermContributions(
+        pd.DataFrame(
+            {
+                "term": frames.plain_strings([names[index] for index in shared]),
+                "query_weight": a[shared],
+                "document_weight": b[shared],
+                "contribution": products[shared],
+            }
+        ),
+        score(a, b, recipe.similarity),
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SearchExplanationResult(Result):
+    """The parts of the score of one document, or of two.
+
+    Attributes:
+        documents: all documents of the search.
+        indices: indices of the explained documents, from 0.
+        contributions: the parts of the score of each explained document.
+        recipe: the pooling configuration of the query; None for BM25.
+    """
+
+    question: SearchExplanation
+    documents: tuple[Document, ...]
+    indices: tuple[int, ...]
+    contributions: tuple[Contributions, ...]
+    recipe: PoolingConfig | None
+
+    @property
+    def explained(self) -> tuple[Document, ...]:
+        """The explained documents."""
+        return tuple(self.documents[index] for index in self.indices)
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The score of each explained document."""
+        return tuple(part.score for part in self.contributions)
+
+    @property
+    def difference(self) -> float:
+        """The score of the first document minus that of the second; 0 if only one is explained."""
+        return self.scores[0] - self.scores[-1]
+
+    @property
+    def off(self) -> float:
+        """The largest absolute difference between a score and the sum of its parts."""
+        return max(part.off for part in self.contributions)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The documents as JSON lines, which a view file stores."""
+        return tuple(document.line for document in self.documents)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The pooling, and the score of each explained document."""
+        pooling = {} if self.recipe is None else {"recipe": self.recipe.about}
+        scores = {document.id: score for document, score in zip(self.explained, self.scores, strict=True)}
+        return {**pooling, "scores": scores}
+
+    @cached_property
+    def by_query(self) -> pd.DataFrame:
+        """The contribution of each token or term of the query, to each explained document.
+
+        Columns: term, contribution; for two documents also against (the contribution to the score of the
+        second document) and difference. The differences add up to the difference of the scores.
+        """
+        tables = [part.by_query() for part in self.contributions]
+        if len(tables) == 1:
+            return tables[0]
+        a, b = tables
+        if list(a["term"]) == list(b["term"]):
+            both = a.assign(against=b["contribution"])
+        else:
+            both = a.merge(
+                b.rename(columns={"contribution": "against"}), how="outer", on="term", sort=False
+            ).fillna({"contribution": 0.0, "against": 0.0})
+        return both.assign(difference=both["contribution"] - both["against"])
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row for each part of a score.
+
+        Columns: document (ID); for the bi-encoder query_token, query_position, token, position (from 0);
+        for a SparseEncoder term, query_weight, document_weight; for BM25 term, query_count and count
+        (occurrences in the query and in the document), documents (number of documents with the term), idf;
+        and contribution. The contributions of a document add up to its score.
+        """
+        tables = []
+        for document, part in zip(self.explained, self.contributions, strict=True):
+            table = part.frame()
+            table.insert(0, "document", frames.plain_strings([document.id] * len(table)))
+            tables.append(table)
+        return pd.concat(tables, ignore_index=True)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the parts and the documents in bytes."""
+        parts = sum(int(part.frame().memory_usage(deep=False).sum()) for part in self.contributions)
+        return parts + sum(map(len, self.documents))

@@ -1,0 +1,379 @@
+"""The Search page: documents ranked by their similarity to a query, and the parts of each score."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from bert_probe.analyses.vectors.pooling import why_not_a_sum
+from bert_probe.analyses.vectors.search import (
+    DOCUMENT_PROMPTS,
+    QUERY_PROMPTS,
+    IndexedDocuments,
+    Search,
+    SearchResult,
+)
+from bert_probe.analyses.vectors.search_explanation import (
+    SearchExplanation,
+    SearchExplanationResult,
+    TermContributions,
+    TokenContributions,
+)
+from bert_probe.core.inputs import DOCUMENTS_FILE
+from bert_probe.errors import ProbeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Array
+from bert_probe.runtime import shared_cache
+from bert_probe.server import paths
+from bert_probe.text.documents import Document
+from bert_probe.ui import blocks, figures, jobs, sentence_input, state, url_texts, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
+from bert_probe.ui.sentences import choose_dimensions, choose_prompt
+from bert_probe.views.contributions import ShadedSpan, search_explanation_heatmap, shaded_text
+from bert_probe.views.text import shorten
+
+MAX_DOCUMENTS = 20_000
+"""Maximum number of documents on the page. The command line has no such limit."""
+MIN_PAIRS = 10
+"""Minimum number of pairs of documents for a histogram of their scores."""
+_SCORERS = {"bi-encoder": "Model", "bm25": "BM25", "both": "Both"}
+_COUNTS = {"10": "10", "25": "25", "100": "100"}
+_LINKS = ("compare", "attention", "similarity", "answer")
+"""Pages to which a document leads."""
+_MAX_TITLE = 60
+
+
+def render() -> None:
+    """Draw the Search page."""
+    blocks.heading(
+        "Search",
+        "Rank your documents by their similarity to a query. See where each score comes from, and whether it "
+        "is high.",
+    )
+    checkpoint, request = workbench.checkpoint(), workbench.request()
+    try:
+        query = sentence_input.choose_query()
+        documents = sentence_input.choose_documents()
+        if documents is None:
+            st.info("Choose a file with one document per line, or a table with a column named text.")
+        elif not query.strip():
+            st.info("Type a query.")
+        else:
+            sentence_input.check_count(documents, MAX_DOCUMENTS, "documents")
+            _search(_choose_question(checkpoint, query), checkpoint, documents, request.truncate)
+    except ProbeError as error:
+        blocks.error_box(error, "Change the query or the documents above, or choose the example.")
+
+
+def _choose_question(checkpoint: Checkpoint, query: str) -> Search:
+    """Draw selectors for the scorers, the prompts and the number of dimensions."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+        scorers = state.segmented_control(
+            "search_scorers",
+            "Rank by",
+            _SCORERS,
+            "bi-encoder",
+            "Model: the similarity of the vectors of query and document. BM25: the words that they share, "
+            "weighted by their frequency. It needs no model and shows what a word search returns.",
+        )
+        count = state.segmented_control(
+            "search_count", "Rows", _COUNTS, "10", "Number of documents in the table."
+        )
+        question = Search(
+            query, ("bi-encoder", "bm25") if scorers == "both" else (scorers,), count=int(count)
+        )
+        if checkpoint.sentence_model is None or scorers == "bm25":
+            return question
+        prompt = choose_prompt(checkpoint, "search_prompt", "Prompt of the query", defaults=QUERY_PROMPTS)
+        document_prompt = choose_prompt(
+            checkpoint, "search_document_prompt", "Prompt of the documents", defaults=DOCUMENT_PROMPTS
+        )
+        dimensions = choose_dimensions(checkpoint, "search_dimensions")
+    return replace(question, prompt=prompt, document_prompt=document_prompt, dimensions=dimensions)
+
+
+def _search(
+    question: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool
+) -> None:
+    index = _index(question, checkpoint, documents, truncate)
+    if index is None:
+        return
+    result: SearchResult = shared_cache.answers.of(question.of, checkpoint, index, truncate)
+    if checkpoint.sentence_model is None and "bi-encoder" in question.scorers:
+        blocks.caveat(
+            "This model does not declare a pooling. The vectors are the means of its last hidden states, "
+            "which were not trained for search."
+        )
+    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        st.header("Ranking", anchor=False)
+        _export(result)
+    _warn_of_truncation(result)
+    selected = _table(result)
+    _agreement(result)
+    scorer = question.scorers[0]
+    if len(question.scorers) > 1:
+        scorers = {"bi-encoder": "Model", "bm25": "BM25"}
+        help_text = "Which of the two scores is explained below."
+        scorer = state.segmented_control("search_explained", "Explain", scorers, scorer, help_text)
+    _explanation(checkpoint, index, result, truncate, selected, scorer)
+
+
+def _index(
+    question: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool
+) -> IndexedDocuments | None:
+    """Encode the documents in a job, which does not depend on the query; return None if it is unfinished."""
+    scorer = "bi-encoder" if "bi-encoder" in question.scorers else "bm25"
+    recipe = replace(question, query="-", scorers=(scorer,), count=1, prompt=None)
+    return jobs.answer(
+        "document vectors",
+        recipe.index,
+        checkpoint,
+        documents,
+        truncate,
+        label="Encode the documents",
+        unit="documents",
+        activity="Encoding",
+        start=True,
+    )
+
+
+def _export(result: SearchResult) -> None:
+    """Draw the export menu of the ranking, including the documents."""
+    lines = "".join(f"{line}\n" for line in result.sentences).encode("utf-8", "surrogatepass")
+    export(
+        result, "search", [(f"{DOCUMENTS_FILE}, input of the code below", DOCUMENTS_FILE, lambda _: lines)]
+    )
+
+
+def _warn_of_truncation(result: SearchResult) -> None:
+    truncated = result.truncated
+    if truncated:
+        st.warning(
+            f"{len(truncated):,} of {len(result.documents):,} documents are longer than the model reads. "
+            "The tokens beyond the limit are not part of their vectors; tokens_dropped counts them.",
+            icon=":material/content_cut:",
+        )
+
+
+def _table(result: SearchResult) -> tuple[int, ...]:
+    """Draw the ranking; return the indices of the documents to explain: one, or two to compare."""
+    frame = result.table()
+    if not any(frame["tokens_dropped"]):
+        frame = frame.drop(columns="tokens_dropped")
+    if not any(frame["title"]):
+        frame = frame.drop(columns="title")
+    config: dict[str, Any] = {
+        f"{prefix}score": st.column_config.NumberColumn(format="%.4f") for prefix in ("", "bm25_")
+    }
+    config |= {
+        "rank": st.column_config.NumberColumn(width="small"),
+        "document": st.column_config.TextColumn(width="small"),
+        "percentile": st.column_config.NumberColumn(
+            format="%.1f%%", help="Percentage of random pairs of your documents with a lower score."
+        ),
+        "text": st.column_config.TextColumn(width="large"),
+    }
+    event = blocks.table(
+        frame,
+        "The best documents, with their scores",
+        max_height=390,
+        key=f"search_table {result.question!r} {hash(result.documents)}",
+        on_select="rerun",
+        selection_mode="multi-row",
+        column_config=config,
+    )
+    rows = [row for row in event.selection.rows if row < len(frame)]
+    st.caption(
+        "Select a row to explain its score, or two rows to compare them."
+        if len(rows) < 3
+        else f"{len(rows)} rows are selected; the first two of them are compared."
+    )
+    return tuple(int(result.order[row]) for row in (sorted(rows) or [0])[:2])
+
+
+def _agreement(result: SearchResult) -> None:
+    """Draw how far two scorers agree, and the documents on which they disagree most."""
+    for pair in result.agreement:
+        correlation = "undefined" if pair.about["spearman"] is None else f"{pair.spearman:.2f}"
+        st.markdown(
+            f"Model and BM25 share **{pair.overlap} of their first {pair.most} documents**. Spearman's rank "
+            f"correlation of all {len(result.documents):,} documents is **{correlation}**."
+        )
+        if absent := result.without_match:
+            blocks.caveat(
+                f"{absent:,} documents contain no word of the query. BM25 gives them a score of 0 and ranks "
+                "them in their original order."
+            )
+        order = result.disagreements(pair.a, pair.b)[:10]
+        if len(order):
+            with st.expander("Documents on which they disagree most"):
+                table = pd.DataFrame(
+                    {
+                        "document": [result.documents[index].id for index in order],
+                        "rank by model": result.ranks[pair.a][order],
+                        "rank by BM25": result.ranks[pair.b][order],
+                        "text": [str(result.documents[index]) for index in order],
+                    }
+                )
+                blocks.table(table, "Documents with the largest difference of ranks", max_height=300)
+
+
+def _explanation(
+    checkpoint: Checkpoint,
+    index: IndexedDocuments,
+    result: SearchResult,
+    truncate: bool,
+    selected: tuple[int, ...],
+    scorer: str,
+) -> None:
+    """Draw the score of the selected documents among random pairs, and its parts."""
+    documents = [result.documents[position] for position in selected]
+    names = [_name(document) for document in documents]
+    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        st.header(
+            "Why this document?" if len(selected) == 1 else f"Why {names[0]} above {names[1]}?", anchor=False
+        )
+        menu = st.container(width="content")
+    if scorer == "bi-encoder" and result.pair_scores is not None:
+        if len(result.pair_scores) < MIN_PAIRS:
+            blocks.caveat("There are too few documents to tell whether the score is high.")
+        else:
+            _calibration(result, result.pair_scores, selected, names)
+    if scorer == "bi-encoder" and (reason := why_not_a_sum(result.recipe)) and not _is_sparse(checkpoint):
+        st.caption(f"{reason} Its parts cannot be shown.")
+        return
+    question = SearchExplanation(
+        result.question.query,
+        documents[0].id,
+        documents[1].id if len(documents) > 1 else None,
+        scorer,
+        result.question.prompt,
+        result.question.document_prompt,
+        result.question.dimensions,
+    )
+    explanation: SearchExplanationResult = shared_cache.answers.of(question.of, checkpoint, index, truncate)
+    with menu:
+        export(
+            explanation,
+            "search-explanation",
+            caption=f"The parts of the score. The menu Export of the ranking has {DOCUMENTS_FILE}.",
+            label="Export the explanation",
+        )
+    if len(selected) > 1:
+        _difference(explanation, names)
+    parts = zip(names, documents, explanation.contributions, strict=True)
+    for number, (name, document, part) in enumerate(parts):
+        if len(selected) > 1:
+            st.subheader(name, anchor=False)
+        if isinstance(part, TokenContributions):
+            _tokens(part, f"search_contributions_{number}")
+        else:
+            _terms(part, document)
+        _links(result.question.query, document)
+
+
+def _is_sparse(checkpoint: Checkpoint) -> bool:
+    return checkpoint.sentence_model is not None and checkpoint.sentence_model.is_sparse
+
+
+def _name(document: Document) -> str:
+    title = state.escape(document.title[:_MAX_TITLE])
+    return f"document {state.escape(document.id)}" + (f" ({title})" if title else "")
+
+
+def _calibration(
+    result: SearchResult, pair_scores: Array, selected: tuple[int, ...], names: list[str]
+) -> None:
+    """Draw the scores of random pairs of the documents, with the selected documents marked."""
+    scores, score_name = result.scores["bi-encoder"], result.recipe.score_name
+    for position, name in zip(selected, names, strict=True):
+        st.markdown(
+            f"The {score_name} of {name} is **{scores[position]:.4f}**, higher than "
+            f"**{result.percentile(position):.1f}%** of random pairs of your documents."
+        )
+    marks = {f"document {result.documents[position].id}": float(scores[position]) for position in selected}
+    blocks.chart(
+        figures.score_histogram(pair_scores, marks, score_name),
+        f"Histogram of the {score_name} of random pairs of documents, with the selected documents marked",
+    )
+    blocks.caveat(
+        f"{len(pair_scores):,} pairs. Two documents are often longer than a query and a document, so the "
+        "percentile is a comparison within this ranking, not between models."
+    )
+
+
+def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
+    st.markdown(
+        f"The scores differ by **{explanation.difference:+.4f}**. Each row is the part of a token or word of "
+        "the query in this difference."
+    )
+    table = explanation.by_query.rename(columns={"contribution": "first", "against": "second"})
+    table = table.assign(term=[shorten(term) for term in table["term"]])
+    blocks.table(
+        table,
+        f"Contribution of each part of the query to {names[0]} and {names[1]}",
+        max_height=390,
+        column_config={
+            name: st.column_config.NumberColumn(format="%.4f") for name in ("first", "second", "difference")
+        },
+    )
+
+
+def _tokens(part: TokenContributions, key: str) -> None:
+    """Draw the document shaded by the contribution of its tokens, and the contribution of each pair."""
+    spans = [
+        ShadedSpan(token.start, token.end, float(value))
+        for token, value in zip(part.document.tokens, part.of_document, strict=True)
+        if token.start is not None and token.end is not None
+    ]
+    st.html(shaded_text(part.document.encoding.text, spans))
+    blocks.caveat(
+        "Purple tokens raise the score, orange tokens lower it; point at a token for its number. Special "
+        f"tokens contribute {part.specials_share:.4f} of {part.score:.4f}."
+    )
+    heatmap(
+        search_explanation_heatmap(part),
+        key=key,
+    )
+    st.markdown(
+        f"**Check:** the sum of all {part.values.size:,} cells equals the {part.score_name}, up to a "
+        f"difference of {part.off:.1e}."
+    )
+    blocks.caveat(
+        "A contribution belongs to the vector of a token in the last layer, which contains information from "
+        "the whole text. It does not tell what the score would be without the token."
+    )
+
+
+def _terms(part: TermContributions, document: Document) -> None:
+    terms = part.terms
+    if not len(terms):
+        st.info(f"The query shares no term with document {document.id}.")
+        return
+    numbers = [name for name in terms if name in ("idf", "contribution", "query_weight", "document_weight")]
+    blocks.table(
+        terms,
+        "Contribution of each term of the query to the score",
+        max_height=390,
+        column_config={name: st.column_config.NumberColumn(format="%.4f") for name in numbers},
+    )
+    st.markdown(
+        f"**Check:** the contributions add up to **{part.score:.4f}**, up to a difference of {part.off:.1e}."
+    )
+
+
+def _links(query: str, document: Document) -> None:
+    """Draw links that open the query and the document as sentences A and B of other pages."""
+    now = workbench.request()
+    model = {name: value for name in ("model", "revision") if (value := getattr(now, name))}
+    url = {"a": query, "b": str(document), **model, **({"truncate": "1"} if now.truncate else {})}
+    if url_texts.length(url) > url_texts.MAX_LINK:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption("Query and document on other pages:", width="content")
+        for page in _LINKS:
+            st.page_link(paths.page_script(page), label=page.title(), query_params=url)

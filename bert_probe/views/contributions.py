@@ -1,0 +1,93 @@
+"""Figures of contributions to a score: heatmaps of pairs of tokens, and a shaded text."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bert_probe.analyses.attribution.attribution import SimilarityAttributionResult
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
+from bert_probe.analyses.vectors.pooling import SCORES
+from bert_probe.analyses.vectors.search_explanation import TokenContributions
+from bert_probe.model.encoding import Token
+from bert_probe.model.trace import Array
+from bert_probe.views.heatmaps import token_pair_heatmap
+from bert_probe.views.matrix import Heatmap
+from bert_probe.views.palette import Scale
+
+_POSITIVE, _NEGATIVE = "99,91,228", "194,96,26"
+"""RGB colors of positive and negative numbers, readable on light and dark backgrounds."""
+_STRONGEST: Final = 0.75
+"""Opacity of the number with the largest absolute value."""
+
+
+@dataclass(frozen=True)
+class ShadedSpan:
+    """A span of characters and its number."""
+
+    start: int
+    end: int
+    value: float
+
+
+def shaded_text(text: str, spans: Sequence[ShadedSpan]) -> str:
+    """Return the text as HTML with a background for each span, and its number as the tooltip.
+
+    Args:
+        spans: spans in any order. The one with the largest absolute number has the strongest color.
+    """
+    parts, end = [], 0
+    largest = max((abs(span.value) for span in spans), default=0.0)
+    for span in sorted(spans, key=lambda span: (span.start, span.end)):
+        if span.start < end or span.end <= span.start:
+            continue  # several tokens may be parts of one character
+        parts.append(html.escape(text[end : span.start]))
+        opacity = _STRONGEST * abs(span.value) / largest if largest else 0.0
+        color = _POSITIVE if span.value >= 0 else _NEGATIVE
+        parts.append(
+            f'<span style="background-color:rgba({color},{opacity:.3f})" title="{span.value:+.4f}">'
+            f"{html.escape(text[span.start : span.end])}</span>"
+        )
+        end = span.end
+    parts.append(html.escape(text[end:]))
+    return f'<p class="shaded-text" style="white-space:pre-wrap">{"".join(parts)}</p>'
+
+
+def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
+    """Return a heatmap of the contribution of each token pair to the score of two sentences."""
+    pairs = f"pair of tokens to the {result.recipe.score_name}"
+    heatmap = _contributions(result.percent, result.a.tokens, result.b.tokens, pairs, "contributions")
+    rows, columns = map(_mark_prompt, (heatmap.rows, heatmap.columns), result.prompt_positions)
+    return heatmap._replace(rows=rows, columns=columns)
+
+
+def search_explanation_heatmap(part: TokenContributions) -> Heatmap:
+    """Return a heatmap of the contribution of each token of the query and each token of the document."""
+    tokens, pairs = (part.query.tokens, part.document.tokens), f"pair of tokens to the {part.score_name}"
+    heatmap = _contributions(part.percent, *tokens, pairs, "search-contributions", ("query", "document"))
+    rows, columns = map(_mark_prompt, (heatmap.rows, heatmap.columns), part.prompt_positions)
+    return heatmap._replace(rows=rows, columns=columns)
+
+
+def _mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
+    return [f"prompt: {name}" if position in prompt else name for position, name in enumerate(names)]
+
+
+def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
+    """Return a heatmap of the contribution of each pair of input tokens to the score of two sentences."""
+    name = f"pair of input tokens to the {SCORES[result.similarity]}"
+    return _contributions(result.percent, result.tokens_a, result.tokens_b, name, "contributions-input")
+
+
+def _contributions(
+    percent: Array,
+    a: Sequence[Token],
+    b: Sequence[Token],
+    pairs: str,
+    file: str,
+    axes: tuple[str, str] = ("A", "B"),
+) -> Heatmap:
+    title, scale = f"Contribution of each {pairs}, in hundredths", Scale.around_zero(percent, coverage=1)
+    return token_pair_heatmap(percent, a, b, axes, scale, "hundredths", title, file)

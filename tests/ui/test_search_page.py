@@ -1,0 +1,112 @@
+"""The Search page: the ranking and its explanation against the library, and input that cannot be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import bert_probe
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.ui import search
+from bert_probe.ui.sentence_input import DOCUMENTS, QUERY
+from tests.helpers.pages import HOSTILE, MARKDOWN, error_text, open_page, page_text
+
+
+def tables(app: Any) -> list[Any]:
+    return [element.value for element in app.dataframe]
+
+
+def test_the_ranking_is_that_of_the_library(minilm: Checkpoint) -> None:
+    app = open_page("search", search_scorers="both")
+    expected = bert_probe.Search(QUERY, ("bi-encoder", "bm25")).of(minilm, DOCUMENTS)
+    shown = tables(app)[0]
+    assert list(shown["document"]) == list(expected.table()["document"])
+    assert list(shown["score"]) == pytest.approx(list(expected.table()["score"]), abs=1e-6)
+    assert list(shown["bm25_rank"]) == list(expected.table()["bm25_rank"])
+    best = int(expected.order[0])
+    score, percentile = expected.scores["bi-encoder"][best], expected.percentile(best)
+    assert f"**{score:.4f}**, higher than **{percentile:.1f}%** of random pairs" in page_text(app)
+    (agreement,) = expected.agreement
+    assert f"share **{agreement.overlap} of their first 10 documents**" in page_text(app)
+    assert "the sum of all 126 cells equals the cosine" in page_text(app)
+
+
+def test_bm25_alone_encodes_nothing_and_shows_its_terms(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bert_probe.analyses.vectors import search as ranking
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("the model is not needed")
+
+    monkeypatch.setattr(ranking, "encode_texts", fail)
+    documents = ("boats on a river", "a map of the river", "night")
+    app = open_page("search", search_scorers="bm25", search_query="river map", documents="\n".join(documents))
+    assert not app.exception
+    terms = tables(app)[1]
+    expected = bert_probe.SearchExplanation("river map", "2", scorer="bm25").of(minilm, documents)
+    assert sorted(terms["contribution"]) == sorted(expected.table()["contribution"])
+    assert f"the contributions add up to **{expected.scores[0]:.4f}**" in page_text(app)
+
+
+def test_documents_are_encoded_once_for_several_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bert_probe.analyses.vectors import search as ranking
+
+    encoded = []
+    original: Any = ranking.__dict__["encode_texts"]
+
+    def note(checkpoint: Checkpoint, config: Any, texts: Any, *rest: Any) -> Any:
+        encoded.append(len(texts))
+        return original(checkpoint, config, texts, *rest)
+
+    monkeypatch.setattr(ranking, "encode_texts", note)
+    app = open_page("search", documents="red boats at night\nblue maps by day\ngreen rivers")
+    for query in ("a map", "a river", "a map"):
+        app.text_input(key="search_query").set_value(query).run()
+    assert encoded.count(3) == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"documents": " "}, "There are no documents"),
+        ({"documents": "one", "search_query": "\u200b"}, "has no tokens"),
+    ],
+)
+def test_input_that_cannot_be_used_is_explained_and_kept(parameters: dict[str, str], message: str) -> None:
+    app = open_page("search", **parameters)
+    assert not app.exception
+    assert message in error_text(app)
+    assert app.text_area(key="documents_draft").value == parameters["documents"]
+
+
+def test_an_empty_query_is_no_error() -> None:
+    app = open_page("search")
+    app.text_input(key="search_query").set_value("  ").run()
+    assert [box.value for box in app.info] == ["Type a query."]
+    assert not error_text(app)
+
+
+def test_a_long_document_is_marked(minilm: Checkpoint) -> None:
+    app = open_page("search", documents="a boat\n" + "river " * 400)
+    assert "1 of 2 documents are longer than the model reads" in app.warning[0].value
+    expected = bert_probe.Search(QUERY).of(minilm, ["a boat", "river " * 400]).table()
+    assert list(tables(app)[0]["tokens_dropped"]) == list(expected["tokens_dropped"])
+    assert "too few documents" in page_text(app)
+
+
+def test_hostile_documents_and_queries_are_shown_as_text() -> None:
+    app = open_page("search", documents="\n".join([HOSTILE, *MARKDOWN]), search_query=HOSTILE)
+    assert not app.exception
+    assert not error_text(app)
+    assert "<img" not in "".join(element.value for element in app.markdown)
+    shaded = next(element.proto.body for element in app.get("html") if "shaded-text" in element.proto.body)
+    assert "<img" not in shaded
+    assert "&lt;" in shaded
+
+
+def test_a_limit_on_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MAX_DOCUMENTS", 2)
+    app = open_page("search", documents="a\nb\nc")
+    assert "3 documents, but this page accepts at most 2" in error_text(app)
