@@ -254,7 +254,10 @@ def _sparse(
     query: Trace, recipe: PoolingConfig, document: Trace, document_recipe: PoolingConfig, names: Sequence[str]
 ) -> TermContributions:
     """Return the contribution of each term that query and document share, largest first."""
-    a, b = text_vector(query, recipe), text_vector(document, document_recipe)
+    a, b = (
+        text_vector(trace, pooling).astype(np.float64)
+        for trace, pooling in ((query, recipe), (document, document_recipe))
+    )
     norm = 1.0
     if recipe.similarity == "cosine" and not (norm := float(np.linalg.norm(a) * np.linalg.norm(b))):
         raise UnavailableError("The vector of a text is zero, so its cosine is undefined.")
