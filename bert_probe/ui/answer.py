@@ -19,6 +19,7 @@ from bert_probe.analyses.outputs.prediction import (
     PredictionResult,
 )
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
+from bert_probe.analyses.vectors.calibration import SimilarityCalibration
 from bert_probe.core.field_types import WordList
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -27,7 +28,7 @@ from bert_probe.ui import attribution, blocks, figures, lens, state, workbench
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
-from bert_probe.ui.sentences import choose_dimensions, choose_prompt
+from bert_probe.ui.sentences import choose_dimensions, choose_prompt, show_calibration
 from bert_probe.views.contributions import sentence_similarity_heatmap
 from bert_probe.views.palette import Scale
 from bert_probe.views.text import shorten
@@ -323,6 +324,8 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
                 help=f"The part of the {name} that comes from token pairs with [CLS], [SEP] or another "
                 "special token.",
             )
+    if result.pair_recipe == result.recipe:
+        show_calibration(checkpoint, SimilarityCalibration("model", prompt, dimensions), result.score)
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
     if result.pair_recipe != result.recipe:
         st.caption(f"Sentence embedding of text B: {state.escape(str(result.pair_recipe))}.")

@@ -204,13 +204,16 @@ def _wrapped(sentence: str) -> str:
     return "<br>".join(as_text(line) for line in textwrap.wrap(short, 60))
 
 
-def score_histogram(values: Array, marks: Mapping[str, float], name: str) -> Any:
+def score_histogram(
+    values: Array, marks: Mapping[str, float], name: str, pairs: str = "random pairs of your documents"
+) -> Any:
     """Return a histogram of the scores of random pairs, with a vertical line for each marked score.
 
     Args:
-        values: scores of random pairs.
+        values: sorted scores of random pairs.
         marks: label of each line → its score.
         name: name of the score.
+        pairs: name of the random pairs in the legend.
     """
     marks = {label: value for label, value in marks.items() if not math.isnan(value)}
     low, high = (float(end([*values[[0, -1]], *marks.values()])) for end in (min, max))
@@ -223,7 +226,7 @@ def score_histogram(values: Array, marks: Mapping[str, float], name: str) -> Any
             y=share,
             width=np.diff(edges),
             marker={"color": GRAY, "opacity": 0.55, "line": {"width": 0}},
-            name="random pairs of your documents",
+            name=pairs,
             hovertemplate=f"{name} %{{x:.2f}}: %{{y:.1f}}% of the pairs<extra></extra>",
         )
     )

@@ -34,7 +34,7 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.sentences import choose_dimensions, choose_prompt
 from bert_probe.views.contributions import ShadedSpan, search_explanation_heatmap, shaded_text
-from bert_probe.views.text import shorten
+from bert_probe.views.text import percentage, shorten
 
 MAX_DOCUMENTS = 20_000
 """Maximum number of documents on the page. The command line has no such limit."""
@@ -270,7 +270,7 @@ def _explanation(
         if len(selected) > 1:
             st.subheader(name, anchor=False)
         if isinstance(part, TokenContributions):
-            _tokens(part, f"search_contributions_{number}")
+            _tokens(part, f"search_contributions_{number}", explanation.largest)
         else:
             _terms(part, document)
         _links(result.question.query, document)
@@ -293,7 +293,7 @@ def _calibration(
     for position, name in zip(selected, names, strict=True):
         st.markdown(
             f"The {score_name} of {name} is **{scores[position]:.4f}**, higher than "
-            f"**{result.percentile(position):.1f}%** of random pairs of your documents."
+            f"**{percentage(result.percentile(position))}** of random pairs of your documents."
         )
     marks = {f"document {result.documents[position].id}": float(scores[position]) for position in selected}
     blocks.chart(
@@ -318,19 +318,20 @@ def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
         f"Contribution of each part of the query to {names[0]} and {names[1]}",
         max_height=390,
         column_config={
-            name: st.column_config.NumberColumn(format="%.4f") for name in ("first", "second", "difference")
+            key: st.column_config.NumberColumn(name, format="%.4f")
+            for key, name in zip(("first", "second", "difference"), (*names, "difference"), strict=True)
         },
     )
 
 
-def _tokens(part: TokenContributions, key: str) -> None:
+def _tokens(part: TokenContributions, key: str, largest: float) -> None:
     """Draw the document shaded by the contribution of its tokens, and the contribution of each pair."""
     spans = [
         ShadedSpan(token.start, token.end, float(value))
         for token, value in zip(part.document.tokens, part.of_document, strict=True)
         if token.start is not None and token.end is not None
     ]
-    st.html(shaded_text(part.document.encoding.text, spans))
+    st.html(shaded_text(part.document.encoding.text, spans, largest))
     blocks.caveat(
         "Purple tokens raise the score, orange tokens lower it; point at a token for its number. Special "
         f"tokens contribute {part.specials_share:.4f} of {part.score:.4f}."

@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.vectors import layouts
+from bert_probe.analyses.vectors.calibration import SimilarityCalibration
 from bert_probe.analyses.vectors.pooling import (
     NO_PROMPT,
     POOLINGS,
@@ -24,10 +25,12 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.cache import cache_key
+from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.views.heatmaps import sentences_heatmap
+from bert_probe.views.text import percentage
 
 MAX_SENTENCES = 2_000
 """Maximum number of sentences. The similarity matrix of more sentences would not be readable."""
@@ -119,6 +122,39 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
     return None if name == default else int(name)
 
 
+def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, score: float) -> None:
+    """Draw how high a score is among random pairs of reference sentences, which a job encodes."""
+    reference = tuple(row.text for row in everyday_topics().rows)
+    result = jobs.answer(
+        "similarity calibration",
+        question.of,
+        checkpoint,
+        reference,
+        label="Compare with reference sentences",
+        unit="sentences",
+        activity="Encoding reference sentences",
+        start=True,
+    )
+    if result is None:
+        return
+    name = result.recipe.score_name
+    st.markdown(
+        f"**{score:.4f}** is higher than the {name} of **{percentage(result.percentile(score))}** of random "
+        f"pairs of {result.count} short English reference sentences."
+    )
+    blocks.chart(
+        figures.score_histogram(
+            result.random, {"this pair": score}, name, "random pairs of reference sentences"
+        ),
+        f"Histogram of the {name} of random pairs of reference sentences, with this pair marked",
+    )
+    blocks.caveat(
+        "The reference sentences are about six everyday topics. Other texts have other percentiles: long "
+        "documents of one field are more similar to each other. For your own documents, see the page "
+        "Search or the command bert-probe calibrate."
+    )
+
+
 def _choose_question(checkpoint: Checkpoint) -> Sentences:
     """Draw selectors for the pooling, the prompt and the number of dimensions."""
     pooling = _choose_pooling(checkpoint)
@@ -158,7 +194,7 @@ def _comparison(question: Sentences, checkpoint: Checkpoint, texts: tuple[str, .
     elif part == "map":
         _map(result, checkpoint, truncate)
     else:
-        _similarity(result, part)
+        _similarity(result, part, checkpoint)
 
 
 def _embed(
@@ -200,7 +236,7 @@ def _exports(part: Result, name: str, result: SentencesResult) -> None:
     )
 
 
-def _similarity(result: SentencesResult, part: str) -> None:
+def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint) -> None:
     """Draw the similarity matrix as a heatmap or a table."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         ordered = result.showing(order=_segmented_control("sentences_order", "Order", _ORDERS, "tree"))
@@ -226,6 +262,9 @@ def _similarity(result: SentencesResult, part: str) -> None:
         for index in (ordered.order[cell.row], ordered.order[cell.column]):
             st.text(f"{index + 1}  {result.sentences[index]}")
         st.markdown(f"{result.recipe.score_title} **{scores[cell.row, cell.column]:.4f}**")
+        settings = result.question
+        calibration = SimilarityCalibration(settings.pooling, settings.prompt, settings.dimensions)
+        show_calibration(checkpoint, calibration, float(scores[cell.row, cell.column]))
 
 
 def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:

@@ -32,19 +32,20 @@ class ShadedSpan:
     value: float
 
 
-def shaded_text(text: str, spans: Sequence[ShadedSpan]) -> str:
+def shaded_text(text: str, spans: Sequence[ShadedSpan], largest: float) -> str:
     """Return the text as HTML with a background for each span, and its number as the tooltip.
 
     Args:
-        spans: spans in any order. The one with the largest absolute number has the strongest color.
+        spans: spans in any order.
+        largest: the absolute number with the strongest color.
     """
     parts, end = [], 0
-    largest = max((abs(span.value) for span in spans), default=0.0)
+
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         if span.start < end or span.end <= span.start:
             continue  # several tokens may be parts of one character
         parts.append(html.escape(text[end : span.start]))
-        opacity = _STRONGEST * abs(span.value) / largest if largest else 0.0
+        opacity = _STRONGEST * min(abs(span.value) / largest, 1.0) if largest else 0.0
         color = _POSITIVE if span.value >= 0 else _NEGATIVE
         parts.append(
             f'<span style="background-color:rgba({color},{opacity:.3f})" title="{span.value:+.4f}">'

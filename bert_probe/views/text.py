@@ -1,5 +1,6 @@
 """Labels of tokens and words, shortened because a user's text may contain a very long word."""
 
+import math
 from collections.abc import Sequence
 
 from bert_probe.model.encoding import Token
@@ -12,6 +13,16 @@ MAX_CHARACTERS = 100
 def shorten(text: str) -> str:
     """Return the label of a token or word. If too long, it is truncated and its length is appended."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text):,} characters)"
+
+
+def percentage(value: float) -> str:
+    """Return a percentage with one decimal, rounded down, so that only 100 is written as 100.0%.
+
+    An undefined percentage is NaN and is written as "an undefined share".
+    """
+    if math.isnan(value):
+        return "an undefined share"
+    return f"{math.floor(10 * value) / 10:.1f}%"
 
 
 def labels(units: Sequence[Token | Unit]) -> list[str]:

@@ -305,6 +305,12 @@ class SearchExplanationResult(Result):
         return tuple(part.score for part in self.contributions)
 
     @property
+    def largest(self) -> float:
+        """The largest absolute contribution of a token of an explained document; 0 without tokens."""
+        parts = [part for part in self.contributions if isinstance(part, TokenContributions)]
+        return max((float(np.abs(part.of_document).max()) for part in parts), default=0.0)
+
+    @property
     def difference(self) -> float:
         """The score of the first document minus that of the second; 0 if only one is explained."""
         return self.scores[0] - self.scores[-1]
