@@ -23,6 +23,7 @@ from bert_probe.text.sentence_files import (
     lines_of,
     open_file,
     table_of,
+    unpack,
 )
 
 ID_COLUMNS = ("_id", "id", "document")
@@ -93,9 +94,9 @@ def as_documents(texts: Iterable[str]) -> tuple[Document, ...]:
 def read_documents(file: str | Path, as_named: bool = False) -> tuple[Document, ...]:
     """Read documents from a text file, one per line, or from the rows of a table.
 
-    A table is a .csv, .tsv, .jsonl or .ndjson file with a column `text` (or only one column), and optional
-    columns `_id` and `title`. Without `_id`, the ID of a document is its number, from 1. Blank lines and
-    documents without title and text are skipped.
+    The file may be compressed by gzip (.gz). A table is a .csv, .tsv, .jsonl or .ndjson file with a column
+    `text` (or only one column), and optional columns `_id` and `title`. Without `_id`, the ID of a document
+    is its number, from 1. Blank lines and documents without title and text are skipped.
 
     Args:
         file: a file in UTF-8.
@@ -160,10 +161,11 @@ class _Columns:
 
 
 def _documents(stream: BinaryIO, name: str, as_named: bool) -> tuple[Document, ...]:
-    file_lines = check_format(
-        lines_of(stream, name), name, format_of(name) if is_table(name) else LINES, as_named or is_table(name)
-    )
-    documents = tuple(islice(_rows(file_lines, name), MAX_SENTENCES + 1))
+    with unpack(stream, name) as (unpacked, stem):
+        is_named = as_named or is_table(stem)
+        form = format_of(stem) if is_table(stem) else LINES
+        file_lines = check_format(lines_of(unpacked, name), name, form, is_named)
+        documents = tuple(islice(_rows(file_lines, name, stem), MAX_SENTENCES + 1))
     if len(documents) > MAX_SENTENCES:
         raise TextError(f"{name} has more than {MAX_SENTENCES:,} documents. Split the file.")
     if not documents:
@@ -174,11 +176,11 @@ def _documents(stream: BinaryIO, name: str, as_named: bool) -> tuple[Document, .
         raise TextError(f"{name}: {error}") from None
 
 
-def _rows(file_lines: Iterator[str], name: str) -> Iterator[Document]:
-    if not is_table(name):
+def _rows(file_lines: Iterator[str], name: str, stem: str) -> Iterator[Document]:
+    if not is_table(stem):
         yield from (Document(line.strip()) for line in file_lines if line.strip())
         return
-    header, rows = table_of(file_lines, name)
+    header, rows = table_of(file_lines, stem)
     try:
         columns = _Columns.of(header, name)
     except SelectionError as error:

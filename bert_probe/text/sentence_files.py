@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import io
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.text.formats import (
@@ -131,6 +133,23 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
     except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
         reason = getattr(error, "strerror", None) or error
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
+
+
+@contextmanager
+def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
+    """Yield the decompressed stream of a .gz file, or the stream itself, and the name without ".gz".
+
+    Raises:
+        TextError: the file cannot be decompressed.
+    """
+    if not name.lower().endswith(".gz"):
+        yield stream, name
+        return
+    try:
+        with gzip.open(stream) as unpacked:
+            yield cast(BinaryIO, unpacked), name[: -len(".gz")]
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TextError(f"{name} cannot be decompressed: {error}. Compress it with gzip again.") from None
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:

@@ -6,17 +6,15 @@ et al. 2020) has ten columns, of which form, UPOS, head, relation and SpaceAfter
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol
 
 import numpy as np
 from conllu import parser
@@ -26,7 +24,7 @@ from bert_probe.errors import EmptyTextError, ShapeError, TextError
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.formats import CONLL, CONLLU, ValidationErrors, check_format
-from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, open_file
+from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, open_file, unpack
 from bert_probe.text.words import Unit, WordLens, truncate_text
 
 MAX_WORDS = 2_000_000
@@ -101,14 +99,8 @@ def parse_tagged_sentences(content: bytes, name: str, as_named: bool = False) ->
 
 
 def _read(stream: BinaryIO, name: str, as_named: bool) -> tuple[TaggedSentence, ...]:
-    stem = name.lower().removesuffix(".gz")
-    if stem == name.lower():
-        return _sentences(stream, name, stem.endswith(".conllu"), as_named)
-    try:
-        with gzip.open(stream) as unpacked:
-            return _sentences(cast(BinaryIO, unpacked), name, stem.endswith(".conllu"), as_named)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise TextError(f"{name} cannot be decompressed: {error}. Compress it with gzip again.") from None
+    with unpack(stream, name) as (unpacked, stem):
+        return _sentences(unpacked, name, stem.lower().endswith(".conllu"), as_named)
 
 
 def _sentences(stream: BinaryIO, name: str, treebank: bool, as_named: bool) -> tuple[TaggedSentence, ...]:

@@ -378,8 +378,9 @@ def choose_documents() -> tuple[Document, ...] | None:
     file = upload_file(
         "documents",
         "A text file with one document per line, or a table with a column named text",
-        ["txt", "csv", "tsv", "jsonl"],
-        "A table may also have the columns _id and title, as in the BEIR benchmark. UTF-8, at most "
+        ["txt", "csv", "tsv", "jsonl", "gz"],
+        "A table may also have the columns _id and title, as in the BEIR benchmark. UTF-8, optionally "
+        "compressed by gzip, at most "
         f"{MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",
         _read_documents,
     )

@@ -16,13 +16,13 @@ def shorten(text: str) -> str:
 
 
 def percentage(value: float) -> str:
-    """Return a percentage with one decimal, rounded down, so that only 100 is written as 100.0%.
+    """Return a percentage with one decimal; only 100 is written as 100.0%.
 
     An undefined percentage is NaN and is written as "an undefined share".
     """
     if math.isnan(value):
         return "an undefined share"
-    return f"{math.floor(10 * value) / 10:.1f}%"
+    return f"{value if value == 100 else min(value, 99.9):.1f}%"
 
 
 def labels(units: Sequence[Token | Unit]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from bert_probe.analyses.vectors.search import K1, B, IndexedDocuments, words_of
 from bert_probe.analyses.vectors.search_explanation import TokenContributions
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text import sentence_files
 from bert_probe.text.documents import documents_in_text
 from tests.helpers import sentence_models
 
@@ -283,3 +285,26 @@ def test_a_score_that_is_not_a_sum_is_refused(family_folder: Callable[[str], Pat
 )
 def test_documents_of_a_typed_text(text: str, expected: list[str]) -> None:
     assert documents_in_text(text) == expected
+
+
+def test_compressed_documents_equal_the_plain_file(tmp_path: Path) -> None:
+    rows = '{"_id": "a", "title": "Boats", "text": "They float."}\n{"_id": "b", "text": "Night."}\n'
+    for name, content in {"corpus.jsonl": rows, "corpus.txt": "one\ntwo\n"}.items():
+        (tmp_path / name).write_text(content)
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
+        plain, unpacked = (bert_probe.read_documents(tmp_path / file) for file in (name, f"{name}.gz"))
+        assert [document.line for document in unpacked] == [document.line for document in plain]
+
+
+@pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(b"one\ntwo\n" * 99)[:-12]])
+def test_a_damaged_compressed_file_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt.gz").write_bytes(content)
+    with pytest.raises(TextError, match="cannot be decompressed"):
+        bert_probe.read_documents(tmp_path / "corpus.txt.gz")
+
+
+def test_the_decompressed_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentence_files, "MAX_BYTES", 1_000)
+    (tmp_path / "corpus.txt.gz").write_bytes(gzip.compress(b"one\n" * 1_000))
+    with pytest.raises(TextError, match="is larger than"):
+        bert_probe.read_documents(tmp_path / "corpus.txt.gz")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import search
 from bert_probe.ui.sentence_input import DOCUMENTS, QUERY
+from bert_probe.views.text import percentage
 from tests.helpers.pages import HOSTILE, MARKDOWN, error_text, open_page, page_text
 
 
@@ -114,3 +114,17 @@ def test_a_limit_on_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MAX_DOCUMENTS", 2)
     app = open_page("search", documents="a\nb\nc")
     assert "3 documents, but this page accepts at most 2" in error_text(app)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0%"),
+        (96.97, "97.0%"),
+        (99.97, "99.9%"),
+        (100.0, "100.0%"),
+        (float("nan"), "an undefined share"),
+    ],
+)
+def test_only_a_score_above_all_pairs_is_above_all(value: float, text: str) -> None:
+    assert percentage(value) == text
