@@ -27,10 +27,7 @@ def test_the_ranking_is_that_of_the_library(minilm: Checkpoint) -> None:
     assert list(shown["bm25_rank"]) == list(expected.table()["bm25_rank"])
     best = int(expected.order[0])
     score, percentile = expected.scores["bi-encoder"][best], expected.percentile(best)
-    assert (
-        f"**{score:.4f}**, higher than **{math.floor(10 * percentile) / 10:.1f}%** of random pairs"
-        in page_text(app)
-    )
+    assert f"**{score:.4f}**, higher than **{percentage(percentile)}** of random pairs" in page_text(app)
     (agreement,) = expected.agreement
     assert f"share **{agreement.overlap} of their first 10 documents**" in page_text(app)
     assert "the sum of all 126 cells equals the cosine" in page_text(app)
