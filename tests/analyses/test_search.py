@@ -296,7 +296,11 @@ def test_compressed_documents_equal_the_plain_file(tmp_path: Path) -> None:
         assert [document.line for document in unpacked] == [document.line for document in plain]
 
 
-@pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(b"one\ntwo\n" * 99)[:-12]])
+@pytest.mark.parametrize(
+    "content",
+    [b"no gzip at all", gzip.compress(b"one\ntwo\n" * 99)[:-12]],
+    ids=["not compressed", "truncated"],
+)
 def test_a_damaged_compressed_file_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "corpus.txt.gz").write_bytes(content)
     with pytest.raises(TextError, match="cannot be decompressed"):
