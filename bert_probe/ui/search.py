@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.vectors.pooling import why_not_a_sum
 from bert_probe.analyses.vectors.search import (
     DOCUMENT_PROMPTS,
     QUERY_PROMPTS,
@@ -23,7 +22,7 @@ from bert_probe.analyses.vectors.search_explanation import (
     TokenContributions,
 )
 from bert_probe.core.inputs import DOCUMENTS_FILE
-from bert_probe.errors import ProbeError
+from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
@@ -143,10 +142,11 @@ def _index(
 
 def _export(result: SearchResult) -> None:
     """Draw the export menu of the ranking, including the documents."""
-    lines = "".join(f"{line}\n" for line in result.sentences).encode("utf-8", "surrogatepass")
-    export(
-        result, "search", [(f"{DOCUMENTS_FILE}, input of the code below", DOCUMENTS_FILE, lambda _: lines)]
-    )
+
+    def lines(_: bool) -> bytes:
+        return "".join(f"{line}\n" for line in result.sentences).encode("utf-8", "surrogatepass")
+
+    export(result, "search", [(f"{DOCUMENTS_FILE}, input of the code below", DOCUMENTS_FILE, lines)])
 
 
 def _warn_of_truncation(result: SearchResult) -> None:
@@ -243,9 +243,6 @@ def _explanation(
             blocks.caveat("There are too few documents to tell whether the score is high.")
         else:
             _calibration(result, result.pair_scores, selected, names)
-    if scorer == "bi-encoder" and (reason := why_not_a_sum(result.recipe)) and not _is_sparse(checkpoint):
-        st.caption(f"{reason} Its parts cannot be shown.")
-        return
     question = SearchExplanation(
         result.question.query,
         documents[0].id,
@@ -255,7 +252,11 @@ def _explanation(
         result.question.document_prompt,
         result.question.dimensions,
     )
-    explanation: SearchExplanationResult = shared_cache.answers.of(question.of, checkpoint, index, truncate)
+    try:
+        explanation = shared_cache.answers.of(question.of, checkpoint, index, truncate)
+    except UnavailableError as error:
+        st.caption(state.escape(str(error), 1000))
+        return
     with menu:
         export(
             explanation,
@@ -274,10 +275,6 @@ def _explanation(
         else:
             _terms(part, document)
         _links(result.question.query, document)
-
-
-def _is_sparse(checkpoint: Checkpoint) -> bool:
-    return checkpoint.sentence_model is not None and checkpoint.sentence_model.is_sparse
 
 
 def _name(document: Document) -> str:
@@ -336,10 +333,7 @@ def _tokens(part: TokenContributions, key: str, largest: float) -> None:
         "Purple tokens raise the score, orange tokens lower it; point at a token for its number. Special "
         f"tokens contribute {part.specials_share:.4f} of {part.score:.4f}."
     )
-    heatmap(
-        search_explanation_heatmap(part),
-        key=key,
-    )
+    heatmap(search_explanation_heatmap(part), key=key)
     st.markdown(
         f"**Check:** the sum of all {part.values.size:,} cells equals the {part.score_name}, up to a "
         f"difference of {part.off:.1e}."

@@ -435,12 +435,8 @@ def why_not_a_sum(recipe: PoolingConfig) -> str:
     """Return a sentence that says why the score is not a sum over token pairs; "" if it is."""
     if recipe.similarity not in ("cosine", "dot"):
         return f"The {recipe.score_name} is not a sum over token pairs."
-    part = nonlinear_part(recipe)
-    return (
-        f"The {recipe.score_name} is not a sum over token pairs, because {part} is not linear."
-        if part
-        else ""
-    )
+    part, name = nonlinear_part(recipe), recipe.score_name
+    return f"The {name} is not a sum over token pairs, because {part} is not linear." if part else ""
 
 
 def pair_contributions(a: Array, b: Array, similarity: str) -> Array:

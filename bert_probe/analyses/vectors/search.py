@@ -325,7 +325,7 @@ class SearchResult(Result):
             ranks[name][np.argsort(-values, kind="stable")] = np.arange(1, len(values) + 1)
         return ranks
 
-    @property
+    @cached_property
     def order(self) -> Array:
         """Indices of the documents, from 0, in the order of the first scorer."""
         return np.argsort(self.ranks[self.question.scorers[0]])
@@ -335,7 +335,7 @@ class SearchResult(Result):
         """The documents as JSON lines, which a view file stores."""
         return tuple(document.line for document in self.documents)
 
-    @property
+    @cached_property
     def agreement(self) -> tuple[Agreement, ...]:
         """How far each two scorers agree."""
         pairs = combinations(self.question.scorers, 2)
