@@ -74,9 +74,11 @@ def build_table(result: Result) -> pd.DataFrame:
         TooLargeError: the table has more than `MAX_CELLS` cells.
     """
     parts: list[pd.DataFrame] = []
+    cells = 0
     for part in result.parts():
         parts.append(part)
-        if sum(part.size for part in parts) > MAX_CELLS:
+        cells += part.size
+        if cells > MAX_CELLS:
             raise TooLargeError(
                 f"The table has more than {MAX_CELLS:,} cells. Request less of it, such as fewer layers, or "
                 "use the command line."

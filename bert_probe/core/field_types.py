@@ -380,6 +380,20 @@ class Optional(FieldType):
         return [] if value is None else self.kind.options(option, value)
 
 
+MAX_ITEMS = 1000
+"""Maximum number of entries of a list, because the cost of an analysis grows with each of them."""
+
+
+def check_item_count(name: str, value: Sequence[Any]) -> None:
+    """Raise an error if a list has more than `MAX_ITEMS` entries.
+
+    Raises:
+        SelectionError: the list is too long.
+    """
+    if len(value) > MAX_ITEMS:
+        raise SelectionError(f"{name} has {len(value):,} entries, but may have at most {MAX_ITEMS:,}.")
+
+
 POSITION: Schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
 """JSON Schema of a token position, from 0."""
 
@@ -395,6 +409,7 @@ class WordList(FieldType):
         """Return the words as a tuple without duplicates; raise an error for an empty word."""
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list of words, not {value!r}.")
+        check_item_count(name, value)
         for word in value:
             if not isinstance(word, str) or not word:
                 raise SelectionError(f"{name} must be a list of words, not of {word!r}.")
@@ -407,7 +422,7 @@ class WordList(FieldType):
     @property
     def schema(self) -> Schema:
         """The JSON Schema of an array of words."""
-        return {"type": "array", "items": {"type": "string", "minLength": 1}}
+        return {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MAX_ITEMS}
 
     def write(self, value: Any) -> str:
         """Return the words as text, separated by commas."""

@@ -6,7 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bert_probe.core.field_types import Choice, Dimensions, FieldType, Index, Schema
+from bert_probe.core.field_types import (
+    MAX_ITEMS,
+    Choice,
+    Dimensions,
+    FieldType,
+    Index,
+    Schema,
+    check_item_count,
+)
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 
@@ -25,6 +33,7 @@ class ListOf(FieldType):
             raise SelectionError(f"{name} must be a list, not {value!r}.")
         if len(value) < self.min_length:
             raise SelectionError(f"{name} has {len(value)} entries. Give {self.min_length} or more.")
+        check_item_count(name, value)
         return tuple(self.kind.check(name, item) for item in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
@@ -38,7 +47,12 @@ class ListOf(FieldType):
     @property
     def schema(self) -> Schema:
         """The JSON Schema of an array of values with a minimum length."""
-        return {"type": "array", "items": self.kind.schema, "minItems": self.min_length}
+        return {
+            "type": "array",
+            "items": self.kind.schema,
+            "minItems": self.min_length,
+            "maxItems": MAX_ITEMS,
+        }
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """Parse a list of values from JSON."""
@@ -98,20 +112,20 @@ class Indices(FieldType):
         self.metavar = "N,…|all"
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the layers or heads as a tuple that is not empty, or None for all."""
+        """Return the layers or heads as a tuple that is not empty, without duplicates, or None for all."""
         if value is None:
             return None
         if isinstance(value, str | int) or not isinstance(value, Sequence | range):
             raise SelectionError(f"{name} must be a list of numbers, not {value!r}.")
         if not len(value):
             raise SelectionError(f"No {self.index.axis} is chosen. Choose at least one.")
-        return tuple(self.index.check(name, item) for item in value)
+        return tuple(dict.fromkeys(self.index.check(name, item) for item in value))
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Return the layers or heads as indices from 0, or None for all."""
+        """Return the layers or heads as indices from 0, without duplicates, or None for all."""
         if value is None:
             return None
-        return tuple(self.index.resolve(name, item, trace) for item in value)
+        return tuple(dict.fromkeys(self.index.resolve(name, item, trace) for item in value))
 
     def to_json(self, value: Any) -> Any:
         """Return the layers or heads as a list, or "all"."""
@@ -139,7 +153,7 @@ class Indices(FieldType):
         """Parse layers or heads that are separated by commas; return None for "all"."""
         if text == "all":
             return None
-        return tuple(self.index.read(name, item, sizes) for item in text.split(","))
+        return tuple(dict.fromkeys(self.index.read(name, item, sizes) for item in text.split(",")))
 
 
 class HeadSet(FieldType):

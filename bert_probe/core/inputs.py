@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bert_probe.core.provenance import InputRecord
+from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
@@ -330,8 +331,18 @@ class Documents(SentenceList):
         return parse_documents(io.BytesIO(content), name)
 
     def restore_list(self, lines: Sequence[str]) -> Sequence[Document]:
-        """Return the documents that `Document.line` has written."""
-        return [document_of_line(line) for line in lines]
+        """Return the documents that `Document.line` has written.
+
+        Raises:
+            TextError: a line is not one that `Document.line` writes.
+        """
+        documents = []
+        for number, line in enumerate(lines, 1):
+            try:
+                documents.append(document_of_line(line))
+            except TextError as error:
+                raise TextError(f"Document {number:,}: {error}") from None
+        return documents
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return statements that load the model and read the documents, and the arguments as code."""

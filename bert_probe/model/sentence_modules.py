@@ -41,6 +41,9 @@ SPLADE_MODES = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1
 """Poolings of the logits of all words of the vocabulary (SpladePooling), by strategy and activation."""
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
+MAX_MODULES = 32
+"""Maximum number of modules of a checkpoint, because each of them is loaded and runs for each text."""
+
 _LEGACY_MODES = {
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
@@ -350,6 +353,13 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
     except (TypeError, KeyError):
         raise CheckpointError(f"{MODULES_FILE} cannot be read. {AGAIN}") from None
+    if len(modules) > MAX_MODULES:
+        raise CheckpointError(
+            f"{MODULES_FILE} lists {len(modules):,} modules, but at most {MAX_MODULES} are read. {AGAIN}"
+        )
+    folders = [path.resolve() for _, path in modules if path.resolve() != folder.resolve()]
+    if len(set(folders)) < len(folders):  # its weights would be loaded several times
+        raise CheckpointError(f"{MODULES_FILE} lists a folder more than once. {AGAIN}")
     if not all(path.resolve().is_relative_to(folder.resolve()) for _, path in modules):
         raise CheckpointError(f"{MODULES_FILE} refers to a path outside its folder. {AGAIN}")
     return modules

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -254,10 +255,13 @@ def read_json(path: Path) -> Any:
         CheckpointError: the file is too large, too deeply nested, or not JSON.
     """
     try:
-        size = path.stat().st_size
-        if size > MAX_JSON_BYTES:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe or a device has no end
+            raise CheckpointError(f"{path.name} is not a regular file. Save the model again.")
+        if status.st_size > MAX_JSON_BYTES:
             raise CheckpointError(
-                f"{path.name} has {size:,} bytes; at most {MAX_JSON_BYTES:,} are read. Save the model again."
+                f"{path.name} has {status.st_size:,} bytes; at most {MAX_JSON_BYTES:,} are read. Save the "
+                "model again."
             )
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:

@@ -13,6 +13,7 @@ import cachetools
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.jobs import await_done
+from bert_probe.text.documents import Document
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -168,4 +169,6 @@ def _input_key(value: Any) -> Hashable:
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(value, Checkpoint):
         return value.cache_key
+    if isinstance(value, Document):  # equal to every string with the same title and text
+        return (str(value), value.id, value.title)
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

@@ -16,6 +16,7 @@ from typing import BinaryIO
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.text.formats import LINES, NonTextCell, check_format, format_of
 from bert_probe.text.sentence_files import (
+    MAX_BYTES,
     MAX_SENTENCES,
     find_column,
     is_table,
@@ -112,13 +113,17 @@ def read_documents(file: str | Path, as_named: bool = False) -> tuple[Document, 
         return _documents(stream, name, as_named)
 
 
-def parse_documents(content: BinaryIO, name: str) -> tuple[Document, ...]:
+def parse_documents(
+    content: BinaryIO, name: str, max_documents: int = MAX_SENTENCES, max_bytes: int = MAX_BYTES
+) -> tuple[Document, ...]:
     """Read documents from an open file, as `read_documents` does.
 
     Args:
         name: the file name; its extension distinguishes tables from plain text.
+        max_documents: maximum number of documents.
+        max_bytes: maximum size of the decompressed file in bytes.
     """
-    return _documents(content, name, as_named=False)
+    return _documents(content, name, False, max_documents, max_bytes)
 
 
 def documents_in_text(text: str) -> list[str]:
@@ -128,9 +133,23 @@ def documents_in_text(text: str) -> list[str]:
 
 
 def document_of_line(line: str) -> Document:
-    """Return the document that `Document.line` describes."""
-    values = json.loads(line)
-    return Document(values.get("text", ""), values.get("_id", ""), values.get("title", ""))
+    """Return the document for which `Document.line` returns this line.
+
+    Raises:
+        TextError: there is no such document.
+    """
+    try:
+        values = json.loads(line)
+        if isinstance(values, dict) and all(isinstance(value, str) for value in values.values()):
+            document = Document(values.get("text", ""), values.get("_id", ""), values.get("title", ""))
+            if document.line == line:
+                return document
+    except (ValueError, RecursionError):
+        pass
+    raise TextError(
+        f"{line[:60]!r} is not a document as BERT Probe saves it, such as {Document('A text.', '1').line}. "
+        "Save the view again."
+    )
 
 
 @dataclass(frozen=True)
@@ -160,14 +179,20 @@ class _Columns:
         return Document(cell(self.text), identifier, cell(self.title))
 
 
-def _documents(stream: BinaryIO, name: str, as_named: bool) -> tuple[Document, ...]:
+def _documents(
+    stream: BinaryIO,
+    name: str,
+    as_named: bool,
+    max_documents: int = MAX_SENTENCES,
+    max_bytes: int = MAX_BYTES,
+) -> tuple[Document, ...]:
     with unpack(stream, name) as (unpacked, stem):
         is_named = as_named or is_table(stem)
         form = format_of(stem) if is_table(stem) else LINES
-        file_lines = check_format(lines_of(unpacked, name), name, form, is_named)
-        documents = tuple(islice(_rows(file_lines, name, stem), MAX_SENTENCES + 1))
-    if len(documents) > MAX_SENTENCES:
-        raise TextError(f"{name} has more than {MAX_SENTENCES:,} documents. Split the file.")
+        file_lines = check_format(lines_of(unpacked, name, max_bytes), name, form, is_named)
+        documents = tuple(islice(_rows(file_lines, name, stem), max_documents + 1))
+    if len(documents) > max_documents:
+        raise TextError(f"{name} has more than {max_documents:,} documents. Split the file.")
     if not documents:
         raise EmptyTextError(f"{name} has no documents. Write one per line.")
     try:

@@ -200,8 +200,8 @@ def _one_line(cell: str, name: str, line: int) -> str:
     return " ".join(lines(cell))
 
 
-def _too_large(name: str) -> TextError:
-    return TextError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Split the file.")
+def _too_large(name: str, max_bytes: int = MAX_BYTES) -> TextError:
+    return TextError(f"{name} is larger than {max_bytes / 1e6:.0f} MB. Split the file.")
 
 
 def lines(text: str) -> list[Sentence]:
@@ -237,15 +237,15 @@ def is_table(name: str) -> bool:
     return format_of(name) in (TABLE, JSON_LINES)
 
 
-def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
+def lines_of(stream: BinaryIO, name: str, max_bytes: int = MAX_BYTES) -> Iterator[str]:
     r"""Yield the lines of a file, including their line breaks, which are normalized to "\\n".
 
     Raises:
-        TextError: the file is not UTF-8, contains a NUL character, or exceeds `MAX_BYTES` or `MAX_LINES`.
+        TextError: the file is not UTF-8, contains a NUL character, or exceeds ``max_bytes`` or `MAX_LINES`.
     """
     pending = ""
     line = 1
-    for text in _decoded(stream, name):
+    for text in _decoded(stream, name, max_bytes):
         before, nul, _ = text.partition("\0")
         if nul:
             line += before.count("\n")
@@ -264,15 +264,15 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
         yield pending
 
 
-def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
+def _decoded(stream: BinaryIO, name: str, max_bytes: int) -> Iterator[str]:
     r"""Yield the text of a file in chunks, with line breaks normalized to "\\n"."""
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(), translate=True)
     size, line = 0, 1
     while True:
         chunk = stream.read(_CHUNK)
         size += len(chunk)
-        if size > MAX_BYTES:
-            raise _too_large(name)
+        if size > max_bytes:
+            raise _too_large(name, max_bytes)
         has_pending_return = bool(decoder.getstate()[1] & 1)  # a "\r" that may be the first half of "\r\n"
         try:
             text = decoder.decode(chunk, final=not chunk)

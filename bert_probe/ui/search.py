@@ -35,8 +35,6 @@ from bert_probe.ui.sentences import choose_dimensions, choose_prompt
 from bert_probe.views.contributions import ShadedSpan, search_explanation_heatmap, shaded_text
 from bert_probe.views.text import percentage, shorten
 
-MAX_DOCUMENTS = 20_000
-"""Maximum number of documents on the page. The command line has no such limit."""
 MIN_PAIRS = 10
 """Minimum number of pairs of documents for a histogram of their scores."""
 _SCORERS = {"bi-encoder": "Model", "bm25": "BM25", "both": "Both"}
@@ -62,7 +60,7 @@ def render() -> None:
         elif not query.strip():
             st.info("Type a query.")
         else:
-            sentence_input.check_count(documents, MAX_DOCUMENTS, "documents")
+            sentence_input.check_count(documents, sentence_input.MAX_DOCUMENTS, "documents")
             _search(_choose_question(checkpoint, query), checkpoint, documents, request.truncate)
     except ProbeError as error:
         blocks.error_box(error, "Change the query or the documents above, or choose the example.")

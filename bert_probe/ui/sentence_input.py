@@ -22,6 +22,8 @@ from bert_probe.ui import blocks, state, url_texts
 
 T = TypeVar("T")
 
+MAX_DOCUMENTS = 20_000
+"""Maximum number of documents on a page. The command line has no such limit."""
 MAX_BYTES = 5_000_000
 """Size limit of a file, in bytes. It equals Streamlit's setting `server.maxUploadSize`."""
 
@@ -408,7 +410,8 @@ class _DocumentsFile:
 def _read_documents(name: str, content: bytes) -> _DocumentsFile:
     try:
         check_size(name, content)
-        return _DocumentsFile(name, parse_documents(io.BytesIO(content), name))
+        # A compressed file may be much larger than what was uploaded.
+        return _DocumentsFile(name, parse_documents(io.BytesIO(content), name, MAX_DOCUMENTS, MAX_BYTES))
     except ProbeError as error:
         return _DocumentsFile(name, error)
 

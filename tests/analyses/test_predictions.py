@@ -166,6 +166,19 @@ def test_split_targets_and_several_masks_are_noted(trained_on: Trained) -> None:
         FillMask(targets="river")  # type: ignore[arg-type]
 
 
+def test_vocabulary_is_read_once_for_all_targets(
+    trained_on: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = trained_on("bert", "fill-mask")
+    trace, reads = checkpoint.trace("the [MASK] boat"), []
+    original = type(checkpoint.tokenizer).get_vocab
+    monkeypatch.setattr(
+        type(checkpoint.tokenizer), "get_vocab", lambda tokenizer: (reads.append(1), original(tokenizer))[1]
+    )
+    FillMask(targets=tuple(f"w{number}" for number in range(50))).of(trace)
+    assert len(reads) <= 2  # once for the targets
+
+
 def test_ranks_are_over_the_whole_vocabulary(trained_on: Trained) -> None:
     trace = trained_on("bert", "fill-mask").trace("The [MASK]")
     everything = FillMask(top=10_000).of(trace).table()

@@ -13,7 +13,7 @@ import torch
 
 import bert_probe
 from bert_probe import Document, Search, SearchExplanation
-from bert_probe.analyses.vectors.search import K1, B, IndexedDocuments, words_of
+from bert_probe.analyses.vectors.search import BM25, K1, B, IndexedDocuments, words_of
 from bert_probe.analyses.vectors.search_explanation import TokenContributions
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
@@ -312,3 +312,21 @@ def test_the_decompressed_size_is_limited(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "corpus.txt.gz").write_bytes(gzip.compress(b"one\n" * 1_000))
     with pytest.raises(TextError, match="is larger than"):
         bert_probe.read_documents(tmp_path / "corpus.txt.gz")
+
+
+def test_terms_are_counted_once_for_all_words_of_a_query() -> None:
+    class Words(list[str]):
+        def __contains__(self, word: object) -> bool:
+            raise AssertionError(f"searched for {word}")
+
+    index = BM25(DOCUMENTS)
+    expected = index.terms(QUERY, 0)
+    index._words = [Words(words) for words in index._words]
+    assert index.terms(QUERY, 0).equals(expected)
+    assert expected["contribution"].sum() == pytest.approx(index.score(QUERY)[0], rel=1e-6)
+
+
+def test_explanation_gives_the_same_table_again(minilm: Checkpoint) -> None:
+    result = SearchExplanation(QUERY, scorer="bm25").of(minilm, DOCUMENTS)
+    assert result.table().equals(result.table())
+    assert "document" not in result.contributions[0].frame()

@@ -199,6 +199,14 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         lambda c: c | {"pooling_mode": ["mean", "mean"]},
         "lists a pooling mode more than once",
     ),
+    "many modules": (
+        "modules.json",
+        lambda c: (
+            c[:2] + [{"path": str(i), "type": "sentence_transformers.models.Normalize"} for i in range(31)]
+        ),
+        "lists 33 modules, but at most 32",
+    ),
+    "folder twice": ("modules.json", lambda c: [*c, c[-1]], "lists a folder more than once"),
     "module as activation": (
         "2_Dense/config.json",
         lambda c: c | {"activation_function": "torch.nn.Sequential"},

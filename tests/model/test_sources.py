@@ -1,5 +1,6 @@
 """Checkpoint files: missing or broken ones are named, with a remedy."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import bert_probe
 from bert_probe.errors import CheckpointError, NotFoundError, PickledWeightsError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.sources import read_config
+from bert_probe.model.sources import read_config, read_json
 from tests.helpers.families import TEXT
 from tests.helpers.folders import assert_refused, change_config, copy, shard, write_index
 
@@ -167,3 +168,12 @@ def test_unreadable_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Path, "is_file", denied)
     with pytest.raises(CheckpointError, match=r"cannot be read: Permission denied. Check its permissions."):
         read_config(tmp_path)
+
+
+def test_json_file_without_an_end_is_refused(tmp_path: Path) -> None:
+    pipe, device = tmp_path / "config.json", tmp_path / "modules.json"
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/zero")
+    for path in (pipe, device):
+        with pytest.raises(CheckpointError, match=f"{path.name} is not a regular file"):
+            read_json(path)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bert_probe import Attention
+from bert_probe import Attention, Document
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
@@ -175,3 +175,15 @@ def test_waiting_can_be_cancelled() -> None:
             cache.once("key", make, waiting=give_up)
         go.set()
         assert maker.result(20) == "value"
+
+
+def test_documents_of_the_same_text_have_different_keys() -> None:
+    a = Document("reset your password", "a", "Confidential")
+    for b in (
+        Document("reset your password", "b", "Confidential"),
+        Document("Confidential reset your password", "a"),
+        "Confidential reset your password",
+    ):
+        assert a == b
+        assert cache_key("question", (a,)) != cache_key("question", (b,))
+    assert cache_key("question", [a]) == cache_key("question", (Document(a.text, a.id, a.title),))

@@ -103,3 +103,23 @@ def test_document_is_restored_from_its_line_and_its_copies(document: Document) -
 def test_invalid_lists_are_refused(texts: object, error: type[ProbeError], sentence: str) -> None:
     with pytest.raises(error, match=sentence):
         as_documents(texts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hello",
+        "[1]",
+        '{"_id": {"a": 1}}',
+        '{"text": null}',
+        '{"text": ["a"]}',
+        '{"text": "a", "text": "b"}',
+        '{"text": "a", "other": "b"}',
+        '{"text":"a"}',
+        "[" * 50_000,
+        "9" * 5_000,
+    ],
+)
+def test_line_that_no_document_has_is_refused(line: str) -> None:
+    with pytest.raises(TextError, match="not a document as BERT Probe saves it"):
+        document_of_line(line)

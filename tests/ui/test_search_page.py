@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
 
 import bert_probe
+from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.ui import search
+from bert_probe.ui import sentence_input
 from bert_probe.ui.sentence_input import DOCUMENTS, QUERY
 from bert_probe.views.text import percentage
 from tests.helpers.pages import HOSTILE, MARKDOWN, error_text, open_page, page_text
@@ -108,9 +110,23 @@ def test_hostile_documents_and_queries_are_shown_as_text() -> None:
 
 
 def test_a_limit_on_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MAX_DOCUMENTS", 2)
+    monkeypatch.setattr(sentence_input, "MAX_DOCUMENTS", 2)
     app = open_page("search", documents="a\nb\nc")
     assert "3 documents, but this page accepts at most 2" in error_text(app)
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [("MAX_DOCUMENTS", "more than 2 documents"), ("MAX_BYTES", "d.txt.gz is larger than")],
+)
+def test_nothing_of_a_file_beyond_a_limit_is_kept(
+    limit: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sentence_input, limit, 2 if limit == "MAX_DOCUMENTS" else 200)
+    content = gzip.compress(b"the same line\n" * 1000)
+    file = sentence_input._read_documents("d.txt.gz", content)
+    assert isinstance(file.documents, TextError)
+    assert message in str(file.documents)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,14 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pandas as pd
 
-from bert_probe.core.field_types import Dimensions, FieldType, Schema, TokenSelector
+from bert_probe.core.field_types import (
+    MAX_ITEMS,
+    Dimensions,
+    FieldType,
+    Schema,
+    TokenSelector,
+    check_item_count,
+)
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
@@ -35,6 +42,7 @@ class WordPairs(FieldType):
             raise SelectionError(f"{name} must be a list of (query, key) pairs, not {value!r}.")
         if not value:
             raise SelectionError("No word pair was given. Choose a query and a key.")
+        check_item_count(name, value)
         for pair in value:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
                 raise SelectionError(f"{name} must be a list of (query, key) pairs, but contains {pair!r}.")
@@ -53,7 +61,7 @@ class WordPairs(FieldType):
     def schema(self) -> Schema:
         """JSON Schema of a list of word pairs."""
         pair = {"type": "array", "items": TokenSelector().schema, "minItems": 2, "maxItems": 2}
-        return {"type": "array", "items": pair, "minItems": 1}
+        return {"type": "array", "items": pair, "minItems": 1, "maxItems": MAX_ITEMS}
 
     def write(self, value: Any) -> str:
         """Return the pairs as text, with a hyphen between query and key and commas between pairs."""

@@ -30,6 +30,8 @@ BATCH_TOKENS = 2048
 
 The limit is low because a trace stores the vectors of every layer.
 """
+MAX_RESAMPLES = 20_000
+"""Maximum number of bootstrap resamples, whose means are all kept for the percentiles."""
 _BLOCK = 50
 """Number of bootstrap resamples whose means are computed in one matrix product."""
 
@@ -44,7 +46,7 @@ class HeadMeans(Question):
     Attributes:
         words: merge subword tokens into words before measuring.
         confidence: share of the resampled means that the interval contains, above 0 and below 1.
-        resamples: number of bootstrap resamples.
+        resamples: number of bootstrap resamples, at most `MAX_RESAMPLES`.
         seed: seed of the random resampling.
     """
 
@@ -54,7 +56,7 @@ class HeadMeans(Question):
     confidence: float = param(
         Number(0, 1, integer=False), default=0.95, about="Share of the resampled means within the interval."
     )
-    resamples: int = param(Number(1), default=1000, about="Number of bootstrap resamples.")
+    resamples: int = param(Number(1, MAX_RESAMPLES), default=1000, about="Number of bootstrap resamples.")
     seed: int = param(Number(0), default=0, about="Seed of the random resampling.")
 
     def __post_init__(self) -> None:

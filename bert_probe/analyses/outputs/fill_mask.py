@@ -68,7 +68,7 @@ class FillMask(Prediction):
             raise TextError(
                 f"The text has no {mask}. Write {mask} in place of a word, or choose a word to mask."
             )
-        targets = tuple(target_token(checkpoint, word) for word in self.targets)
+        targets = target_tokens(checkpoint, self.targets)
         logits = output.logits(masked_trace, [token.position for token in masks])
         probabilities = softmax(logits)
         ranking = np.argsort(-logits, axis=-1, kind="stable")
@@ -153,23 +153,28 @@ def mask_position(trace: Trace, position: int) -> int | None:
     return None if is_fixed else position
 
 
-def target_token(checkpoint: Checkpoint, word: str) -> tuple[int, str]:
-    """Return the vocabulary id that represents a word, and the token with that id.
+def target_tokens(checkpoint: Checkpoint, words: Sequence[str]) -> tuple[tuple[int, str], ...]:
+    """Return for each word the vocabulary id that represents it, and the token with that id.
 
     Raises:
-        SelectionError: the tokenizer drops every character of the word.
+        SelectionError: the tokenizer drops every character of a word.
     """
     tokenizer = checkpoint.tokenizer
-    token_id = tokenizer.get_vocab().get(word)
-    if token_id is None:
-        with panics_as_errors():
-            pieces = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
-        if not pieces:
-            raise SelectionError(
-                f"The tokenizer of this model drops every character of {word!r}. Remove it from the targets."
-            )
-        token_id = pieces[0]
-    return int(token_id), str(tokenizer.convert_ids_to_tokens(int(token_id)))
+    vocabulary = tokenizer.get_vocab() if words else {}
+    ids = []
+    for word in words:
+        token_id = vocabulary.get(word)
+        if token_id is None:
+            with panics_as_errors():
+                pieces = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
+            if not pieces:
+                raise SelectionError(
+                    f"The tokenizer of this model drops every character of {word!r}. Remove it from the "
+                    "targets."
+                )
+            token_id = pieces[0]
+        ids.append(int(token_id))
+    return tuple(zip(ids, map(str, tokenizer.convert_ids_to_tokens(ids)), strict=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.outputs.fill_mask import mask_word, target_token
+from bert_probe.analyses.outputs.fill_mask import mask_word, target_tokens
 from bert_probe.analyses.outputs.prediction import PROBABILITIES, problem_type, softmax
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult, load_lens
 from bert_probe.core import frames
@@ -105,7 +105,7 @@ class Lens(Question):
             raise SelectionError(
                 "A tuned lens applies to masks, but the text has none. Add a mask, or choose a word to mask."
             )
-        targets = sorted({target_token(masked_trace.checkpoint, word)[0] for word in self.targets})
+        targets = sorted({word for word, _ in target_tokens(masked_trace.checkpoint, self.targets)})
         to_probabilities = (
             PROBABILITIES[problem_type(output)] if output.task == TEXT_CLASSIFICATION else softmax
         )

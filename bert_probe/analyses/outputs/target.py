@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.analyses.outputs.fill_mask import default_position, mask_position, mask_word, target_token
+from bert_probe.analyses.outputs.fill_mask import default_position, mask_position, mask_word, target_tokens
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.prediction import FOLLOWS
 from bert_probe.analyses.outputs.sentence_similarity import trace_as_trained
@@ -240,7 +240,7 @@ def _word_output(
     before = sum(token.id == mask for token in trace.tokens[:to_hide]) if to_hide is not None else 0
     position = masks[before] if to_hide is not None or token_position is None else token_position
     logits = output.logits(masked_trace, [position])[0]
-    word = int(logits.argmax()) if target_word is None else target_token(checkpoint, target_word)[0]
+    word = int(logits.argmax()) if target_word is None else target_tokens(checkpoint, [target_word])[0][0]
     piece = str(checkpoint.tokenizer.convert_ids_to_tokens(word))
     name = f"logit of {piece} at token {position}"
     return TargetOutput(

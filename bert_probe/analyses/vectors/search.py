@@ -241,6 +241,8 @@ class BM25:
         words = [words_of(document) for document in documents]
         self._count, self._has_words = len(words), any(words)
         self._words = words
+        self._mean_length = sum(map(len, words)) / len(words)
+        self._frequencies = Counter(word for document in words for word in set(document))
         self._index = bm25s.BM25(k1=K1, b=B, method="lucene")
         if self._has_words:
             self._index.index(words, show_progress=False)
@@ -263,14 +265,12 @@ class BM25:
         Args:
             document: index of the document, from 0.
         """
-        length = len(self._words[document])
-        mean_length = sum(map(len, self._words)) / self._count
+        length, counts = len(self._words[document]), Counter(self._words[document])
         rows = []
         for term, query_count in Counter(words_of(query)).items():
-            count = self._words[document].count(term)
-            frequency = sum(term in words for words in self._words)
+            count, frequency = counts[term], self._frequencies[term]
             idf = math.log1p((self._count - frequency + 0.5) / (frequency + 0.5))
-            saturation = count / (count + K1 * (1 - B + B * length / mean_length)) if count else 0.0
+            saturation = count / (count + K1 * (1 - B + B * length / self._mean_length)) if count else 0.0
             rows.append((term, query_count, count, frequency, idf, query_count * idf * saturation))
         return (
             pd.DataFrame(rows, columns=["term", "query_count", "count", "documents", "idf", "contribution"])

@@ -243,8 +243,8 @@ class TermContributions:
         return self.terms[["term", "contribution"]]
 
     def frame(self) -> pd.DataFrame:
-        """Return one row for each term."""
-        return self.terms
+        """Return one row for each term, as a copy of `terms`."""
+        return self.terms.copy()
 
 
 Contributions = TokenContributions | TermContributions

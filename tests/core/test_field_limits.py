@@ -1,0 +1,31 @@
+"""Limits of fields: a short request must not cost minutes or gigabytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from bert_probe import AttentionLong, FillMask, FindHeads, HeadMeans, WordInContext
+from bert_probe.core.field_types import MAX_ITEMS
+from bert_probe.core.question import Question
+from bert_probe.errors import SelectionError
+from bert_probe.model.checkpoint import Checkpoint
+
+
+@pytest.mark.parametrize(
+    ("question", "values"),
+    [
+        (FindHeads, {"pairs": [(1, 2)] * (MAX_ITEMS + 1)}),
+        (FillMask, {"targets": [f"w{number}" for number in range(MAX_ITEMS + 1)]}),
+        (WordInContext, {"words": ["river"] * (MAX_ITEMS + 1)}),
+        (HeadMeans, {"resamples": 20_001}),
+    ],
+)
+def test_values_beyond_a_limit_are_refused(question: type[Question], values: dict[str, object]) -> None:
+    with pytest.raises(SelectionError, match=r"at most 1,000|1 to 20000"):
+        question(**values)
+
+
+def test_layers_and_heads_are_read_once(minilm: Checkpoint) -> None:
+    question = AttentionLong(layers=[0, 5, -1, 0], heads=[1] * 2000)
+    assert (question.layers, question.heads) == ((0, 5, -1), (1,))
+    assert question.of(minilm.trace("a boat")).question.layers == (0, 5)
