@@ -195,8 +195,12 @@ def test_late_chunking_reads_the_prompt_once(family_folder: Callable[[str], Path
 def test_chunks_beyond_the_limit_have_no_late_score(minilm: Checkpoint) -> None:
     result = ChunkedSearch("word", size=100).of(minilm, ["word " * 299 + "end.", "A word."])
     assert result.late is not None
-    assert [len(spans) for spans in result.spans] == [4, 1]  # 100 + 100 + 100 + 1 tokens
-    assert np.isnan(result.late).tolist() == [False, False, False, True, False]
+    assert [len(spans) for spans in result.spans] == [4, 1]  # 76 + 75 + 75 + 75 tokens
+    # 254 tokens are read: 76 + 75 + 75 and 28 of the last chunk.
+    assert np.isfinite(result.late).all()
+    longer = ChunkedSearch("word", size=100).of(minilm, ["word " * 599 + "end.", "A word."])
+    assert longer.late is not None
+    assert np.isnan(longer.late).tolist() == [False, False, False, *[True] * 4, False]
     assert result.dropped[0] == 301 + 2 - 256
     assert np.isfinite(result.table()["late_score"]).all()
 

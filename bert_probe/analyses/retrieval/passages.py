@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -48,7 +49,8 @@ def sentence_spans(text: str) -> list[Span]:
 def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
     """Return the spans of the chunks of a text: as many complete sentences as fit.
 
-    A sentence with more than `size` tokens is split between two words, or between two tokens of a long word.
+    A sentence with more than `size` tokens is split into parts of similar length, between two words, or
+    between two tokens of a long word.
 
     Args:
         text: the text.
@@ -78,13 +80,15 @@ def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
 def _split(
     tokens: Sequence[tuple[int, int, int | None]], start: int, end: int, size: int
 ) -> list[tuple[int, int, int]]:
-    """Return spans of a sentence with their numbers of tokens, at most `size` each."""
+    """Return spans of a sentence with their numbers of tokens, at most `size` each and of similar length."""
     parts = []
     while len(tokens) > size:
-        cut = size
+        # A rest of one token would be a chunk without meaning, so the remaining parts share the tokens.
+        length = math.ceil(len(tokens) / math.ceil(len(tokens) / size))
+        cut = length
         while cut > 1 and tokens[cut][2] == tokens[cut - 1][2]:
             cut -= 1
-        cut = size if cut == 1 else cut
+        cut = length if cut == 1 else cut
         parts.append((start, tokens[cut - 1][1], cut))
         start, tokens = tokens[cut][0], tokens[cut:]
     return [*parts, (start, end, len(tokens))]
