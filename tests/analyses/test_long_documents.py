@@ -11,6 +11,7 @@ import torch
 
 import bert_probe
 from bert_probe import ChunkedSearch, Document, PositionEffect, Search, TruncationAudit
+from bert_probe.analyses.retrieval import chunked_search
 from bert_probe.analyses.retrieval.passages import chunk_spans, sentence_spans
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -215,6 +216,12 @@ def test_late_chunking_without_a_mean_is_unavailable(
     assert result.late is None
     assert "unavailable" in result.metadata["late_chunking"]
     assert "late_score" not in result.table()
+
+
+def test_too_many_chunks_are_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunked_search, "MAX_CHUNKS", 3)
+    with pytest.raises(SelectionError, match="chunks, but at most 3 are compared"):
+        ChunkedSearch("word", size=9).of(minilm, [LONG])
 
 
 def test_chunk_that_exceeds_the_limit_is_refused(minilm: Checkpoint) -> None:

@@ -34,7 +34,7 @@ from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import ShapeError, TextError, memory_errors
+from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.lengths import MAX_TOKENS
@@ -50,6 +50,8 @@ METHODS: Mapping[str, str] = {
     "late_mean": "Mean score of its chunks by late chunking.",
 }
 """Name of a score of a document → what it is."""
+MAX_CHUNKS = 100_000
+"""Maximum number of chunks, each of which has two vectors."""
 _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
 """Pooling modes that can be applied to the tokens of a chunk."""
 
@@ -114,8 +116,8 @@ class ChunkedSearch(Question):
         Raises:
             TextError, EmptyTextError, TooLongError: a text cannot be encoded, there are no documents, or two
                 of them have the same ID.
-            SelectionError: a chunk of this size does not fit into the model's input; see also
-                `resolve_pooling`.
+            SelectionError: a chunk of this size does not fit into the model's input, or there are more than
+                `MAX_CHUNKS` chunks; see also `resolve_pooling`.
             UnavailableError, CheckpointError: see `resolve_pooling`.
             OutOfMemoryError: a batch or the vectors need more memory than is free.
         """
@@ -133,6 +135,11 @@ class ChunkedSearch(Question):
             for text, chunks in zip(texts, spans, strict=True)
             for start, end in chunks
         ]
+        if len(parts) > MAX_CHUNKS:
+            raise SelectionError(
+                f"The documents have {len(parts):,} chunks, but at most {MAX_CHUNKS:,} are compared. Give a "
+                "larger size, or fewer documents."
+            )
         total = len(parts) + 2 * len(texts)
         with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
             whole = encode_texts(

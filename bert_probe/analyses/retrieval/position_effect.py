@@ -60,7 +60,7 @@ class PositionEffect(Question):
         Optional(Text()), default=None, about="Insert this passage instead of removing sentences."
     )
     positions: int = param(
-        Number(2, 100), default=10, about="Maximum number of parts that are removed, or places of insertion."
+        Number(2, 20), default=10, about="Maximum number of parts that are removed, or places of insertion."
     )
     prompt: str | None = param(
         Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
