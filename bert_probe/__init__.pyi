@@ -39,6 +39,9 @@ from .analyses.outputs.tuned_lens import TuneLens as TuneLens
 from .analyses.probing.probe import Probe as Probe
 from .analyses.probing.relations import Relations as Relations
 from .analyses.probing.structural_probe import StructuralProbe as StructuralProbe
+from .analyses.retrieval.chunked_search import ChunkedSearch as ChunkedSearch
+from .analyses.retrieval.position_effect import PositionEffect as PositionEffect
+from .analyses.retrieval.truncation_audit import TruncationAudit as TruncationAudit
 from .analyses.vectors.calibration import SimilarityCalibration as SimilarityCalibration
 from .analyses.vectors.embedding import Embedding as Embedding
 from .analyses.vectors.embedding import HiddenStates as HiddenStates

@@ -177,7 +177,7 @@ def _help(question: type[Question]) -> str:
 def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
     """Return the arguments and options through which a command reads its inputs."""
     from bert_probe.cli.options import as_named_option, pair_option
-    from bert_probe.core.inputs import ManyTraces
+    from bert_probe.core.inputs import Documents, ManyTraces
 
     path = click.Path(path_type=Path)
     min_texts, max_texts = inputs.texts
@@ -211,13 +211,14 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
     elif inputs.has_sentences:
         labeled = getattr(inputs, "labeled_option", "")
         parameters.append(click.argument("file", type=path, required=not labeled))
-        parameters.append(
-            click.option(
-                "--column",
-                metavar="NAME",
-                help="Column of a .csv or .tsv file that has the sentences.  [default: sentence or text]",
+        if not isinstance(inputs, Documents):
+            parameters.append(
+                click.option(
+                    "--column",
+                    metavar="NAME",
+                    help="Column of a .csv or .tsv file that has the sentences.  [default: sentence or text]",
+                )
             )
-        )
     for name, file in inputs.files.items():
         if file.option:
             parameters.append(click.option(file.option, name, type=path, metavar="FILE", help=file.help))

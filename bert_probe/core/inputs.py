@@ -358,6 +358,22 @@ class Documents(SentenceList):
 
 
 @dataclass(frozen=True)
+class DocumentFile(Documents):
+    """Documents without a query, which are not truncated: a question decides what happens to long ones."""
+
+    list_option = ""
+    can_truncate = False
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return the checkpoint and the documents."""
+        return [*values.checkpoints, values.sentences]
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
+        """Return the file of the documents after the arguments of the question itself."""
+        return end_of_options([*leading, DOCUMENTS_FILE])
+
+
+@dataclass(frozen=True)
 class Files(Inputs):
     """Files of labeled texts or tagged sentences.
 

@@ -250,6 +250,89 @@ def score_histogram(
     )
 
 
+def length_histogram(lengths: Array, limit: int) -> Any:
+    """Return a histogram of numbers of tokens, with a line at the limit and darker bars beyond it.
+
+    Args:
+        lengths: number of tokens of each document.
+        limit: maximum number of tokens that are read.
+    """
+    highest = max(int(lengths.max()), limit)
+    width = max(1, math.ceil(highest / 48))
+    # The limit is an edge, so that no bar contains documents on both sides of it.
+    first = limit % width + 1 - width
+    edges = np.arange(first, highest + width + 1, width)
+    counts, edges = np.histogram(lengths, bins=edges)
+    figure = go.Figure()
+    for name, color, selected in (
+        ("read completely", GRAY, edges[:-1] <= limit),
+        ("truncated", SECOND, edges[:-1] > limit),
+    ):
+        figure.add_bar(
+            x=(edges[:-1] + edges[1:] - 1)[selected] / 2,
+            y=counts[selected],
+            width=width,
+            marker={"color": color, "opacity": 0.6, "line": {"width": 0}},
+            name=name,
+            customdata=np.stack([edges[:-1], edges[1:] - 1], axis=1)[selected],
+            hovertemplate="%{customdata[0]} to %{customdata[1]} tokens: %{y} documents<extra></extra>",
+        )
+    figure.add_scatter(
+        x=[limit + 0.5] * 2,
+        y=[0, 1.08 * counts.max()],
+        mode="lines",
+        line={"color": ACCENT, "width": 3},
+        name=f"limit: {limit:,} tokens",
+        hoverinfo="skip",
+    )
+    return apply_layout(
+        figure,
+        240,
+        legend="above",
+        bargap=0,
+        barmode="overlay",
+        xaxis={"title": "tokens", "zeroline": False, "rangemode": "tozero"},
+        yaxis={"title": "documents", "zeroline": False},
+    )
+
+
+def position_curve(curve: Any, name: str) -> Any:
+    """Return the mean change of a score by position, with the interval of each mean.
+
+    Args:
+        curve: the table of `PositionEffectResult.curve`.
+        name: name of the score.
+    """
+    rows = curve.dropna()
+    middles = 50 * (rows["position_from"] + rows["position_to"])
+    figure = go.Figure(
+        go.Scatter(
+            x=middles,
+            y=rows["change"],
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": rows["high"] - rows["change"],
+                "arrayminus": rows["change"] - rows["low"],
+                "color": GRAY,
+                "thickness": 1.5,
+            },
+            mode="lines+markers",
+            line={"color": ACCENT, "width": 2},
+            marker={"size": 7},
+            customdata=rows[["low", "high", "documents"]],
+            hovertemplate="%{y:+.4f} (95% interval %{customdata[0]:+.4f} to %{customdata[1]:+.4f}, "
+            "%{customdata[2]} documents)<extra></extra>",
+        )
+    )
+    return apply_layout(
+        figure,
+        280,
+        xaxis={"title": "position in the document, %", "range": [0, 100], "zeroline": False},
+        yaxis={"title": f"change of the {name}", "zeroline": True, "zerolinecolor": GRAY},
+    )
+
+
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 """Markers that distinguish the curves for users with color blindness."""

@@ -28,7 +28,16 @@ from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths
 from bert_probe.text.documents import Document
-from bert_probe.ui import blocks, figures, jobs, sentence_input, state, url_texts, workbench
+from bert_probe.ui import (
+    blocks,
+    figures,
+    jobs,
+    long_documents,
+    sentence_input,
+    state,
+    url_texts,
+    workbench,
+)
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.sentences import choose_dimensions, choose_prompt
@@ -117,6 +126,8 @@ def _search(
         help_text = "Which of the two scores is explained below."
         scorer = state.segmented_control("search_explained", "Explain", scorers, scorer, help_text)
     _explanation(checkpoint, index, result, truncate, selected, scorer)
+    if "bi-encoder" in question.scorers:
+        long_documents.render(question, checkpoint, documents, truncate)
 
 
 def _index(

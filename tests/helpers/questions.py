@@ -35,6 +35,9 @@ from bert_probe.analyses.outputs.tuned_lens import TuneLens
 from bert_probe.analyses.probing.probe import Probe
 from bert_probe.analyses.probing.relations import Relations
 from bert_probe.analyses.probing.structural_probe import StructuralProbe
+from bert_probe.analyses.retrieval.chunked_search import ChunkedSearch
+from bert_probe.analyses.retrieval.position_effect import PositionEffect
+from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit
 from bert_probe.analyses.vectors.calibration import SimilarityCalibration
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.analyses.vectors.padding import PaddingEffect
@@ -69,6 +72,9 @@ DOCUMENTS = (
     Document("Two boats\ncross the river.", "d7", "Boats"),
     *(Document(text, f"d{number}") for number, text in enumerate(SENTENCES)),
 )
+
+
+TWO_SENTENCES = (Document(f"{TEXT} {OTHER}", "d1", "Boats"), Document("A map. It is wide.", "d2"))
 
 
 def one_trace(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -127,6 +133,10 @@ def a_pair_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 def some_documents(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, DOCUMENTS
+
+
+def two_sentences_each(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, TWO_SENTENCES
 
 
 def sentences_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -207,6 +217,7 @@ _OTHER_VOCABULARY = {
 _OTHER_NUMBER = {"task": "token-classification", "target": "B-LOC", "at": "wide"}
 _OTHER_WAY = {"words": True, "removal": "masked", "baseline": "unknown"}
 _OTHER_CHECK = {**_OTHER_WAY, "orders": 4, "seed": 2}
+_DOCUMENT_FILE = {"documents.jsonl": "".join(f"{document.line}\n" for document in DOCUMENTS)}
 _OTHER_VECTOR = {"prompt": "query", "dimensions": 16}
 _OTHER_SENTENCES = {"pooling": "cls", "show": "vectors", "order": "given", "count": 2, **_OTHER_VECTOR}
 
@@ -339,7 +350,7 @@ EXAMPLES = (
             "document_prompt": None,
             "dimensions": None,
         },
-        files={"documents.jsonl": "".join(f"{document.line}\n" for document in DOCUMENTS)},
+        files=_DOCUMENT_FILE,
     ),
     QuestionExample(
         Search("Where are the boats?", ("bm25", "bi-encoder"), dimensions=64, document_prompt="none"),
@@ -352,7 +363,41 @@ EXAMPLES = (
             "document_prompt": None,
             "dimensions": 32,
         },
-        files={"documents.jsonl": "".join(f"{document.line}\n" for document in DOCUMENTS)},
+        files=_DOCUMENT_FILE,
+    ),
+    QuestionExample(
+        TruncationAudit(8, show="lost"),
+        some_documents,
+        {"limit": 9, "document_prompt": "none", "show": "limits"},
+        files=_DOCUMENT_FILE,
+    ),
+    QuestionExample(
+        PositionEffect("Where are the boats?", positions=2, document_prompt="none"),
+        two_sentences_each,
+        {
+            "query": "--who",
+            "passage": "A bridge.",
+            "positions": 3,
+            "prompt": "none",
+            "document_prompt": None,
+            "dimensions": 32,
+            "show": "documents",
+        },
+        files={"documents.jsonl": "".join(f"{document.line}\n" for document in TWO_SENTENCES)},
+    ),
+    QuestionExample(
+        ChunkedSearch("Where are the boats?", size=5, prompt="none"),
+        some_documents,
+        {
+            "query": "--who",
+            "size": 6,
+            "by": "late",
+            "count": 2,
+            "prompt": None,
+            "document_prompt": "none",
+            "dimensions": 32,
+        },
+        files=_DOCUMENT_FILE,
     ),
     QuestionExample(Sentences(), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}, idle=("count",)),
     QuestionExample(

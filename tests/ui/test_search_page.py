@@ -141,3 +141,26 @@ def test_nothing_of_a_file_beyond_a_limit_is_kept(
 )
 def test_only_a_score_above_all_pairs_is_above_all(value: float, text: str) -> None:
     assert percentage(value) == text
+
+
+def test_long_documents_are_those_of_the_library(minilm: Checkpoint) -> None:
+    texts = ["A boat. " + "word " * 300 + "end.", "The boat sinks. Nobody reads."]
+    page = {"documents": "\n".join(texts), "search_query": "a boat"}
+    app = open_page("search", **page)
+    audit = bert_probe.TruncationAudit(show="lost").of(minilm, texts)
+    assert audit.finding in page_text(app)
+    table = next(frame for frame in tables(app) if "lost" in frame)
+    assert table["lost"].tolist() == [audit.lost[0].text]
+    for view, button, question, column in (
+        ("chunks", "Rank by chunks", bert_probe.ChunkedSearch("a boat"), "chunk_score"),
+        ("positions", "Remove sentences", bert_probe.PositionEffect("a boat"), None),
+    ):
+        app = open_page("search", long_view=view, **page)
+        next(element for element in app.button if element.label == button).click().run()
+        assert not app.exception
+        result: Any = question.of(minilm, texts)
+        if column is None:
+            assert result.finding in page_text(app)
+        else:
+            shown = next(frame for frame in tables(app) if column in frame)
+            assert list(shown[column]) == pytest.approx(list(result.frame()[column]), abs=1e-6)

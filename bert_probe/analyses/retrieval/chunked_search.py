@@ -1,0 +1,372 @@
+"""Search in chunks of documents, compared with the vectors of whole documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from bert_probe.analyses.retrieval.passages import (
+    Span,
+    added_tokens,
+    check_chunk_size,
+    chunk_spans,
+    token_limit,
+)
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, pool, scores
+from bert_probe.analyses.vectors.search import (
+    DOCUMENT_PROMPTS,
+    QUERY_PROMPTS,
+    Agreement,
+    search_pooling,
+)
+from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_texts
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
+from bert_probe.core.inputs import Documents
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.forward import forward, group_by_length
+from bert_probe.model.lengths import MAX_TOKENS
+from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.trace import Array, read_only
+from bert_probe.text.documents import Document, as_documents
+
+METHODS: Mapping[str, str] = {
+    "whole": "Score of the vector of the document, as far as the model reads it.",
+    "chunk": "Largest score of the vectors of its chunks, each read separately.",
+    "chunk_mean": "Mean score of the vectors of its chunks.",
+    "late": "Largest score of its chunks by late chunking: the tokens of a chunk, read within the document.",
+    "late_mean": "Mean score of its chunks by late chunking.",
+}
+"""Name of a score of a document → what it is."""
+MAX_CHUNKS = 100_000
+"""Maximum number of chunks, each of which has two vectors."""
+_LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
+"""Pooling modes that can be applied to the tokens of a chunk."""
+
+
+@question("chunked search", command="chunked-search")
+class ChunkedSearch(Question):
+    """The ranking of documents by the vectors of their chunks, next to that by their whole vectors.
+
+    Chunks are consecutive sentences. Late chunking (Günther et al. 2024) pools the tokens of a chunk from a
+    forward pass over the whole document, so that its vector contains the context of the chunk.
+
+    Attributes:
+        query: the query.
+        size: maximum number of tokens of a chunk, without special tokens and prompt.
+        by: the score in `METHODS` that orders the table.
+        count: number of documents in the table.
+        prompt, document_prompt, dimensions: see `Search`.
+    """
+
+    inputs = Documents()
+
+    query: str = param(Text(), positional=True, about="The query.")
+    size: int = param(Number(1, MAX_TOKENS), default=64, about="Maximum number of tokens of a chunk.")
+    by: str = param(
+        Choice(METHODS),
+        default="chunk",
+        display_only=True,
+        key="chunks_by",
+        about="Score that orders the documents.",
+    )
+    count: int = param(
+        Number(1),
+        default=10,
+        display_only=True,
+        key="chunks_count",
+        about="Number of documents in the table.",
+    )
+    prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
+    )
+    document_prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
+    )
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
+
+    def of(
+        self,
+        checkpoint: Checkpoint,
+        documents: Sequence[str],
+        truncate: bool = False,
+        progress: Progress = no_progress,
+    ) -> ChunkedSearchResult:
+        """Score every document as a whole and by its chunks.
+
+        Args:
+            checkpoint: the model.
+            documents: the documents.
+            truncate: truncate documents that are too long for their whole vectors and for late chunking
+                instead of raising an error. A checkpoint with a maximum length of its own always truncates.
+            progress: called with the number of texts done and the total.
+
+        Raises:
+            TextError, EmptyTextError, TooLongError: a text cannot be encoded, there are no documents, or two
+                of them have the same ID.
+            SelectionError: a chunk of this size does not fit into the model's input, or there are more than
+                `MAX_CHUNKS` chunks; see also `resolve_pooling`.
+            UnavailableError, CheckpointError: see `resolve_pooling`.
+            OutOfMemoryError: a batch or the vectors need more memory than is free.
+        """
+        checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
+        recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
+        query_recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+        check_chunk_size(
+            self.size, added_tokens(checkpoint, recipe, texts[0]), token_limit(checkpoint, recipe)
+        )
+        query = encode_texts(checkpoint, query_recipe, [self.query], truncate, lambda _: "The query")
+        plain = replace(recipe, prefix="", excluded=0)
+        spans = tuple(self._spans(checkpoint, plain, text, index) for index, text in enumerate(texts))
+        parts = [
+            plain.text(text)[start:end]
+            for text, chunks in zip(texts, spans, strict=True)
+            for start, end in chunks
+        ]
+        if len(parts) > MAX_CHUNKS:
+            raise SelectionError(
+                f"The documents have {len(parts):,} chunks, but at most {MAX_CHUNKS:,} are compared. Give a "
+                "larger size, or fewer documents."
+            )
+        total = len(parts) + 2 * len(texts)
+        with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
+            whole = encode_texts(
+                checkpoint,
+                recipe,
+                texts,
+                truncate,
+                "Document {:,}".format,
+                lambda done, _: progress(done, total),
+            )
+            chunks = encode_texts(
+                checkpoint,
+                recipe,
+                parts,
+                False,
+                "Chunk {:,}".format,
+                lambda done, _: progress(len(texts) + done, total),
+            )
+            late = _late_vectors(
+                checkpoint,
+                recipe,
+                texts,
+                spans,
+                chunks.vectors,
+                lambda done, _: progress(len(texts) + len(parts) + done, total),
+            )
+
+            def scored(vectors: Array) -> Array:
+                return scores(query.vectors, vectors, query_recipe.similarity)[0]
+
+            chunk_scores = scored(chunks.vectors)
+            late_scores = None if late is None else scored(late)
+            whole_scores = scored(whole.vectors)
+        lines = tuple(document.line for document in texts)
+        return ChunkedSearchResult(
+            self,
+            InputRecord.of_sentences(checkpoint, lines, sum(whole.dropped)),
+            texts,
+            spans,
+            read_only(whole_scores),
+            read_only(chunk_scores),
+            None if late_scores is None else read_only(late_scores),
+            recipe,
+            whole.dropped,
+        )
+
+    def _spans(
+        self, checkpoint: Checkpoint, plain: PoolingConfig, document: Document, index: int
+    ) -> tuple[Span, ...]:
+        text = plain.text(document)
+        try:
+            encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=MAX_TOKENS)
+        except TextError as error:
+            raise type(error)(f"Document {index + 1:,}: {error}") from None
+        return tuple(chunk_spans(text, encoding.tokens, self.size))
+
+
+def _late_vectors(
+    checkpoint: Checkpoint,
+    recipe: PoolingConfig,
+    texts: Sequence[Document],
+    spans: Sequence[Sequence[Span]],
+    chunk_vectors: Array,
+    progress: Progress,
+) -> Array | None:
+    """Return the vector of each chunk, pooled from the hidden states of its document.
+
+    A chunk that is not read is NaN. None if the pooling cannot be applied to a part of the tokens.
+    """
+    if not set(recipe.modes) <= _LATE_MODES:
+        return None
+    prompt = len(replace(recipe, prefix="").text(recipe.prefix))
+    encodings = [
+        checkpoint.encoder.encode(recipe.text(text), truncate=True, max_tokens=recipe.max_tokens)
+        for text in texts
+    ]
+    first = np.cumsum([0, *map(len, spans)])
+    vectors = np.full_like(chunk_vectors, np.nan)
+    done = 0
+    for batch in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
+        output, _ = forward(checkpoint, [encodings[index] for index in batch])
+        for row, index in enumerate(batch):
+            starts = np.array(
+                [-1 if token.start is None else token.start - prompt for token in encodings[index].tokens]
+            )
+            bounds = np.array(spans[index])
+            mask = (starts >= bounds[:, :1]) & (starts < bounds[:, 1:])
+            is_read = mask.any(axis=1)
+            states = output.last_hidden_state[row, None, : len(starts)]
+            pooled = pool(
+                SimpleNamespace(last_hidden_state=states.expand(int(is_read.sum()), -1, -1)),
+                torch.tensor(mask[is_read], device=states.device).long(),
+                replace(recipe, excluded=0),
+            )
+            vectors[first[index] : first[index + 1]][is_read] = pooled.cpu().numpy()
+        done += len(batch)
+        progress(done, len(texts))
+    return vectors
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ChunkedSearchResult(Result):
+    """Scores of documents and of their chunks.
+
+    Attributes:
+        documents: the documents, in their original order.
+        spans: the characters of the chunks of each document, in their order.
+        whole: score of each document, of shape [document].
+        chunks: score of each chunk, of shape [chunk], in the order of the documents.
+        late: score of each chunk by late chunking, of shape [chunk]; NaN for a chunk beyond the model's
+            limit. None if the pooling cannot be applied to the tokens of a chunk.
+        recipe: the pooling configuration of the documents.
+        dropped: number of tokens truncated from each document for `whole` and `late`.
+    """
+
+    question: ChunkedSearch
+    documents: tuple[Document, ...]
+    spans: tuple[tuple[Span, ...], ...]
+    whole: Array
+    chunks: Array
+    late: Array | None
+    recipe: PoolingConfig
+    dropped: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        count = sum(map(len, self.spans))
+        if self.chunks.shape != (count,) or len(self.whole) != len(self.documents):
+            raise ShapeError(f"{count} chunks do not match scores of shape {self.chunks.shape}.")
+
+    @cached_property
+    def scores(self) -> Mapping[str, Array]:
+        """Name in `METHODS` → score of each document; without late chunking if it is unavailable."""
+        values = {"whole": self.whole, **self._by_document("chunk", self.chunks)}
+        return values if self.late is None else values | self._by_document("late", self.late)
+
+    def _by_document(self, name: str, values: Array) -> dict[str, Array]:
+        parts = np.split(values, np.cumsum([len(chunks) for chunks in self.spans])[:-1])
+        return {
+            name: np.array([np.nanmax(part) for part in parts]),
+            f"{name}_mean": np.array([np.nanmean(part) for part in parts]),
+        }
+
+    @cached_property
+    def best(self) -> Mapping[str, tuple[int, ...]]:
+        """Number of the best chunk of each document, from 0, by "chunk" and by "late"."""
+        values = {"chunk": self.chunks} | ({} if self.late is None else {"late": self.late})
+        ends = np.cumsum([len(chunks) for chunks in self.spans])[:-1]
+        return {
+            name: tuple(int(np.nanargmax(part)) for part in np.split(scores, ends))
+            for name, scores in values.items()
+        }
+
+    @cached_property
+    def ranks(self) -> Mapping[str, Array]:
+        """Name in `METHODS` → rank of each document, from 1; equal scores keep the order of the documents."""
+        ranks = {}
+        for name, values in self.scores.items():
+            ranks[name] = np.empty(len(values), np.int64)
+            ranks[name][np.argsort(-values, kind="stable")] = np.arange(1, len(values) + 1)
+        return ranks
+
+    @cached_property
+    def agreement(self) -> tuple[Agreement, ...]:
+        """How far each two rankings agree."""
+        return tuple(Agreement.of(a, b, self.ranks, self.scores) for a, b in combinations(self.scores, 2))
+
+    @property
+    def by(self) -> str:
+        """The score that orders the table: that of the question, or "chunk" if it is unavailable."""
+        return self.question.by if self.question.by in self.scores else "chunk"
+
+    def chunk(self, document: int, method: str = "chunk") -> str:
+        """Return the text of the best chunk of a document, both counted from 0.
+
+        Args:
+            method: "chunk" or "late".
+        """
+        plain = replace(self.recipe, prefix="")
+        start, end = self.spans[document][self.best[method][document]]
+        return plain.text(self.documents[document])[start:end]
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The pooling, the number of chunks, the agreement, and a reason if late chunking is unavailable."""
+        reason = {
+            "late_chunking": f"unavailable, because the pooling is not a mean of tokens ({self.recipe})"
+        }
+        return {
+            "recipe": self.recipe.about,
+            "chunks": len(self.chunks),
+            "agreement": [pair.about for pair in self.agreement],
+            **(reason if self.late is None else {}),
+        }
+
+    def frame(self) -> pd.DataFrame:
+        """Return the best documents.
+
+        Columns: rank, document (ID), chunks (number); for each name in `METHODS`, its score and the rank of
+        the document by it, such as late_score and late_rank; best_chunk and best_late (numbers from 1);
+        tokens_dropped (from the whole document), title, text (of the best chunk).
+        """
+        order = np.argsort(self.ranks[self.by])[: self.question.count]
+        columns: dict[str, Any] = {}
+        for name, values in self.scores.items():
+            columns |= {f"{name}_score": values[order], f"{name}_rank": self.ranks[name][order]}
+        for name, numbers in self.best.items():
+            columns[f"best_{name}"] = [numbers[index] + 1 for index in order]
+        method = "late" if self.by.startswith("late") else "chunk"
+        return pd.DataFrame(
+            {
+                "rank": np.arange(1, len(order) + 1),
+                "document": frames.plain_strings([self.documents[index].id for index in order]),
+                "chunks": [len(self.spans[index]) for index in order],
+                **columns,
+                "tokens_dropped": [self.dropped[index] for index in order],
+                "title": frames.plain_strings([self.documents[index].title for index in order]),
+                "text": [self.chunk(index, method) for index in order],
+            }
+        )
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The documents as JSON lines, which a view file stores."""
+        return tuple(document.line for document in self.documents)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the scores and the documents in bytes."""
+        arrays = [self.whole, self.chunks, *([] if self.late is None else [self.late])]
+        return sum(values.nbytes for values in arrays) + 2 * sum(map(len, self.documents))

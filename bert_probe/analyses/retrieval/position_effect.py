@@ -1,0 +1,310 @@
+"""How much a score depends on where in a document a passage stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.retrieval.passages import sentence_spans, token_limit
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, scores_of_rows
+from bert_probe.analyses.vectors.search import DOCUMENT_PROMPTS, QUERY_PROMPTS, search_pooling
+from bert_probe.analyses.vectors.sentences import encode_texts
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
+from bert_probe.core.inputs import DocumentFile
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.lengths import MAX_TOKENS
+from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.trace import Array, read_only
+from bert_probe.text.documents import Document, as_documents
+
+RESAMPLES = 1000
+"""Number of bootstrap samples of the documents for the interval of a mean."""
+_SEED = 0
+
+
+@question("position effect", command="position-effect")
+class PositionEffect(Question):
+    """How much the score of a document depends on the position of sentences that are removed or inserted.
+
+    Without a passage, consecutive sentences are left out, a part of the document at a time. With a passage,
+    it is inserted between sentences. Embedding models often give the beginning of a text more weight
+    (Lee, Goel and Ramchandran 2024).
+
+    Attributes:
+        query: the query with which documents are scored; by default, the changed document is scored with
+            the original one.
+        passage: a passage to insert; by default, sentences are removed.
+        positions: largest number of parts to remove from a document, or of intervals between the places of
+            insertion; also the number of bins of the curve.
+        prompt, document_prompt, dimensions: see `Search`.
+        show: "curve" has the mean change in each bin of positions, "documents" every changed document.
+    """
+
+    inputs = DocumentFile()
+
+    query: str | None = param(
+        Optional(Text()), default=None, about="Score documents with this query instead of with the original."
+    )
+    passage: str | None = param(
+        Optional(Text()), default=None, about="Insert this passage instead of removing sentences."
+    )
+    positions: int = param(
+        Number(2, 20), default=10, about="Maximum number of parts that are removed, or places of insertion."
+    )
+    prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
+    )
+    document_prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
+    )
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
+    show: str = param(
+        Choice(("curve", "documents")),
+        default="curve",
+        display_only=True,
+        key="position_show",
+        about="Table: the mean change by position, or every changed document.",
+    )
+
+    def of(
+        self, checkpoint: Checkpoint, documents: Sequence[str], progress: Progress = no_progress
+    ) -> PositionEffectResult:
+        """Score every document with a part removed, or with the passage inserted, at several positions.
+
+        Documents are left out if they have only one sentence, or if the model would truncate them.
+
+        Args:
+            checkpoint: the model.
+            documents: the documents.
+            progress: called with the number of distinct texts done and the total.
+
+        Raises:
+            TextError, EmptyTextError, TooLongError: a text cannot be encoded, there are no documents, or two
+                of them have the same ID.
+            UnavailableError: no document has two sentences and is read completely; see also
+                `resolve_pooling`.
+            SelectionError, CheckpointError: see `resolve_pooling`.
+            OutOfMemoryError: a batch or the vectors need more memory than is free.
+        """
+        checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
+        recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
+        query_recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+        variants = self._variants(checkpoint, recipe, texts, progress)
+        used = list(dict.fromkeys(variant.document for variant in variants))
+        changed = [*(str(texts[index]) for index in used), *(variant.text for variant in variants)]
+        with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
+            encoded = encode_texts(checkpoint, recipe, changed, False, "Text {:,}".format, progress).vectors
+            whole, rows = encoded[: len(used)], encoded[len(used) :]
+            row_of = {index: row for row, index in enumerate(used)}
+            originals = whole[[row_of[variant.document] for variant in variants]]
+            if self.query is None:
+                compared, reference = originals, originals
+            else:
+                vector = encode_texts(checkpoint, query_recipe, [self.query], False, lambda _: "The query")
+                compared = reference = np.broadcast_to(vector.vectors, originals.shape)
+            scores = scores_of_rows(rows, compared, recipe.similarity)
+            before = scores_of_rows(originals, reference, recipe.similarity)
+        lines = tuple(document.line for document in texts)
+        return PositionEffectResult(
+            self,
+            InputRecord.of_sentences(checkpoint, lines, 0),
+            texts,
+            variants,
+            read_only(scores),
+            read_only(scores - before),
+            recipe,
+        )
+
+    def _variants(
+        self, checkpoint: Checkpoint, recipe: PoolingConfig, texts: Sequence[Document], progress: Progress
+    ) -> tuple[Variant, ...]:
+        limit = token_limit(checkpoint, recipe)
+        variants: list[Variant] = []
+        for index, text in enumerate(texts):
+            progress(0, len(texts))
+            options = [*self._changes(index, str(text))]
+            if not options:
+                continue
+            longest = [str(text), *(variant.text for variant in options if self.passage is not None)]
+            try:
+                lengths = [_count_tokens(checkpoint, recipe, part) for part in longest]
+            except TextError as error:
+                raise type(error)(f"Document {index + 1:,}: {error}") from None
+            if max(lengths) <= limit:
+                variants += options
+        if not variants:
+            raise UnavailableError(
+                f"No document has at least two sentences and at most {limit:,} tokens"
+                f"{' with the passage' if self.passage is not None else ''}. Give other documents."
+            )
+        return tuple(variants)
+
+    def _changes(self, index: int, text: str) -> Iterator[Variant]:
+        """Yield the changed texts of a document, in the order of their positions."""
+        spans = sentence_spans(text)
+        count = len(spans)
+        if count < 2:
+            return
+        if self.passage is None:
+            # Bounds of consecutive groups of sentences, of sizes that differ by at most 1.
+            bounds = np.linspace(0, count, min(count, self.positions) + 1).round().astype(int)
+            for first, last in pairwise(bounds):
+                start, end = spans[first][0], spans[last - 1][1]
+                rest = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
+                yield Variant(index, (start + end) / 2 / len(text), rest, text[start:end])
+            return
+        for place in np.unique(np.linspace(0, count, self.positions + 1).round().astype(int)):
+            start = spans[place][0] if place < count else len(text)
+            parts = (text[:start].rstrip(), self.passage.strip(), text[start:].lstrip())
+            yield Variant(index, start / len(text), " ".join(filter(None, parts)), self.passage)
+
+
+def _count_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> int:
+    inputs = checkpoint.encoder.inputs(recipe.text(text), max_tokens=MAX_TOKENS, truncate=True)
+    return len(inputs) + inputs.dropped
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A document from which a part was removed, or into which a passage was inserted.
+
+    Attributes:
+        document: index of the document, from 0.
+        position: position of the change, from 0 for the first character of the document to 1 for the last:
+            the middle of the removed part, or the place of insertion.
+        text: the changed text.
+        part: the part that was removed or inserted.
+    """
+
+    document: int
+    position: float
+    text: str
+    part: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PositionEffectResult(Result):
+    """Scores of changed documents.
+
+    Attributes:
+        documents: all documents, in their original order.
+        variants: the changed documents, in the order of the documents and then of the positions.
+        scores: the score of each changed document with the query, or with the original document, of shape
+            [variant].
+        changes: each score minus the score of the original document, of shape [variant].
+        recipe: the pooling configuration of the documents.
+    """
+
+    question: PositionEffect
+    documents: tuple[Document, ...]
+    variants: tuple[Variant, ...]
+    scores: Array
+    changes: Array
+    recipe: PoolingConfig
+
+    def __post_init__(self) -> None:
+        if {self.scores.shape, self.changes.shape} != {(len(self.variants),)}:
+            raise ShapeError(f"{len(self.variants)} texts do not match scores of shape {self.scores.shape}.")
+
+    @property
+    def used(self) -> int:
+        """Number of documents that were changed."""
+        return len({variant.document for variant in self.variants})
+
+    @cached_property
+    def curve(self) -> pd.DataFrame:
+        """The mean change of the score in bins of positions.
+
+        Columns: position_from, position_to (0 to 1), texts and documents (numbers), change (mean), low and
+        high (95% percentile bootstrap over documents); NaN in an empty bin.
+        """
+        count = self.question.positions
+        bins = np.minimum((np.array([v.position for v in self.variants]) * count).astype(int), count - 1)
+        rows = np.unique([v.document for v in self.variants], return_inverse=True)[1]
+        sums, texts = np.zeros((rows.max() + 1, count)), np.zeros((rows.max() + 1, count))
+        np.add.at(sums, (rows, bins), self.changes)
+        np.add.at(texts, (rows, bins), 1)
+        random = np.random.default_rng(_SEED)
+        weights = random.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=RESAMPLES)
+        with np.errstate(invalid="ignore"):
+            means = (weights @ sums) / (weights @ texts)
+            change = sums.sum(axis=0) / texts.sum(axis=0)
+        bounds = np.full((2, count), np.nan)
+        filled = ~np.isnan(change)
+        bounds[:, filled] = np.nanpercentile(means[:, filled], [2.5, 97.5], axis=0)
+        edges = np.arange(count + 1) / count
+        return pd.DataFrame(
+            {
+                "position_from": edges[:-1],
+                "position_to": edges[1:],
+                "texts": texts.sum(axis=0).astype(np.int64),
+                "documents": (texts > 0).sum(axis=0),
+                "change": change,
+                "low": bounds[0],
+                "high": bounds[1],
+            }
+        )
+
+    @property
+    def finding(self) -> str:
+        """A sentence that compares a change at the start with a change at the end."""
+        action = "Removing a part" if self.question.passage is None else "Inserting the passage"
+        score = f"the {self.recipe.score_name}"
+        subject = "the original document" if self.question.query is None else "the query"
+        filled = self.curve.dropna()
+        first, last = filled["change"].iloc[0], filled["change"].iloc[-1]
+        ratio = f", {abs(first / last):.2f} times as much" if last and len(filled) > 1 else ""
+        return (
+            f"{action} at the start changes {score} with {subject} by {first:+.4f} on average, at the end by "
+            f"{last:+.4f}{ratio} ({self.used:,} documents)."
+        )
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The pooling, the numbers of documents, and the bootstrap of the intervals."""
+        return {
+            "recipe": self.recipe.about,
+            "documents_used": self.used,
+            "documents_left_out": len(self.documents) - self.used,
+            "resamples": RESAMPLES,
+            "seed": _SEED,
+        }
+
+    def frame(self) -> pd.DataFrame:
+        """Return `curve`, or one row per changed document: document (ID), position, score, change, part.
+
+        `part` is the text that was removed or inserted.
+        """
+        if self.question.show == "curve":
+            return self.curve
+        return pd.DataFrame(
+            {
+                "document": frames.plain_strings([self.documents[v.document].id for v in self.variants]),
+                "position": [variant.position for variant in self.variants],
+                "score": self.scores,
+                "change": self.changes,
+                "part": frames.plain_strings([variant.part for variant in self.variants]),
+            }
+        )
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The documents as JSON lines, which a view file stores."""
+        return tuple(document.line for document in self.documents)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the scores and the changed texts in bytes."""
+        texts = sum(len(variant.text) + len(variant.part) for variant in self.variants)
+        return self.scores.nbytes + self.changes.nbytes + 2 * texts

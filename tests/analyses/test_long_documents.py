@@ -1,0 +1,229 @@
+"""Long documents: what is not read, positions of sentences, and chunks, against the raw model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bert_probe
+from bert_probe import ChunkedSearch, Document, PositionEffect, Search, TruncationAudit
+from bert_probe.analyses.retrieval import chunked_search
+from bert_probe.analyses.retrieval.passages import chunk_spans, sentence_spans
+from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers import sentence_models
+from tests.helpers.exactness import assert_exact
+
+LONG = (
+    "The boat crosses the river at night. It carries grain. Nobody can read a map at night! The sea is wide."
+)
+SHORT = "Rivers flow into the sea. Barges carry grain."
+DOCUMENTS = (LONG, Document(SHORT, "barges", "Barges"))
+QUERY = "Who reads a map?"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One. Two! Three? Four… Five", ["One.", "Two!", "Three?", "Four…", "Five"]),
+        ("She said “Go.” He went.", ["She said “Go.”", "He went."]),
+        ("J. R. Smith, e.g. here. End.", ["J. R. Smith, e.g. here.", "End."]),
+        ("a wing was tested . results agree .", ["a wing was tested .", "results agree ."]),
+        ("first line\nsecond line\r\n\r\nthird", ["first line", "second line", "third"]),
+        ("川は広い。船が渡る。", ["川は広い。", "船が渡る。"]),
+        ("3.14 is pi. Version 2.0 is out.", ["3.14 is pi.", "Version 2.0 is out."]),
+        ("  ?! ", ["?!"]),
+        ("Yes. … … No.", ["Yes. … …", "No."]),
+        ("", []),
+    ],
+)
+def test_sentence_spans(text: str, sentences: list[str]) -> None:
+    assert [text[start:end] for start, end in sentence_spans(text)] == sentences
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 21, 100])
+def test_chunks_cover_every_token_once_within_the_size(minilm: Checkpoint, size: int) -> None:
+    text = f"{LONG} Incomprehensibilities, antidisestablishmentarianism."
+    tokens = [token for token in minilm.encode(text).tokens if token.start is not None]
+    spans = chunk_spans(text, tokens, size)
+    counts = [sum(start <= (token.start or 0) < end for token in tokens) for start, end in spans]
+    assert sum(counts) == len(tokens)
+    assert max(counts) <= size
+    assert [*spans] == sorted(spans)
+    if size > 20:  # every sentence fits
+        assert {start for start, _ in spans} <= {start for start, _ in sentence_spans(text)}
+
+
+def test_audit_counts_what_the_tokenizer_counts(minilm: Checkpoint) -> None:
+    result = TruncationAudit(limit=12, show="lost").of(minilm, DOCUMENTS)
+    raw = [len(minilm.tokenizer(str(text))["input_ids"]) for text in (LONG, f"Barges {SHORT}")]
+    assert result.lengths.tolist() == raw
+    assert result.dropped.tolist() == [count - 12 for count in raw]
+    # 10 tokens of the first document are read: its first sentence has 8.
+    (row, _) = result.table().to_dict("records")
+    assert row["document"] == "1"
+    assert row["lost"] == LONG[LONG.index("grain") :]
+    assert (row["sentences"], row["sentences_lost"]) == (4, 3)
+    assert row["characters_read"] == len("The boat crosses the river at night. It carries ") - 1
+
+
+def test_audit_of_other_limits_by_hand(minilm: Checkpoint) -> None:
+    result = TruncationAudit(limit=10, show="limits").of(minilm, DOCUMENTS)
+    first, second = sorted(map(int, result.lengths), reverse=True)
+    table = result.table().set_index("limit")
+    assert table["tokens_dropped"].to_dict() == {10: first + second - 20, first: 0}
+    assert table["percent_of_documents"].to_dict() == {10: 100, first: 0}
+    assert table["percent_of_tokens"][10] == pytest.approx(100 * (first + second - 20) / (first + second))
+    complete = TruncationAudit().of(minilm, DOCUMENTS)
+    assert complete.limit == 256
+    assert complete.truncated == ()
+    assert "read completely" in complete.finding
+
+
+def test_audit_agrees_with_what_a_search_drops(minilm: Checkpoint) -> None:
+    texts = ["word " * 300, "short"]
+    assert TruncationAudit().of(minilm, texts).dropped.tolist() == [*Search("word").of(minilm, texts).dropped]
+
+
+def test_limit_without_room_for_a_document_is_refused(minilm: Checkpoint) -> None:
+    with pytest.raises((SelectionError, TextError), match=r"limit is 2|no tokens"):
+        TruncationAudit(limit=2).of(minilm, DOCUMENTS)
+
+
+@pytest.mark.parametrize("query", [None, QUERY])
+@pytest.mark.parametrize("passage", [None, "Eggs are sold here."])
+def test_changes_equal_searches_in_changed_documents(
+    double_minilm: Checkpoint, query: str | None, passage: str | None
+) -> None:
+    result = PositionEffect(query, passage, positions=4, show="documents").of(double_minilm, DOCUMENTS)
+    sentences = [LONG[start:end] for start, end in sentence_spans(LONG)]
+    if passage is None:
+        changed = [" ".join([*sentences[:i], *sentences[i + 1 :]]) for i in range(4)]
+    else:
+        changed = [" ".join([*sentences[:i], passage, *sentences[i:]]) for i in range(5)]
+    variants = [variant for variant in result.variants if variant.document == 0]
+    assert [variant.text for variant in variants] == changed
+    search = Search(LONG if query is None else query, document_prompt="none")
+    scores = search.of(double_minilm, [LONG, *changed]).scores["bi-encoder"]
+    assert_exact(result.scores[: len(changed)], scores[1:])
+    assert_exact(result.changes[: len(changed)], scores[1:] - scores[0])
+    assert [*result.table()["document"].unique()] == ["1", "barges"]
+
+
+def test_curve_by_hand(minilm: Checkpoint) -> None:
+    result = PositionEffect(positions=2).of(minilm, DOCUMENTS)
+    positions = np.array([variant.position for variant in result.variants])
+    for number, row in result.table().iterrows():
+        inside = (positions >= row["position_from"]) & (positions < row["position_to"])
+        assert row["texts"] == inside.sum() == 2
+        assert row["change"] == pytest.approx(result.changes[inside].mean())
+        # The two documents are drawn twice, once each, or never.
+        assert row["low"] == pytest.approx(result.changes[inside].min())
+        assert row["high"] == pytest.approx(result.changes[inside].max()), number
+    assert result.metadata["documents_left_out"] == 0
+
+
+def test_documents_that_cannot_be_changed_are_left_out(minilm: Checkpoint) -> None:
+    too_long = f"{'word ' * 300}. {'word ' * 300}."
+    result = PositionEffect().of(minilm, [LONG, "A single sentence.", too_long])
+    assert result.metadata["documents_left_out"] == 2
+    with pytest.raises(UnavailableError, match="at least two sentences"):
+        PositionEffect().of(minilm, ["A single sentence.", too_long])
+
+
+def test_chunks_equal_a_search_in_chunks(double_minilm: Checkpoint) -> None:
+    result = ChunkedSearch(QUERY, size=9).of(double_minilm, DOCUMENTS)
+    texts = [str(document) for document in result.documents]
+    chunks = [text[slice(*span)] for text, spans in zip(texts, result.spans, strict=True) for span in spans]
+    search = Search(QUERY).of(double_minilm, chunks).scores["bi-encoder"]
+    assert_exact(result.chunks, search)
+    assert_exact(result.whole, Search(QUERY).of(double_minilm, texts).scores["bi-encoder"])
+    count = len(result.spans[0])
+    best = [search[:count].max(), search[count:].max()]
+    assert_exact(result.scores["chunk"], np.array(best))
+    assert_exact(result.scores["chunk_mean"], np.array([search[:count].mean(), search[count:].mean()]))
+    row = result.table().iloc[0]
+    assert row["text"] == chunks[int(np.argmax(search))]
+    assert row["chunk_score"] == max(best)
+
+
+def late_chunk(checkpoint: Checkpoint, text: str, span: tuple[int, int], prompt: str = "") -> np.ndarray:
+    """Return the mean of the last hidden states of a chunk's tokens, computed with transformers."""
+    encoded = checkpoint.tokenizer(prompt + text, return_tensors="pt", return_offsets_mapping=True)
+    offsets = encoded.pop("offset_mapping")[0] - len(prompt)
+    with torch.no_grad():
+        states = checkpoint.model(**encoded).last_hidden_state[0]
+    inside = (offsets[:, 0] >= span[0]) & (offsets[:, 1] <= span[1]) & (offsets[:, 1] > offsets[:, 0])
+    return states[inside].mean(dim=0).double().numpy()
+
+
+def test_late_chunking_pools_the_tokens_of_a_chunk(double_minilm: Checkpoint) -> None:
+    result = ChunkedSearch(QUERY, size=9).of(double_minilm, [LONG])
+    assert result.late is not None
+    query = late_chunk(double_minilm, QUERY, (0, len(QUERY)))
+    encoded = double_minilm.tokenizer(QUERY, return_tensors="pt")
+    with torch.no_grad():
+        query = double_minilm.model(**encoded).last_hidden_state[0].mean(dim=0).numpy()
+    for value, span in zip(result.late, result.spans[0], strict=True):
+        vector = late_chunk(double_minilm, LONG, span)
+        assert value == pytest.approx(
+            query @ vector / np.linalg.norm(query) / np.linalg.norm(vector), abs=1e-10
+        )
+
+
+def test_late_chunking_reads_the_prompt_once(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    layout = next(key for key in sentence_models.LAYOUTS if key.startswith("no prompt pooled"))
+    sentence_models.save(layout, family_folder(sentence_models.LAYOUTS[layout].family), tmp_path / "model")
+    checkpoint = bert_probe.load(tmp_path / "model", dtype="float64")
+    prompt = dict(checkpoint.sentence_model.prompts)["passage"]  # type: ignore[union-attr]
+    text = "a boat. the map of the night."
+    result = ChunkedSearch("a map", size=6, document_prompt="passage").of(checkpoint, [text])
+    assert result.late is not None
+    assert len(result.late) > 1
+    vector = (
+        bert_probe.Sentences("model", show="vectors", prompt="query").of(checkpoint, ["a map"]).vectors[0]
+    )
+    for value, span in zip(result.late, result.spans[0], strict=True):
+        late = late_chunk(checkpoint, text, span, prompt)
+        cosine = vector @ late / np.linalg.norm(vector) / np.linalg.norm(late)
+        assert value == pytest.approx(cosine, abs=1e-10)
+
+
+def test_chunks_beyond_the_limit_have_no_late_score(minilm: Checkpoint) -> None:
+    result = ChunkedSearch("word", size=100).of(minilm, ["word " * 299 + "end.", "A word."])
+    assert result.late is not None
+    assert [len(spans) for spans in result.spans] == [4, 1]  # 76 + 75 + 75 + 75 tokens
+    # 254 tokens are read: 76 + 75 + 75 and 28 of the last chunk.
+    assert np.isfinite(result.late).all()
+    longer = ChunkedSearch("word", size=100).of(minilm, ["word " * 599 + "end.", "A word."])
+    assert longer.late is not None
+    assert np.isnan(longer.late).tolist() == [False, False, False, *[True] * 4, False]
+    assert result.dropped[0] == 301 + 2 - 256
+    assert np.isfinite(result.table()["late_score"]).all()
+
+
+def test_late_chunking_without_a_mean_is_unavailable(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    sentence_models.save("cls", family_folder(sentence_models.LAYOUTS["cls"].family), tmp_path / "model")
+    result = ChunkedSearch("a map", size=4, by="late").of(
+        bert_probe.load(tmp_path / "model"), ["a boat. night."]
+    )
+    assert result.late is None
+    assert "unavailable" in result.metadata["late_chunking"]
+    assert "late_score" not in result.table()
+
+
+def test_too_many_chunks_are_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunked_search, "MAX_CHUNKS", 3)
+    with pytest.raises(SelectionError, match="chunks, but at most 3 are compared"):
+        ChunkedSearch("word", size=9).of(minilm, [LONG])
+
+
+def test_chunk_that_exceeds_the_limit_is_refused(minilm: Checkpoint) -> None:
+    with pytest.raises(SelectionError, match="at most 254 tokens of a chunk"):
+        ChunkedSearch("word", size=255).of(minilm, [LONG])
