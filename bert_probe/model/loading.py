@@ -81,7 +81,14 @@ from bert_probe.model.sources import Source, check_tokenizer_files, digest, loca
 from bert_probe.model.token_positions import check_positions
 from bert_probe.model.trace import Trace
 from bert_probe.model.training_history import read_training_history
-from bert_probe.model.weights import check_finite, copy_to_own_memory, describe_mismatches, list_names, read
+from bert_probe.model.weights import (
+    check_finite,
+    copy_to_own_memory,
+    describe_mismatches,
+    list_names,
+    read,
+    write_lease,
+)
 
 _DTYPES = {
     "float32": torch.float32,
@@ -127,22 +134,27 @@ def load(
     source = locate(model, revision, progress)
     config = load_config(source.folder, source.name)
     files = weight_files(source.folder, source)
-    headers = read_headers(files)
-    with _loading_errors(source):
-        check_sizes(config, headers)
-    memory = headers.estimate_memory(precision)
-    notice(f"{format_bytes(headers.bytes)} of weights, about {format_bytes(memory)} of memory to load them.")
-    with reserved_memory(memory, source.name, "Close other programs, use a smaller model, or dtype float16."):
-        file_states = _file_states(files)
-        sha256 = digest(files, progress or no_progress)
-        tokenizer = _tokenizer(source, config)
-        network, (notes, unused), no_qkv, is_eager = _network(source, config, precision, target)
-        heads, refusal_notes = open_heads(source.folder, config, headers, network)
-        other, prefixes = other_part(config)
-        if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
-            notes += (f"Only the text encoder of this model is used, not its {other}.",)
-        if _file_states(files) != file_states:
-            raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
+    with write_lease(files):
+        headers = read_headers(files)
+        with _loading_errors(source):
+            check_sizes(config, headers)
+        memory = headers.estimate_memory(precision)
+        notice(
+            f"{format_bytes(headers.bytes)} of weights, about {format_bytes(memory)} of memory to load them."
+        )
+        with reserved_memory(
+            memory, source.name, "Close other programs, use a smaller model, or dtype float16."
+        ):
+            file_states = _file_states(files)
+            sha256 = digest(files, progress or no_progress)
+            tokenizer = _tokenizer(source, config)
+            network, (notes, unused), no_qkv, is_eager = _network(source, config, precision, target)
+            heads, refusal_notes = open_heads(source.folder, config, headers, network)
+            other, prefixes = other_part(config)
+            if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
+                notes += (f"Only the text encoder of this model is used, not its {other}.",)
+            if _file_states(files) != file_states:
+                raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
     versions, trainings = library_versions(), read_training_history(source.folder)
     with running_errors(source.name, network):
         description = replace(

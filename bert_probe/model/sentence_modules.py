@@ -357,9 +357,6 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         raise CheckpointError(
             f"{MODULES_FILE} lists {len(modules):,} modules, but at most {MAX_MODULES} are read. {AGAIN}"
         )
-    folders = [path.resolve() for _, path in modules if path.resolve() != folder.resolve()]
-    if len(set(folders)) < len(folders):  # its weights would be loaded several times
-        raise CheckpointError(f"{MODULES_FILE} lists a folder more than once. {AGAIN}")
     if not all(path.resolve().is_relative_to(folder.resolve()) for _, path in modules):
         raise CheckpointError(f"{MODULES_FILE} refers to a path outside its folder. {AGAIN}")
     return modules
@@ -388,6 +385,9 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
             f"The first module must be a Transformer in the folder of the model, but is {kinds[0]} in "
             f"{modules[0][1].name[:100]}. {REMEDY}"
         )
+    folders = [path.resolve() for _, path in modules if path.resolve() != folder.resolve()]
+    if len(set(folders)) < len(folders):  # its weights would be loaded several times
+        raise CheckpointError(f"{MODULES_FILE} lists a folder more than once. {AGAIN}")
     return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
 
 

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from bert_probe.errors import CheckpointError, UnavailableError
 from bert_probe.model.sources import digest
+from bert_probe.model.weights import write_lease
 
 REMEDY = "Use mean, cls, pooler or max."
 AGAIN = "Download the model again."
@@ -100,7 +101,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
         )
     expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     try:
-        with safe_open(file, framework="pt") as weights:
+        with write_lease([file]), safe_open(file, framework="pt") as weights:
             shapes = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
             if shapes != expected:
                 raise CheckpointError(

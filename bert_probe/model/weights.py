@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+import errno
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,11 @@ from transformers.utils import logging as transformers_logging
 
 from bert_probe.errors import WeightsError
 from bert_probe.model.logging_utils import SilencedLogging
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 def read(
@@ -69,6 +78,37 @@ def copy_to_own_memory(tensors: Iterable[torch.Tensor]) -> None:
     for tensor in tensors:
         if tensor.device.type == "cpu":
             tensor.data = tensor.data.clone()
+
+
+@contextmanager
+def write_lease(files: Iterable[Path]) -> Iterator[None]:
+    """Let other programs wait before they write to files that are mapped into memory inside the context.
+
+    Reading a mapped file that another program has just shortened kills the process. On Linux a read lease
+    (F_SETLEASE) blocks a program that opens the file for writing, for at most 45 seconds. Other systems, and
+    file systems without leases, are not protected.
+
+    Raises:
+        WeightsError: another program has opened a file for writing.
+    """
+    if not hasattr(fcntl, "F_SETLEASE"):
+        yield
+        return
+    with ExitStack() as stack:
+        for file in files:
+            descriptor = os.open(file, os.O_RDONLY)
+            stack.callback(os.close, descriptor)  # ends the lease
+            try:
+                # The kernel reports a waiting program by this signal, which is ignored by default.
+                fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+                fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            except OSError as error:
+                if error.errno == errno.EAGAIN:
+                    raise WeightsError(
+                        f"{file.name} is being written by another program. Wait until it is complete, then "
+                        "load the model again."
+                    ) from None
+        yield
 
 
 def check_finite(network: torch.nn.Module) -> None:

@@ -1,6 +1,9 @@
 """Checkpoint files: missing or broken ones are named, with a remedy."""
 
+import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import bert_probe
 from bert_probe.errors import CheckpointError, NotFoundError, PickledWeightsError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import read_config, read_json
+from bert_probe.model.weights import write_lease
 from tests.helpers.families import TEXT
 from tests.helpers.folders import assert_refused, change_config, copy, shard, write_index
 
@@ -177,3 +181,20 @@ def test_json_file_without_an_end_is_refused(tmp_path: Path) -> None:
     for path in (pipe, device):
         with pytest.raises(CheckpointError, match=f"{path.name} is not a regular file"):
             read_json(path)
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="this system has no leases")
+def test_weights_cannot_be_shortened_while_they_are_mapped(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"weights")
+    code = f"import os; os.open({str(file)!r}, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)"
+    with write_lease([file]):
+        assert b"BlockingIOError" in subprocess.run([sys.executable, "-c", code], capture_output=True).stderr
+    assert file.read_bytes() == b"weights"
+    with (
+        file.open("r+b"),
+        pytest.raises(WeightsError, match="is being written by another program"),
+        write_lease([file]),
+    ):
+        pass
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
