@@ -15,7 +15,7 @@ import torch
 
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.architectures import configs_of
-from bert_probe.model.capture import AttentionCall, SoftcapError, add_mask, recording
+from bert_probe.model.capture import AttentionCall, attention_scores, recording
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.config import SUPPORTED
 from bert_probe.model.eager_attention import eager_attention
@@ -71,11 +71,8 @@ def uses_interface(network: Any) -> bool:
     inputs = _check_inputs(network)
     # Inference mode is avoided: a model may store tensors, and inference tensors cannot be used in training.
     with torch.no_grad():
-        try:
-            with recording() as calls:
-                output = network(**inputs, output_hidden_states=True)
-        except SoftcapError:
-            return False
+        with recording() as calls:
+            output = network(**inputs, output_hidden_states=True)
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
             return False
@@ -98,8 +95,7 @@ def capture_problem(network: Any) -> str:
     if not calls or states is None or not len(calls) == len(layers) == len(states) - 1:
         return NO_SCORES
     for call, expected in zip(calls, layers, strict=True):
-        scores = call.query @ call.key.transpose(-1, -2) * call.scaling
-        scores = add_mask(scores, call.mask)
+        scores = attention_scores(call.query, call.key, call.mask, call.scaling)
         finite = scores[scores.isfinite()]
         if expected.shape != scores.shape or not finite.numel():
             return NO_SCORES

@@ -221,6 +221,7 @@ def _traces_from_calls(
             keys=keys[row],
             values=values[row],
             scaling=tuple(call.scaling for call in calls),
+            softcaps=tuple(call.softcap for call in calls),
             masks=_masks(calls, row, lengths[row]),
             provenance=provenance[row],
             made_by=made_by,

@@ -107,8 +107,8 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
         heatmap(heatmaps["products"], key="steps-products")
 
 
-def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw steps 3 and 4: the scaling and the masking of the scores of all keys."""
+def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> int:
+    """Draw step 3, the scaling, the limit if there is one, and the mask; return the last step's number."""
     with _step(
         "3 · Scale",
         [
@@ -120,14 +120,30 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
         f"{_number(steps.dot_products[key])} × {_number(steps.scaling)}",
     ):
         heatmap(heatmaps["scaled"], key="steps-scaled")
+    number = 4
+    if steps.softcap is not None:
+        limit = f"{steps.softcap:g}"
+        with _step(
+            f"{number} · Limit",
+            [
+                f"This model limits every scaled product to ±{limit} (softcap; Gemma Team 2024). Small products "
+                "hardly change, and large ones approach the limit."
+            ],
+            f"{limit} × tanh(q · k × scaling ÷ {limit})",
+            _number(steps.limited[key]),
+            f"{limit} × tanh({_number(steps.scaled[key])} ÷ {limit})",
+        ):
+            heatmap(heatmaps["limited"], key="steps-limited")
+        number += 1
     with _step(
-        "4 · Mask and bias" if steps.biased else "4 · Mask",
+        f"{number} · Mask and bias" if steps.biased else f"{number} · Mask",
         [_mask_note(steps)],
         "Score",
         _number(steps.scores[key]),
-        f"{_number(steps.scaled[key])} + {_number(steps.mask[key])}",
+        f"{_number(steps.limited[key])} + {_number(steps.mask[key])}",
     ):
         heatmap(heatmaps["scores"], key="steps-scores")
+    return number
 
 
 def _mask_note(steps: AttentionStepsResult) -> str:
@@ -147,11 +163,13 @@ def _mask_note(steps: AttentionStepsResult) -> str:
     return " ".join(sentences)
 
 
-def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw steps 5 and 6: the softmax, and the weighted value."""
+def _weight_and_value(
+    steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap], first: int
+) -> None:
+    """Draw the softmax, which is step number `first`, and the weighted value."""
     key_name = _name(steps.tokens[key])
     with _step(
-        "5 · Softmax",
+        f"{first} · Softmax",
         [
             "The exponential of each score is divided by the sum of the exponentials over all keys: scores "
             "become weights from 0 to 1 that sum to 1."
@@ -163,7 +181,7 @@ def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str,
     ):
         heatmap(heatmaps["weights"], key="steps-weights")
     with _step(
-        "6 · Weighted value",
+        f"{first + 1} · Weighted value",
         [
             f"{key_name} also has a value vector v, a third learned projection. It is multiplied by the "
             "weight."
@@ -175,11 +193,11 @@ def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str,
         heatmap(heatmaps["value"], key="steps-value")
 
 
-def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw step 7: the sum of the weighted values of all keys."""
+def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap], number: int) -> None:
+    """Draw the last step: the sum of the weighted values of all keys."""
     query_name = _name(steps.tokens[steps.query])
     with _step(
-        "7 · Sum",
+        f"{number} · Sum",
         [
             f"The weighted values of all keys are summed, which gives the head's output for {query_name}. "
             "In the heatmap, keys are sorted by weight."
@@ -192,14 +210,14 @@ def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> No
 
 
 def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw the output of step 7 next to the model's own output, and their largest difference."""
+    """Draw the output of the last step next to the model's own output, and their largest difference."""
     with (
         st.container(border=True, key="check"),
         _step(
             "Check against the model",
             [
                 "The upper row is what the model's own attention returned for this head and query. "
-                "The lower row is the result of step 7."
+                "The lower row is the result of the last step."
             ],
             "Largest absolute difference",
             f"{steps.difference:.1e}",
@@ -263,9 +281,9 @@ def render() -> None:
     with st.container(key="steps"):
         heatmaps = step_heatmaps(steps, key)
         _query_and_key(steps, key, heatmaps)
-        _scale_and_mask(steps, key, heatmaps)
-        _weight_and_value(steps, key, heatmaps)
-        _sum_values(steps, heatmaps)
+        last = _scale_and_mask(steps, key, heatmaps)
+        _weight_and_value(steps, key, heatmaps, last + 1)
+        _sum_values(steps, heatmaps, last + 3)
         _check(steps, traced.checkpoint.description.dtype, heatmaps)
     numbers(steps.frame(), "Numbers: all keys")
     numbers(steps.vectors(key), "Numbers: the vectors")

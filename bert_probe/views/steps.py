@@ -64,7 +64,12 @@ def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
     weights, product = {"weight": steps.weights}, steps.products[key]
     value = [steps.values[key], steps.weighted_values[key]]
     check = "The head's output: returned by the model, and computed step by step"
+    limit = {}
+    if steps.softcap is not None:
+        rows = {"scaled": steps.scaled, "limited": steps.limited}
+        limit["limited"] = keys(rows, scores, "limited", "The scaled products, before and after the limit")
     return {
+        **limit,
         "qk": vectors([steps.q, steps.keys[key]], ["q, the query", "k, the key"], qk, "qk", query_and_key),
         "products": vectors(
             [product],
