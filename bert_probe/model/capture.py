@@ -146,7 +146,8 @@ def attention(
     """Compute attention without the fused kernel; the arguments are those of `AttentionCall`.
 
     Returns:
-        Weights of shape [batch, head, query, key] and outputs of shape [batch, head, query, dim].
+        Weights of shape [batch, head, query, key] and outputs of shape [batch, head, query, dim]. Both are 0
+        for a query that may not attend to any key, as in the fused kernel.
     """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
@@ -154,6 +155,8 @@ def attention(
     scores = attention_scores(query, key, mask, scaling, softcap)
     # Like the kernel and transformers' eager attention, compute the softmax in float32 or better.
     weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
+    if mask is not None:  # a padded query may have no key, and then its softmax is not a number
+        weights = weights.masked_fill(scores.isneginf().all(dim=-1, keepdim=True), 0)
     return weights, weights @ value
 
 

@@ -170,10 +170,11 @@ def _mask(scores: _Scores) -> torch.Tensor | None:
 
 
 def _split_heads(term: torch.Tensor, scores: _Scores) -> torch.Tensor:
-    """Split the axis [batch × head] of a term, if it has this axis."""
+    """Return a term with the four axes of the scores. The axis [batch × head] is split."""
     batch, heads = scores.shape[:2]
-    has_joint_axis = term.ndim == 3 and term.shape[0] == batch * heads
-    return term.reshape(batch, heads, *term.shape[1:]) if has_joint_axis else term
+    if term.ndim == 3 and term.shape[0] == batch * heads:
+        return term.reshape(batch, heads, *term.shape[1:])
+    return term[(None,) * (4 - term.ndim)] if term.ndim < 4 else term
 
 
 _Operation = Callable[..., _Step | None]
@@ -392,5 +393,6 @@ _OPERATIONS: Mapping[str, _Operation] = {
 }
 """Name of a torch function, without underscores → what its result is, or None if it is not followed.
 
-The arguments are what is known about the first three arguments, the result, and the arguments of the function.
+The arguments are what is known about the first three arguments, the result, and the arguments of the
+function.
 """

@@ -85,9 +85,7 @@ class AttentionWithWeights:
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
         """Compute a layer's attention weights, store them, and return the head outputs."""
-        weights, output = attention(
-            call.query, call.key, call.value, call.mask, call.scaling, call.softcap
-        )
+        weights, output = attention(call.query, call.key, call.value, call.mask, call.scaling, call.softcap)
         self.weights.append(weights)
         return output.transpose(1, 2)
 

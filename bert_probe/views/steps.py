@@ -31,6 +31,21 @@ def title(steps: AttentionStepsResult) -> str:
     return f"Layer {layer}, head {head}: {query} attends to {key}"
 
 
+def step_titles(steps: AttentionStepsResult) -> dict[str, str]:
+    """Return the numbered title of each step, by the name of the step."""
+    names = {
+        "qk": "Query and key",
+        "products": "Dot product",
+        "scaled": "Scale",
+        **({} if steps.softcap is None else {"limited": "Limit"}),
+        "scores": "Mask and bias" if steps.biased else "Mask",
+        "weights": "Softmax",
+        "value": "Weighted value",
+        "sum": "Sum",
+    }
+    return {name: f"{number} · {words}" for number, (name, words) in enumerate(names.items(), start=1)}
+
+
 def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
     """Return a heatmap for each step, from the query and the key at position `key` to the head's output."""
     added, biases = ("bias", [steps.mask[~steps.masked]]) if steps.biased else ("mask", [])
