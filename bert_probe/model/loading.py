@@ -79,9 +79,17 @@ from bert_probe.model.outputs import (
 )
 from bert_probe.model.preflight import WeightHeaders, check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.repository_code import unused_code_note
 from bert_probe.model.sentence_modules import open_sentence_model
 from bert_probe.model.sentence_networks import activation_named
-from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
+from bert_probe.model.sources import (
+    Source,
+    check_tokenizer_files,
+    digest,
+    locate,
+    read_config,
+    weight_files,
+)
 from bert_probe.model.token_positions import check_positions
 from bert_probe.model.trace import Trace
 from bert_probe.model.training_history import read_training_history
@@ -168,6 +176,7 @@ def load(
             name for name in unused if not any(modern_name(name).endswith(used) for used in used_names)
         ]
         notes += (
+            *unused_code_note(read_config(source.folder), description.architecture),
             *limit_notes(config),
             *description.qkv_notes,
             *((unused_note(unused_names),) if unused_names else ()),
