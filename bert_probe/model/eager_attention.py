@@ -228,8 +228,9 @@ def _multiply(
 
 def _zero(step: _Step | None, factor: Any) -> _Step | None:
     """Set the scores of blocked keys to 0: multiply by a tensor of zeros and ones."""
-    is_plain = isinstance(step, _Scores) and not step.terms and not step.blocked and step.zeroed is None
-    if not is_plain or not isinstance(factor, torch.Tensor):
+    if not isinstance(step, _Scores) or not isinstance(factor, torch.Tensor):
+        return None
+    if step.terms or step.blocked or step.zeroed is not None:
         return None
     zeroed = factor == 0
     return replace(step, zeroed=zeroed) if bool((zeroed | (factor == 1)).all()) else None
@@ -293,8 +294,8 @@ def _maximum(
 ) -> _Step | None:
     """The maximum of scores and the smallest number of their dtype is followed; its weight is 0."""
     number = _number(limit) if isinstance(limit, torch.Tensor) else None
-    is_followed = isinstance(before[0], _Scores) and number is not None
-    return before[0] if is_followed and number <= torch.finfo(result.dtype).min else None
+    is_smallest = number is not None and number <= torch.finfo(result.dtype).min
+    return before[0] if isinstance(before[0], _Scores) and is_smallest else None
 
 
 def _block(
