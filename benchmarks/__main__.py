@@ -32,6 +32,7 @@ from benchmarks.pairs import Line
 
 _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "trace": trace_cost.lines,
+    "decoder": trace_cost.decoder_lines,
     "memory": trace_memory.lines,
     "similarity": similarity_cost.lines,
     "sentences": sentence_cost.lines,

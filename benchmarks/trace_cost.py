@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    MPNetConfig,
+    MPNetModel,
+    Qwen3Config,
+    Qwen3Model,
+)
 
 import bert_probe
 from benchmarks.pairs import Line, paired
@@ -49,7 +60,56 @@ def lines() -> Iterator[Line]:
         yield from _model("BERT-base's size, random weights", base)
 
 
-def _model(name: str, folder: Path) -> Iterator[Line]:
+def decoder_lines() -> Iterator[Line]:
+    """Trace a decoder, and open models; the decoder has the layers of Qwen3-0.6B and a smaller vocabulary."""
+    tokenizer = AutoTokenizer.from_pretrained(locate(None).folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        yield _opening("all-MiniLM-L6-v2", locate(None).folder)
+        for name, model_class, config in (
+            ("MPNet-base's size", MPNetModel, MPNetConfig(vocab_size=len(tokenizer))),
+            ("Qwen3-0.6B's layers", Qwen3Model, _qwen_config(len(tokenizer))),
+        ):
+            folder = Path(temporary) / model_class.__name__
+            torch.manual_seed(0)
+            model_class(config).save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            yield _opening(f"{name}, random weights", folder)
+            if model_class is Qwen3Model:
+                yield from _model(f"{name}, random weights", folder, (20, 128), min_rounds=7)
+
+
+def _qwen_config(vocabulary_size: int) -> Qwen3Config:
+    return Qwen3Config(
+        vocab_size=vocabulary_size,
+        hidden_size=1024,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        intermediate_size=3072,
+        max_position_embeddings=2048,
+    )
+
+
+def _opening(name: str, folder: Path) -> Line:
+    """Time `load`, with all checks, against `AutoModel.from_pretrained`."""
+    ours, rival = [], []
+    for _ in range(5):
+        for load, took in ((bert_probe.load, ours), (AutoModel.from_pretrained, rival)):
+            start = time.perf_counter()
+            load(folder)
+            took.append(time.perf_counter() - start)
+    seconds = statistics.median(ours)
+    return Line(
+        f"Opening {name}, with all checks",
+        f"AutoModel.from_pretrained without tokenizer and digest: {statistics.median(rival):.2f} s",
+        f"{seconds:.2f} s",
+        "–",
+        None,
+    )
+
+
+def _model(name: str, folder: Path, lengths: Sequence[int] = LENGTHS, min_rounds: int = 15) -> Iterator[Line]:
     checkpoint = bert_probe.load(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder).eval()
@@ -60,12 +120,12 @@ def _model(name: str, folder: Path) -> Iterator[Line]:
         with torch.inference_mode():
             return model(**tokenizer(text, return_tensors="pt"))
 
-    for length in LENGTHS:
+    for length in lengths:
         text = text_of(length)
         count = len(checkpoint.encode(text))
         if count != length:
             raise RuntimeError(f"The text has {count} tokens, not {length}.")
-        timed = paired(partial(checkpoint.trace, text), forward)
+        timed = paired(partial(checkpoint.trace, text), forward, min_rounds=min_rounds)
         low, high = timed.spread
         yield Line(
             f"Trace of {length} tokens, {name}",

@@ -29,6 +29,13 @@ on a short text to find out what can be shown.
 bert-probe check MODEL          # a folder or a Hub ID: what works, what does not, and why
 bert-probe convert MODEL --out FOLDER   # if its weights are only pickled (pytorch_model.bin)
 ```
+
+Model code in a repository (`auto_map` in config.json) is never run. Configs that were written for such code
+are translated if transformers has the architecture: GTE (`model_type: "new"`, with NTK scaling), NomicBERT
+(`n_embd`, `n_layer`, …) and Jina v3 without LoRA adapters. transformers reads the weights under their
+original names; a missing, unused or differing tensor is an error, and so is a setting that transformers'
+model does not have. With adapters, use jinaai/jina-embeddings-v3-hf. In other repositories with model code,
+the numbers are those of transformers' class for the `model_type`, and a note says so.
 """
 
 POPULAR: dict[str, tuple[str, ...]] = {
@@ -89,7 +96,19 @@ POPULAR: dict[str, tuple[str, ...]] = {
     "qwen3": ("Qwen/Qwen3-Embedding-0.6B", "Qwen/Qwen3-Embedding-4B", "Qwen/Qwen3-Embedding-8B"),
     "qwen2": ("Alibaba-NLP/gte-Qwen2-1.5B-instruct",),
     "mistral": ("intfloat/e5-mistral-7b-instruct",),
+    "gemma2": ("google/gemma-2-2b",),
     "gemma3_text": ("google/embeddinggemma-300m",),
+    "gte": (
+        "Alibaba-NLP/gte-multilingual-base",
+        "Alibaba-NLP/gte-base-en-v1.5",
+        "Alibaba-NLP/gte-large-en-v1.5",
+        "Snowflake/snowflake-arctic-embed-m-v2.0",
+    ),
+    "nomic_bert": ("nomic-ai/nomic-embed-text-v1.5",),
+    "jina_embeddings_v3": ("jinaai/jina-embeddings-v3-hf",),
+    "longformer": ("allenai/longformer-base-4096",),
+    "big_bird": ("google/bigbird-roberta-base",),
+    "bloom": ("bigscience/bloom-560m",),
     "t5": ("sentence-transformers/gtr-t5-base", "sentence-transformers/sentence-t5-base"),
     "clip_text_model": ("openai/clip-vit-base-patch32",),
     "siglip_text_model": ("google/siglip-base-patch16-224",),

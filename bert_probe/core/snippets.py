@@ -69,7 +69,7 @@ def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str
     if any(model.get("origin") in ("given", "in memory") for model in record.models):
         return "# A model that is only in memory cannot be used over HTTP; use Python."
     if any(model.get("dtype", "float32") != "float32" for model in record.models):
-        return "# The app computes in float32; use Python."
+        return "# The HTTP API computes in float32; use Python or the command line."
     content = body(question, record)
     text = json.dumps(content, ensure_ascii=False)
     size = len(text.encode("utf-8", "surrogatepass"))
@@ -126,6 +126,8 @@ def url_parameters(record: InputRecord) -> dict[str, str] | None:
     parameters = dict(zip("ab", texts if pair is None else [*texts, pair], strict=False))
     parameters |= {"relation": "pair"} if pair is not None else {}
     parameters |= _model(record.model)
+    dtype = record.model.get("dtype", "float32")
+    parameters |= {"dtype": dtype} if dtype != "float32" else {}
     return parameters | ({"truncate": "1"} if any(text["tokens_dropped"] for text in record.texts) else {})
 
 

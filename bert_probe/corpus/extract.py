@@ -31,6 +31,7 @@ from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATIO
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import (
     as_array,
+    attention_matrices,
     batch,
     group_by_length,
     layer_states,
@@ -120,7 +121,7 @@ class _Buffers:
         with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
             output, calls = run_with_capture(checkpoint, model, inputs)
             if PROFILES in keep or NEIGHBORS in keep:
-                layers = calls or output.attentions
+                layers = calls or attention_matrices(model, output)
                 is_causal = self._checkpoint.description.is_causal
                 measured = measure_batch(layers, _units(members), NEIGHBORS in keep, is_causal)
                 self._store_heads(group, measured)

@@ -23,7 +23,7 @@ from bert_probe.analyses.attention.heads import (
     max_entropy_bits,
 )
 from bert_probe.errors import ArchitectureError
-from bert_probe.model.capture import AttentionCall
+from bert_probe.model.capture import AttentionCall, limited
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Array
 from bert_probe.text.words import Unit, WordLens
@@ -198,7 +198,7 @@ class AttentionBlock:
         return torch.matmul(queries[:, None], torch.matmul(weights, keys[:, None]))
 
     def _computed(self, call: AttentionCall) -> torch.Tensor:
-        """Compute the attention weights softmax(q·kᵀ × scaling + mask), as `Trace.attention` does."""
+        """Compute the attention weights, the softmax of the scores, as `Trace.attention` does."""
         query = call.query[self.texts, :, self._queries].to(self.dtype)
         key = call.key[self.texts, :, : self._length].to(self.dtype)
         texts, heads, count, size = query.shape
@@ -206,6 +206,7 @@ class AttentionBlock:
         # In grouped-query attention, several heads share their keys and are multiplied together.
         grouped = scaled.view(texts * key.shape[1], -1, size)
         scores = torch.bmm(grouped, key.flatten(0, 1).transpose(1, 2)).view(texts, heads, count, -1)
+        scores = limited(scores, call.softcap)
         if (bias := self._bias(call.mask)) is not None:
             scores += bias
         weights = torch.softmax(scores, dim=-1, out=scores)

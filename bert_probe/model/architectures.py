@@ -1,7 +1,11 @@
-"""Which part of a transformers model encodes text: the class to load, and the module to run."""
+"""Which part of a transformers model encodes text: the class to load, and the module to run.
+
+Also what is known about architectures whose attention cannot be shown, or only for some texts.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +20,77 @@ _TEXT_TOWERS = {
     "siglip2_text_model": "Siglip2TextModel",
 }
 """Model type of the text tower of a model for text and images → its class."""
+
+
+WITHOUT_FULL_ATTENTION = {
+    "big_bird": "Its attention is block-sparse. Load it with attention_type='original_full', which "
+    "transformers uses itself for short texts.",
+    "canine": "CANINE merges four characters into a position, so its layers attend to different positions.",
+    "fnet": "FNet mixes tokens with a Fourier transform and has no attention.",
+    "gpt_oss": "gpt-oss gives part of the attention of each token to a learned sink that is not a token, so "
+    "the weights of the tokens do not sum to 1.",
+    "lfm2": "LFM2 has convolutions instead of attention in some layers.",
+    "longt5": "LongT5 computes attention in local blocks and returns no matrix of all tokens. T5 and mT5 do.",
+    "mamba": "Mamba is a state-space model and has no attention.",
+    "nystromformer": "Nyströmformer approximates attention with landmarks and adds a convolution of the "
+    "values, so its output is not attention weights × values.",
+    "recurrent_gemma": "RecurrentGemma has recurrent layers without attention.",
+    "squeezebert": "transformers returns the attention scores of SqueezeBERT before the softmax instead of "
+    "its attention weights.",
+    "tapas": "TAPAS reads tables, with row, column and rank of each token, instead of plain text.",
+}
+"""Model type → why its attention cannot be shown. Whether a model opens is decided by the checks alone; these
+sentences explain a failed check.
+"""
+
+WITHOUT_SCORES = {
+    "diffllama": "DiffLlama subtracts the outputs of two attentions that share their queries and keys, so "
+    "each of its layers has two sets of values.",
+    **dict.fromkeys(
+        ("led", "longformer"),
+        "Its tokens attend to a window around them, which the model computes in overlapping chunks.",
+    ),
+    "lilt": "LiLT adds the scores of its layout stream to those of its text stream, so the queries and keys "
+    "of the text do not determine the weights.",
+}
+"""Model type → why its queries, keys and values cannot be recorded although its attention can be shown."""
+
+BLOCK_SPARSE = ("big_bird", "bigbird_pegasus")
+"""Model types that compute full attention for short texts, and block-sparse attention for longer ones."""
+
+
+def block_sparse_limit(config: Any) -> int | None:
+    """Return the number of tokens up to which a block-sparse model computes full attention.
+
+    None for models that are not block-sparse. The limit is that of transformers: 2 global blocks, 3 blocks of
+    the window, and twice the number of random blocks.
+    """
+    if config.model_type not in BLOCK_SPARSE or config.attention_type != "block_sparse":
+        return None
+    return int((5 + 2 * config.num_random_blocks) * config.block_size)
+
+
+def limit_notes(config: Any) -> tuple[str, ...]:
+    """Return a note that a block-sparse model reads only texts between whose tokens it has full attention."""
+    limit = block_sparse_limit(config)
+    if limit is None:
+        return ()
+    return (
+        f"Up to {limit:,} tokens, this model computes full attention. For longer texts, its attention is "
+        "block-sparse and cannot be shown.",
+    )
+
+
+def with_full_attention(config: Any) -> Any:
+    """Return the config with which a block-sparse model always computes full attention.
+
+    For texts up to `block_sparse_limit`, transformers changes to this setting itself.
+    """
+    if block_sparse_limit(config) is None:
+        return config
+    config = copy.deepcopy(config)
+    config.attention_type = "original_full"
+    return config
 
 
 def text_config(config: Any) -> Any:

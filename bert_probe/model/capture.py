@@ -21,10 +21,6 @@ from transformers.masking_utils import sdpa_mask
 IMPLEMENTATION = "bert_probe"
 
 
-class SoftcapError(ValueError):
-    """Raised if a layer limits its attention scores with tanh, which the fused kernel cannot compute."""
-
-
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
     """Inputs and output of one layer's attention function.
@@ -38,6 +34,7 @@ class AttentionCall:
             given, although transformers leaves it out and lets the kernel apply it.
         scaling: factor that multiplies query·key.
         output: tensor of shape [batch, query, head, dim], before the output projection.
+        softcap: limit of the scaled products, see `attention_scores`; None if there is no limit.
     """
 
     query: torch.Tensor
@@ -46,6 +43,7 @@ class AttentionCall:
     mask: torch.Tensor | None
     scaling: float
     output: torch.Tensor
+    softcap: float | None = None
 
 
 class _Calls(list[AttentionCall]):
@@ -117,20 +115,69 @@ def recorded_attention(
 ) -> tuple[torch.Tensor, None]:
     """Compute fused SDPA attention, and apply this thread's `changed_outputs` and `recording` contexts.
 
-    Raises:
-        SoftcapError: the layer limits its scores; some versions of transformers would ignore the limit.
+    The fused kernel cannot limit scores, so the attention of a layer with a `softcap` is computed step by
+    step.
     """
-    if kwargs.get("softcap") is not None:
-        raise SoftcapError("The fused kernel cannot limit attention scores.")
-    output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-    if not is_captured():
-        return output, None
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    softcap = kwargs.pop("softcap", None)
+    if softcap is None:
+        output, _ = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+        if not is_captured():
+            return output, None
+    scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
     mask = attention_mask
     if mask is None and _is_causal(module, query, kwargs.get("is_causal")):
         mask = _causal_mask(query, key, _open_recording.get())
     mask = _with_bias(mask, kwargs.get("position_bias"))
-    return finish_call(AttentionCall(query, key, value, mask, float(scale), output)).output, None
+    if softcap is not None:
+        output = attention(query, key, value, mask, scale, softcap)[1].transpose(1, 2).contiguous()
+    return finish_call(AttentionCall(query, key, value, mask, scale, output, softcap)).output, None
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    scaling: float,
+    softcap: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute attention without the fused kernel; the arguments are those of `AttentionCall`.
+
+    Returns:
+        Weights of shape [batch, head, query, key] and outputs of shape [batch, head, query, dim]. Both are 0
+        for a query that may not attend to any key, as in the fused kernel.
+    """
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
+    scores = attention_scores(query, key, mask, scaling, softcap)
+    # Like the kernel and transformers' eager attention, compute the softmax in float32 or better.
+    weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
+    if mask is not None:  # a padded query may have no key, and then its softmax is not a number
+        weights = weights.masked_fill(scores.isneginf().all(dim=-1, keepdim=True), 0)
+    return weights, weights @ value
+
+
+def attention_scores(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    mask: torch.Tensor | None,
+    scaling: float,
+    softcap: float | None = None,
+) -> torch.Tensor:
+    """Return f(q · k × scaling) + mask, of shape [batch, head, query, key].
+
+    f is the identity, or a limit for large scores: f(x) = softcap × tanh(x ÷ softcap) (Gemma Team 2024,
+    section 2).
+    """
+    return add_mask(limited(query @ key.transpose(-1, -2) * scaling, softcap), mask)
+
+
+def limited(products: torch.Tensor, softcap: float | None) -> torch.Tensor:
+    """Return scaled products of queries and keys, limited to ±softcap if it is not None."""
+    return products if softcap is None else torch.tanh(products / softcap) * softcap
 
 
 def add_mask(scores: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.errors import ArchitectureError
-from bert_probe.model.architectures import configs_of
-from bert_probe.model.capture import AttentionCall, SoftcapError, add_mask, recording
+from bert_probe.errors import ArchitectureError, CheckpointError, ProbeError
+from bert_probe.model.architectures import WITHOUT_FULL_ATTENTION, WITHOUT_SCORES, configs_of
+from bert_probe.model.capture import AttentionCall, attention_scores, recording
 from bert_probe.model.checkpoint import Checkpoint, Description
-from bert_probe.model.config import SUPPORTED
+from bert_probe.model.config import SUPPORTED, reason
 from bert_probe.model.eager_attention import eager_attention
 from bert_probe.model.forward import as_array, batch, layer_states, run_and_keep_calls, run_for_hooks
 from bert_probe.model.trace import Trace
@@ -26,10 +26,7 @@ CHECK_TEXT = "Two words and a few more"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 """Data types in which attention can be computed."""
 
-NO_SCORES = (
-    "Its attention has a step that softmax(q · k × scaling + terms) · v does not contain, such as a limit on "
-    "the scores."
-)
+NO_SCORES = "Its attention has a step that softmax(q · k × scaling + terms) · v does not contain."
 
 _SAME_OUTPUT = 0.02
 """Largest difference of the outputs with fused and with eager attention, relative to the largest value. It is
@@ -62,6 +59,47 @@ def _unit(dtype: str) -> float:
     return float(torch.finfo(getattr(torch, dtype)).eps)
 
 
+def missing_package(name: str, error: ImportError) -> CheckpointError:
+    """Return the error for a model that needs a Python package that is not installed."""
+    return CheckpointError(
+        f"{name} cannot be loaded with the installed Python packages: {reason(error)}. Install "
+        "the packages in requirements.txt and any package named here."
+    )
+
+
+@contextmanager
+def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
+    """Convert errors of a model's test run to an ArchitectureError.
+
+    A model that fails on plain text needs other input, such as a table, a page layout or a language.
+    """
+    try:
+        yield
+    except ProbeError:
+        raise
+    except ImportError as error:
+        raise missing_package(name, error) from None
+    except Exception as error:
+        raise ArchitectureError(
+            f"{name} ({type(network).__name__}) cannot be run on plain text: {reason(error)}. "
+            f"Supported: {SUPPORTED}."
+        ) from None
+
+
+@contextmanager
+def attention_errors(name: str, config: Any) -> Iterator[None]:
+    """Within the context, explain the errors of architectures in `WITHOUT_FULL_ATTENTION`."""
+    try:
+        yield
+    except ArchitectureError as error:
+        explanation = WITHOUT_FULL_ATTENTION.get(config.model_type)
+        if explanation is None:
+            raise
+        raise ArchitectureError(
+            f"The attention of {name} cannot be shown: {explanation} Supported: {SUPPORTED}."
+        ) from error
+
+
 def uses_interface(network: Any) -> bool:
     """Return whether a model computes its attention through the attention interface of transformers.
 
@@ -74,7 +112,7 @@ def uses_interface(network: Any) -> bool:
         try:
             with recording() as calls:
                 output = network(**inputs, output_hidden_states=True)
-        except SoftcapError:
+        except Exception:  # models raise many types of exceptions for masks that they do not expect
             return False
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
@@ -90,30 +128,31 @@ def capture_problem(network: Any) -> str:
     can.
 
     In every layer, the weights that the model returns must be the softmax of the recorded scores.
+    `architectures.WITHOUT_SCORES` has specific reasons for some model types.
     """
     with torch.no_grad(), eager_attention(), recording() as calls:
         output = network(**_check_inputs(network), output_attentions=True, output_hidden_states=True)
+    problem = WITHOUT_SCORES.get(network.config.model_type, NO_SCORES)
     layers = [weights for weights in getattr(output, "attentions", None) or () if weights is not None]
     states = getattr(output, "hidden_states", None)
     if not calls or states is None or not len(calls) == len(layers) == len(states) - 1:
-        return NO_SCORES
+        return problem
     for call, expected in zip(calls, layers, strict=True):
-        scores = call.query @ call.key.transpose(-1, -2) * call.scaling
-        scores = add_mask(scores, call.mask)
+        scores = attention_scores(call.query, call.key, call.mask, call.scaling)
         finite = scores[scores.isfinite()]
         if expected.shape != scores.shape or not finite.numel():
-            return NO_SCORES
+            return problem
         largest = float(finite.abs().max())
         tolerance = _WEIGHTS * _eager_unit(str(expected.dtype).removeprefix("torch.")) * (1 + largest)
         if not float((scores.softmax(dim=-1) - expected).abs().max()) <= tolerance:
-            return NO_SCORES
+            return problem
     return ""
 
 
 def _check_inputs(network: Any) -> dict[str, torch.Tensor]:
     """Return token ids and an attention mask of shape [1, 8], without a tokenizer."""
     device = next(network.parameters()).device
-    rows = network.get_input_embeddings().num_embeddings
+    rows = len(network.get_input_embeddings().weight)
     ids = torch.arange(1, 9, device=device)[None] % rows
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 

@@ -21,6 +21,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from bert_probe.errors import ArchitectureError, CheckpointError, NotFoundError, WeightsError
 from bert_probe.model.architectures import encoder_config, text_config
 from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.repository_code import native_settings
 from bert_probe.model.sources import existing, is_hub_id, locate, read_config, read_config_file
 
 SUPPORTED = (
@@ -80,8 +81,9 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
         WeightsError: the weights are quantized.
     """
     if model_type not in CONFIG_MAPPING:
+        code = "The model code in its repository (auto_map) is not run. " if "auto_map" in settings else ""
         raise ArchitectureError(
-            f"{name} ({model_type}) is not a model type of transformers {transformers.__version__}. "
+            f"{name} ({model_type}) is not a model type of transformers {transformers.__version__}. {code}"
             f"Supported: {SUPPORTED}."
         )
     if model_type in _NATIVE_CODE_TYPES:
@@ -108,6 +110,7 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
     Raises:
         CheckpointError, ArchitectureError, WeightsError: as in `load_config`.
     """
+    settings = _translated(settings, name)
     model_type = settings.get("model_type")
     if not model_type or not isinstance(model_type, str):
         raise CheckpointError("config.json has no model_type. Save the model with save_pretrained.")
@@ -131,6 +134,17 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
     if min(sizes) < 1:
         raise CheckpointError(f"config.json is not valid for {model_type}: a size is less than 1. {REMEDY}")
     return config
+
+
+def _translated(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    try:
+        return native_settings(settings, name)
+    except ArchitectureError:
+        raise
+    except Exception as error:  # a setting is missing, or has another type
+        raise CheckpointError(
+            f"config.json is not valid for {settings.get('model_type')}: {reason(error)}. {REMEDY}"
+        ) from None
 
 
 def select_settings(settings: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> dict[str, Any]:
@@ -178,7 +192,7 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
     Raises:
         CheckpointError: the labels are invalid, or more than `MAX_LABELS`.
     """
-    settings = read_config(folder)
+    settings = _translated(read_config(folder), folder.name)
     names, tied = settings.get("architectures"), settings.get("tie_word_embeddings")
     problem = settings.get("problem_type") or ""
     if problem and problem not in PROBLEMS:

@@ -42,10 +42,15 @@ _is_open: ContextVar[bool] = ContextVar("eager_attention", default=False)
 
 @dataclass(frozen=True, eq=False)
 class _Scaled:
-    """A tensor multiplied by a number."""
+    """A tensor multiplied by a number.
+
+    Attributes:
+        heads: number of heads that share the first axis with the batch, if this is known.
+    """
 
     tensor: torch.Tensor
-    factor: float
+    factor: float = 1.0
+    heads: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +58,14 @@ class _Scores:
     """Attention scores: query · key × scaling, plus terms; -inf where blocked.
 
     Attributes:
-        query, key: tensors of shape [batch, head, token, dim] or [batch × head, token, dim].
-        terms: tensors that the model adds, such as a mask or a position bias.
+        query, key: tensors of shape [batch, head, token, dim], or [batch × head, token, dim] as long as the
+            number of heads is unknown.
+        terms: tensors that the model adds, such as a mask or a position bias. Like the model's own tensor of
+            scores, they may have the axis [batch × head].
         blocked: bool tensors; the score is replaced where one of them is True.
+        zeroed: a bool tensor, where the model has set scores to 0 to add a large negative number next.
+        is_checked: whether the weights of blocked keys must be checked to be 0, because the number is not the
+            smallest of a dtype.
     """
 
     query: torch.Tensor
@@ -63,6 +73,13 @@ class _Scores:
     scaling: float
     terms: tuple[torch.Tensor, ...] = ()
     blocked: tuple[torch.Tensor, ...] = ()
+    zeroed: torch.Tensor | None = None
+    is_checked: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the scores, [batch, head, query, key] or [batch × head, query, key]."""
+        return (*self.query.shape[:-1], self.query.shape[-2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +87,6 @@ class _Weights:
     """Attention weights of shape [batch, head, query, key], or reshaped: the softmax of scores."""
 
     scores: _Scores
-    shape: torch.Size
 
 
 _Step = _Scaled | _Scores | _Weights
@@ -98,13 +114,13 @@ class _EagerAttention(TorchFunctionMode):
             return func(*args, **kwargs)
         name = func.__name__
         operation = _OPERATIONS.get(name.strip("_"))
-        before = [self._step(argument) for argument in args[:2]]
+        before = [self._step(argument) for argument in (*args, *kwargs.values())[:3]]
         result = func(*args, **kwargs)
         if operation is None:
-            if args and before[0] is not None and (result is args[0] or name == "__setitem__"):
+            if before and before[0] is not None and (result is args[0] or name == "__setitem__"):
                 del self.steps[args[0]]  # changed in place, in an unknown way
             return result
-        if isinstance(before[0], _Weights) and operation is _product:
+        if before and isinstance(before[0], _Weights) and operation is _product:
             return self._finish(before[0], args[1], result)
         step = operation(before, result, *args, **kwargs)
         if step is not None:
@@ -119,9 +135,8 @@ class _EagerAttention(TorchFunctionMode):
 
     def _finish(self, weights: _Weights, value: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
         """Record the product of weights and values, and return what the model continues with."""
-        batch, heads, length = weights.shape[:3]
-        shape = (batch, heads, length, -1)
         scores = weights.scores
+        shape = (*scores.shape[:3], -1)
         call = AttentionCall(
             scores.query.reshape(shape),
             scores.key.reshape(shape),
@@ -144,14 +159,22 @@ class _EagerAttention(TorchFunctionMode):
 
 def _mask(scores: _Scores) -> torch.Tensor | None:
     """Return the sum of the terms, with -inf for blocked keys, as `AttentionCall.mask` describes it."""
-    terms = [term for term in scores.terms if term.any()]
-    blocked = [mask for mask in scores.blocked if mask.any()]
+    terms = [_split_heads(term, scores) for term in scores.terms if term.any()]
+    blocked = [_split_heads(mask, scores) for mask in scores.blocked if mask.any()]
     if not terms:
         return ~reduce(torch.logical_or, blocked) if blocked else None
     total: torch.Tensor = sum(terms[1:], start=terms[0])
     # Models mask keys with the smallest number of a dtype; the weights of these keys are 0.
     blocked += [mask for mask in [total <= torch.finfo(total.dtype).min / 2] if mask.any()]
     return total.masked_fill(reduce(torch.logical_or, blocked), -torch.inf) if blocked else total
+
+
+def _split_heads(term: torch.Tensor, scores: _Scores) -> torch.Tensor:
+    """Return a term with the four axes of the scores. The axis [batch × head] is split."""
+    batch, heads = scores.shape[:2]
+    if term.ndim == 3 and term.shape[0] == batch * heads:
+        return term.reshape(batch, heads, *term.shape[1:])
+    return term[(None,) * (4 - term.ndim)] if term.ndim < 4 else term
 
 
 _Operation = Callable[..., _Step | None]
@@ -165,12 +188,31 @@ def _product(
     if not is_square or left.ndim != result.ndim or right.ndim != result.ndim:
         return None
     query, key = (
-        step if isinstance(step, _Scaled) else _Scaled(tensor, 1.0)
-        for step, tensor in zip(before, (left, right), strict=True)
+        step if isinstance(step, _Scaled) else _Scaled(tensor)
+        for step, tensor in zip(before[:2], (left, right), strict=True)
     )
     # One key of all heads (multi-query attention) is repeated for each head.
     shared = key.tensor.transpose(-1, -2).expand(*result.shape[:-2], -1, -1)
-    return _Scores(query.tensor, shared, query.factor * key.factor)
+    scores = _Scores(query.tensor, shared, query.factor * key.factor)
+    return scores if query.heads is None else _with_heads(scores, len(result) // query.heads, query.heads)
+
+
+def _add_product(
+    before: Sequence[_Step | None],
+    result: torch.Tensor,
+    term: torch.Tensor,
+    batch1: torch.Tensor,
+    batch2: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> _Step | None:
+    """Return the scores beta × term + alpha × query · key."""
+    scores = _product(before[1:], result, batch1, batch2)
+    if not isinstance(scores, _Scores):
+        return None
+    term = term if beta == 1 else term * beta
+    return replace(scores, scaling=scores.scaling * alpha, terms=(term,))
 
 
 def _multiply(
@@ -179,7 +221,19 @@ def _multiply(
     if not isinstance(left, torch.Tensor):
         return _multiply(before[::-1], result, right, left)
     factor = _number(right)
-    return None if factor is None else _scale(before[0], left, factor)
+    if factor is None:
+        return _zero(before[0], right)
+    return _scale(before[0], left, factor)
+
+
+def _zero(step: _Step | None, factor: Any) -> _Step | None:
+    """Set the scores of blocked keys to 0: multiply by a tensor of zeros and ones."""
+    if not isinstance(step, _Scores) or not isinstance(factor, torch.Tensor):
+        return None
+    if step.terms or step.blocked or step.zeroed is not None:
+        return None
+    zeroed = factor == 0
+    return replace(step, zeroed=zeroed) if bool((zeroed | (factor == 1)).all()) else None
 
 
 def _divide(
@@ -191,7 +245,7 @@ def _divide(
 
 
 def _scale(step: _Step | None, tensor: torch.Tensor, factor: float) -> _Step | None:
-    if isinstance(step, _Scores) and not step.blocked:
+    if isinstance(step, _Scores) and not step.blocked and step.zeroed is None:
         terms = tuple(term * factor for term in step.terms)
         return replace(step, scaling=step.scaling * factor, terms=terms)
     if isinstance(step, _Scaled):
@@ -216,8 +270,32 @@ def _add(
     term = right if scores[0] is before[0] else left
     if not isinstance(term, torch.Tensor):
         return scores[0] if term == 0 else None
-    is_square = result.shape[-2:] == scores[0].query.shape[-2:-1] * 2
-    return replace(scores[0], terms=(*scores[0].terms, term)) if is_square else None
+    if result.shape[-2:] != scores[0].shape[-2:]:
+        return None
+    if scores[0].zeroed is not None:
+        return _block_zeroed(scores[0], scores[0].zeroed, term)
+    return replace(scores[0], terms=(*scores[0].terms, term))
+
+
+def _block_zeroed(scores: _Scores, zeroed: torch.Tensor, term: torch.Tensor) -> _Step | None:
+    """Add a large negative number to the scores that were set to 0, and nothing to the others."""
+    is_large = bool((term.masked_fill(~zeroed, _LARGE) <= _LARGE).all())
+    if not is_large or bool(term.masked_fill(zeroed, 0).any()):
+        return None
+    return replace(scores, zeroed=None, blocked=(*scores.blocked, zeroed), is_checked=True)
+
+
+_LARGE = -1e4
+"""A number whose exponential is 0 next to that of a score; `_softmax` checks it."""
+
+
+def _maximum(
+    before: Sequence[_Step | None], result: torch.Tensor, _scores: Any, limit: Any = None, **_: Any
+) -> _Step | None:
+    """The maximum of scores and the smallest number of their dtype is followed; its weight is 0."""
+    number = _number(limit) if isinstance(limit, torch.Tensor) else None
+    is_smallest = number is not None and number <= torch.finfo(result.dtype).min
+    return before[0] if isinstance(before[0], _Scores) and is_smallest else None
 
 
 def _block(
@@ -240,25 +318,33 @@ def _where(
     return _block(before[1:], result, scores, ~allowed, value) if is_mask else None
 
 
-def _reshape(before: Sequence[_Step | None], result: torch.Tensor, *_args: Any, **_: Any) -> _Step | None:
-    """Reshape weights or scores; the terms are reshaped like the scores."""
+def _reshape(
+    before: Sequence[_Step | None], result: torch.Tensor, source: torch.Tensor, *_args: Any, **_: Any
+) -> _Step | None:
+    """Reshape weights or scores, or join the axes [batch, head] of queries or keys."""
     step = before[0]
+    if isinstance(step, _Weights):
+        return step
     if not isinstance(step, _Scores):
-        return step if isinstance(step, _Weights) else None
-    if result.shape[-2:] != step.query.shape[-2:-1] * 2:
+        joins = source.ndim == 4 and result.ndim == 3 and source.shape[2:] == result.shape[1:]
+        factor = step.factor if isinstance(step, _Scaled) else 1.0
+        original = step.tensor.reshape(result.shape) if joins and isinstance(step, _Scaled) else result
+        return _Scaled(original, factor, source.shape[1]) if joins else None
+    if result.shape[-2:] != step.shape[-2:]:
         return None
-    tensors = (*step.terms, *step.blocked)
-    if any(tensor.numel() not in (1, result.numel()) for tensor in tensors):
+    joint = (step.shape[0] * step.shape[1], *step.shape[2:])
+    if len(step.shape) == 4:
+        # The recorded scores keep their four axes.
+        return step if result.shape in (torch.Size(step.shape), torch.Size(joint)) else None
+    return _with_heads(step, *result.shape[:2]) if result.ndim == 4 else None
+
+
+def _with_heads(scores: _Scores, batch: int, heads: int) -> _Scores | None:
+    """Split the axis [batch × head] of queries and keys."""
+    if batch * heads != scores.shape[0]:
         return None
-    shape = (*result.shape[:-2], *step.query.shape[-2:])
-    reshaped = [tensor.reshape(result.shape) if tensor.numel() > 1 else tensor for tensor in tensors]
-    return replace(
-        step,
-        query=step.query.reshape(shape),
-        key=step.key.reshape(shape),
-        terms=tuple(reshaped[: len(step.terms)]),
-        blocked=tuple(reshaped[len(step.terms) :]),
-    )
+    query, key = (tensor.reshape(batch, heads, *tensor.shape[1:]) for tensor in (scores.query, scores.key))
+    return replace(scores, query=query, key=key)
 
 
 def _softmax(
@@ -269,8 +355,16 @@ def _softmax(
     *_: Any,
     **__: Any,
 ) -> _Step | None:
-    is_over_keys = dim in (-1, result.ndim - 1) and result.ndim == 4
-    return _Weights(before[0], result.shape) if isinstance(before[0], _Scores) and is_over_keys else None
+    scores, is_over_keys = before[0], dim in (-1, result.ndim - 1)
+    if not isinstance(scores, _Scores) or not is_over_keys or len(scores.shape) != 4:
+        return None
+    if scores.zeroed is not None:
+        return None
+    if scores.is_checked:
+        blocked = reduce(torch.logical_or, (_split_heads(mask, scores) for mask in scores.blocked))
+        if bool(result.reshape(scores.shape).masked_fill(~blocked, 0).any()):
+            return None
+    return _Weights(scores)
 
 
 def _same(before: Sequence[_Step | None], _result: torch.Tensor, *_args: Any, **_: Any) -> _Step | None:
@@ -286,9 +380,11 @@ def _drop(
 
 _OPERATIONS: Mapping[str, _Operation] = {
     **dict.fromkeys(("matmul", "bmm"), _product),
+    "baddbmm": _add_product,
     **dict.fromkeys(("mul", "multiply", "rmul", "imul"), _multiply),
     **dict.fromkeys(("div", "divide", "true_divide", "truediv", "itruediv"), _divide),
     **dict.fromkeys(("add", "radd", "iadd"), _add),
+    **dict.fromkeys(("max", "maximum"), _maximum),
     "masked_fill": _block,
     "where": _where,
     **dict.fromkeys(("view", "reshape"), _reshape),
@@ -298,5 +394,6 @@ _OPERATIONS: Mapping[str, _Operation] = {
 }
 """Name of a torch function, without underscores → what its result is, or None if it is not followed.
 
-The arguments are what is known about the first two arguments, the result, and the arguments of the function.
+The arguments are what is known about the first three arguments, the result, and the arguments of the
+function.
 """

@@ -221,6 +221,7 @@ def _traces_from_calls(
             keys=keys[row],
             values=values[row],
             scaling=tuple(call.scaling for call in calls),
+            softcaps=tuple(call.softcap for call in calls),
             masks=_masks(calls, row, lengths[row]),
             provenance=provenance[row],
             made_by=made_by,
@@ -257,6 +258,30 @@ def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
     return read_only(array.copy())
 
 
+def attention_matrices(model: Any, output: Any) -> list[torch.Tensor]:
+    """Return the attention weights of a model's output, of shape [batch, head, query, key] for each layer.
+
+    Longformer and LED return the weights of a window around each token, of shape [batch, head, query,
+    window + 1], where the middle key is the query itself (Beltagy et al. 2020). They are converted to a
+    matrix of all tokens, which is 0 outside of the window.
+    """
+    weights = [layer for layer in getattr(output, "attentions", None) or () if layer is not None]
+    if not getattr(model.config, "attention_window", None):
+        return weights
+    return [_matrix_of_window(layer) for layer in weights]
+
+
+def _matrix_of_window(weights: torch.Tensor) -> torch.Tensor:
+    batch_size, heads, length, width = weights.shape
+    padded = weights.new_zeros(batch_size, heads, length, length + width - 1)
+    # In row i of the padded matrix, the window begins in column i.
+    diagonal = padded.as_strided(
+        weights.shape, (*padded.stride()[:2], padded.stride(2) + 1, padded.stride(3))
+    )
+    diagonal.copy_(weights)
+    return padded[..., width // 2 : width // 2 + length]
+
+
 def _traces_from_weights(
     output: Any,
     encodings: Sequence[Encoding],
@@ -265,7 +290,7 @@ def _traces_from_weights(
 ) -> list[Trace]:
     states = layer_states(output)
     layers = len(states) - 1
-    weights = [layer for layer in output.attentions or () if layer is not None]
+    weights = attention_matrices(made_by.model, output)
     shape = tuple(states[0].shape[:2])
     if len(weights) != layers or any(
         (layer.shape[0], *layer.shape[2:]) != (*shape, shape[1]) for layer in weights

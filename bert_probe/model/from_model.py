@@ -17,17 +17,25 @@ import torch
 from transformers import PreTrainedModel
 
 from bert_probe.errors import ArchitectureError, UnavailableError, WeightsError
-from bert_probe.model.architectures import configs_of, text_encoder
+from bert_probe.model.architectures import configs_of, limit_notes, text_encoder
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
-from bert_probe.model.checks import DTYPES, capture_problem, pads, projections, self_check, uses_interface
+from bert_probe.model.checks import (
+    DTYPES,
+    attention_errors,
+    capture_problem,
+    pads,
+    projections,
+    running_errors,
+    self_check,
+    uses_interface,
+)
 from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
     check_heads,
     describe,
     library_versions,
     make_encoder,
-    running_errors,
     unused_note,
 )
 from bert_probe.model.outputs import OutputHead, outputs_of
@@ -65,7 +73,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
     _check_uniform(network, name)
     check_finite(network)
     versions = library_versions()
-    with running_errors(name, network), _run_lock:
+    with attention_errors(name, config), running_errors(name, network), _run_lock:
         with _prepared(network, IMPLEMENTATION):
             is_eager, no_qkv = not uses_interface(network), ""
         if is_eager:
@@ -95,7 +103,8 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
             if failure_notes:
                 outputs_digest = _digest(valid_heads[0].weights) if valid_heads else ""
                 description = replace(description, notes=tuple(failure_notes), outputs_sha256=outputs_digest)
-            description = replace(description, notes=(*description.qkv_notes, *description.notes))
+            notes = (*limit_notes(config), *description.qkv_notes, *description.notes)
+            description = replace(description, notes=notes)
             return replace(
                 checkpoint,
                 initial_description=description,

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from bert_probe.errors import UnavailableError
-from bert_probe.model.capture import AttentionCall, add_mask
+from bert_probe.model.capture import AttentionCall, attention
 from bert_probe.model.forward import batch
 from bert_probe.model.layers import ForwardPass, ModuleCall, record_forward_pass
 from bert_probe.model.trace import Trace
@@ -85,19 +85,9 @@ class AttentionWithWeights:
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
         """Compute a layer's attention weights, store them, and return the head outputs."""
-        weights, output = _attention(call.query, call.key, call.value, call.mask, call.scaling)
+        weights, output = attention(call.query, call.key, call.value, call.mask, call.scaling, call.softcap)
         self.weights.append(weights)
         return output.transpose(1, 2)
-
-
-def _attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scaling: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return attention weights of shape [batch, head, query, key] and outputs [batch, head, query, dim]."""
-    groups = query.shape[1] // key.shape[1]
-    key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
-    weights = add_mask(query @ key.transpose(-1, -2) * scaling, mask).softmax(dim=-1)
-    return weights, weights @ value
 
 
 class UnfusedAttention(TorchFunctionMode):
@@ -116,7 +106,7 @@ class UnfusedAttention(TorchFunctionMode):
         if kwargs.get("is_causal"):
             size = (query.shape[-2], key.shape[-2])
             mask = torch.ones(size, dtype=torch.bool, device=query.device).tril_()
-        return _attention(query, key, value, mask, scaling)[1]
+        return attention(query, key, value, mask, scaling)[1]
 
 
 class LinearizedModel(TorchFunctionMode):

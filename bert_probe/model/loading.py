@@ -26,7 +26,6 @@ from transformers import AutoTokenizer
 
 import bert_probe
 from bert_probe.errors import (
-    ArchitectureError,
     CheckpointError,
     OutOfMemoryError,
     ProbeError,
@@ -36,26 +35,31 @@ from bert_probe.errors import (
     memory_errors,
 )
 from bert_probe.model.architectures import (
+    block_sparse_limit,
     configs_of,
     is_encoder_decoder,
+    limit_notes,
     other_part,
     text_encoder,
     text_model_class,
+    with_full_attention,
 )
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint, Description
 from bert_probe.model.checks import (
     CHECK_TEXT,
+    attention_errors,
     capture_problem,
+    missing_package,
     pads,
     pass_tolerance,
     projections,
+    running_errors,
     self_check,
     uses_interface,
 )
 from bert_probe.model.config import (
     REMEDY,
-    SUPPORTED,
     ConfiguredHeads,
     load_config,
     read_head_settings,
@@ -75,9 +79,17 @@ from bert_probe.model.outputs import (
 )
 from bert_probe.model.preflight import WeightHeaders, check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.repository_code import unused_code_note
 from bert_probe.model.sentence_modules import open_sentence_model
 from bert_probe.model.sentence_networks import activation_named
-from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
+from bert_probe.model.sources import (
+    Source,
+    check_tokenizer_files,
+    digest,
+    locate,
+    read_config,
+    weight_files,
+)
 from bert_probe.model.token_positions import check_positions
 from bert_probe.model.trace import Trace
 from bert_probe.model.training_history import read_training_history
@@ -148,7 +160,8 @@ def load(
             file_states = _file_states(files)
             sha256 = digest(files, progress or no_progress)
             tokenizer = _tokenizer(source, config)
-            network, (notes, unused), no_qkv, is_eager = _network(source, config, precision, target)
+            with attention_errors(source.name, config):
+                network, (notes, unused), no_qkv, is_eager = _network(source, config, precision, target)
             heads, refusal_notes = open_heads(source.folder, config, headers, network)
             other, prefixes = other_part(config)
             if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
@@ -156,7 +169,7 @@ def load(
             if _file_states(files) != file_states:
                 raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
     versions, trainings = library_versions(), read_training_history(source.folder)
-    with running_errors(source.name, network):
+    with attention_errors(source.name, config), running_errors(source.name, network):
         description = replace(
             describe(network, config, no_qkv, is_eager),
             name=source.name,
@@ -175,6 +188,8 @@ def load(
             name for name in unused if not any(modern_name(name).endswith(used) for used in used_names)
         ]
         notes += (
+            *unused_code_note(read_config(source.folder), description.architecture),
+            *limit_notes(config),
             *description.qkv_notes,
             *((unused_note(unused_names),) if unused_names else ()),
             *refusal_notes,
@@ -279,7 +294,8 @@ def _network(
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):
             try:
-                model, report = read(text_model_class(config), source.folder, config, dtype, implementation)
+                model_class, settings = text_model_class(config), with_full_attention(config)
+                model, report = read(model_class, source.folder, settings, dtype, implementation)
                 network = text_encoder(model)
             except (ValueError, KeyError) as error:
                 # Some classes look their attention up in a dict of their own: KeyError 'bert_probe'.
@@ -316,36 +332,10 @@ def _loading_errors(source: Source) -> Iterator[None]:
     except ProbeError:
         raise
     except ImportError as error:
-        raise _missing_package(source.name, error) from None
+        raise missing_package(source.name, error) from None
     except Exception as error:  # transformers raises many types of exceptions
         raise CheckpointError(
             f"{source.name} cannot be loaded: {reason(error)}. Save the model again with save_pretrained."
-        ) from None
-
-
-def _missing_package(name: str, error: ImportError) -> CheckpointError:
-    return CheckpointError(
-        f"{name} cannot be loaded with the installed Python packages: {reason(error)}. Install "
-        "the packages in requirements.txt and any package named here."
-    )
-
-
-@contextmanager
-def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
-    """Convert errors of a model's test run to an ArchitectureError.
-
-    A model that fails on plain text needs other input, such as a table, a page layout or a language.
-    """
-    try:
-        yield
-    except ProbeError:
-        raise
-    except ImportError as error:
-        raise _missing_package(name, error) from None
-    except Exception as error:
-        raise ArchitectureError(
-            f"{name} ({type(network).__name__}) cannot be run on plain text: {reason(error)}. "
-            f"Supported: {SUPPORTED}."
         ) from None
 
 
@@ -413,8 +403,8 @@ def describe(network: Any, config: Any, no_qkv: str, is_eager: bool) -> Descript
         layers=sizes.num_hidden_layers,
         heads=sizes.num_attention_heads,
         hidden_size=sizes.hidden_size,
-        vocabulary_size=network.get_input_embeddings().num_embeddings,
-        max_tokens=_max_tokens(sizes, network),
+        vocabulary_size=len(network.get_input_embeddings().weight),
+        max_tokens=_max_tokens(config, network),
         parameter_count=sum(parameter.numel() for parameter in network.parameters()),
         weights_sha256="",
         dtype=str(parameter.dtype).removeprefix("torch."),
@@ -432,14 +422,21 @@ def make_encoder(tokenizer: Any, description: Description, network: torch.nn.Mod
 
 
 def _max_tokens(config: Any, network: Any) -> int | None:
-    """Return the maximum number of input tokens: the rows of the position embedding, minus rows that some
-    families reserve for padding. None for no limit.
+    """Return the maximum number of input tokens, None for no limit.
+
+    It is the number of rows of the position embedding, minus rows that some families reserve for padding. A
+    block-sparse model reads at most the tokens between which it computes full attention.
     """
+    limits = [limit for limit in (_positions(network), block_sparse_limit(config)) if limit]
+    return min(limits, default=None)
+
+
+def _positions(network: Any) -> int | None:
     table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
     if isinstance(table, torch.nn.Embedding):
         reserved = 0 if table.padding_idx is None else table.padding_idx + 1
         return table.num_embeddings - reserved
-    limit = getattr(config, "max_position_embeddings", None)
+    limit = getattr(network.config, "max_position_embeddings", None)
     return int(limit) if limit else None
 
 

@@ -60,6 +60,9 @@ class Trace:
         masks: for each layer, an array of shape [query or 1, key] or [head, query or 1, key], either bool
             (True: may attend) or added to the scores; None in a layer where every token may attend to all
             tokens.
+        softcaps: for each layer the limit c of the scaled products x = q·k × scaling, which become
+            c × tanh(x ÷ c) before the mask is added; None in a layer without a limit. Empty if no layer has
+            a limit.
         weights: attention of shape [head, query, key] for each layer; stored only if q and k are hidden.
         made_by: the checkpoint that computed the trace; None for external attention.
         caveat: a warning to show with the attention if its rows do not sum to 1; otherwise "".
@@ -74,6 +77,7 @@ class Trace:
     values: tuple[Array, ...] | None = None
     scaling: tuple[float, ...] | None = None
     masks: tuple[Array | None, ...] | None = None
+    softcaps: tuple[float | None, ...] = ()
     weights: tuple[Array, ...] | None = None
     made_by: Checkpoint | None = None
     caveat: str = ""
@@ -112,6 +116,8 @@ class Trace:
             raise ShapeError(
                 f"{len(self.scaling)} scalings and {len(self.masks)} masks for {self.layers} layers."
             )
+        if self.softcaps and len(self.softcaps) != self.layers:
+            raise ShapeError(f"{len(self.softcaps)} limits of the scores for {self.layers} layers.")
         for query, key, value, mask in zip(self.queries, self.keys, self.values, self.masks, strict=True):
             if query.shape != key.shape or query.shape[:2] != value.shape[:2]:
                 raise ShapeError(f"q {query.shape}, k {key.shape} and v {value.shape} do not fit together.")
@@ -246,6 +252,10 @@ class Trace:
             )
         return self.states
 
+    def softcap(self, layer: int) -> float | None:
+        """Return the limit of the scaled products of a layer, an index from 0; None without a limit."""
+        return self.softcaps[layer] if self.softcaps else None
+
     def head_view(
         self, layer: int = -1, heads: int | Sequence[int] | str = "mean", **options: Any
     ) -> bert_probe.HeadView:
@@ -261,7 +271,9 @@ class Trace:
         return bert_probe.model_view(self, **options)
 
     def scores(self, layer: int, head: int | None = None) -> Array:
-        """Return the scaled scores before the softmax, q·k × scaling + mask; -inf where masked.
+        """Return the scores before the softmax, q·k × scaling + mask; -inf where masked.
+
+        In a layer with a limit c (see `softcaps`), they are c × tanh(q·k × scaling ÷ c) + mask.
 
         Args:
             layer, head: indices from 0; negative indices count from the end. None for all heads.
@@ -280,7 +292,7 @@ class Trace:
         return scores if head is None else scores[0]
 
     def attention(self, layer: int, head: int | None = None) -> Array:
-        """Return the attention weights, softmax(q·kᵀ × scaling + mask); Vaswani et al. 2017, eq. 1.
+        """Return the attention weights, the softmax of the `scores`; Vaswani et al. 2017, eq. 1.
 
         Args:
             layer, head: indices from 0; negative indices count from the end. None for all heads.
@@ -344,6 +356,9 @@ class Trace:
 
         query, key = tensor_view(self.queries[layer][heads]), tensor_view(self.keys[layer][heads])
         scores = torch.matmul(query, key.transpose(-1, -2)).mul_(self.scaling[layer])
+        softcap = self.softcap(layer)
+        if softcap is not None:
+            scores.div_(softcap).tanh_().mul_(softcap)
         mask = self.masks[layer]
         if mask is None:
             return scores

@@ -197,9 +197,12 @@ class OpeningProgress:
 _IN_MEMORY_NAME = re.compile(r"Fine-tuned .* \([0-9a-f]{16}\)", re.DOTALL)
 """Pattern of the names of models in memory: original model, and random digits that prevent guessing."""
 
-_openings: dict[tuple[str, str], OpeningProgress] = {}
-_checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
-_stamps: dict[tuple[str, str], Stamp] = {}
+_Key = tuple[str, str, str]
+"""Name, revision and dtype of a checkpoint."""
+
+_openings: dict[_Key, OpeningProgress] = {}
+_checkpoints: Cache[_Key, Checkpoint] = Cache(CHECKPOINTS)
+_stamps: dict[_Key, Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 # A model can be used by several threads concurrently; this limit bounds their total memory.
 passes = Semaphore(MAX_CONCURRENT_PASSES)
@@ -218,9 +221,9 @@ def caches() -> Mapping[str, Cache[Any, Any]]:
     return {"checkpoints": _checkpoints, "traces": _traces, "answers": answers.cache}
 
 
-def cached_checkpoint(model: str, revision: str) -> Checkpoint | None:
+def cached_checkpoint(model: str, revision: str, dtype: str = "float32") -> Checkpoint | None:
     """Return a loaded checkpoint, or None if it is not cached or its files have changed since loading."""
-    key = (model, revision)
+    key = _key(model, revision, dtype)
     checkpoint = _checkpoints.get(key)
     if checkpoint is None:
         return None
@@ -231,9 +234,14 @@ def cached_checkpoint(model: str, revision: str) -> Checkpoint | None:
     return checkpoint
 
 
-def loaded_stamp(model: str, revision: str) -> Stamp | None:
+def _key(model: str, revision: str, dtype: str) -> _Key:
+    """Return the key of a checkpoint; a model in memory has the dtype with which it was trained."""
+    return (model, revision, "" if is_in_memory(model) else dtype)
+
+
+def loaded_stamp(model: str, revision: str, dtype: str = "float32") -> Stamp | None:
     """Return the stamp that a checkpoint's files had when loaded; None if they are not in a local folder."""
-    return _stamps.get((model, revision))
+    return _stamps.get(_key(model, revision, dtype))
 
 
 def is_in_memory(model: str) -> bool:
@@ -242,15 +250,13 @@ def is_in_memory(model: str) -> bool:
 
 
 def find_by_weights(weights_sha256: str) -> Checkpoint | None:
-    """Return a loaded checkpoint with these weights, or None."""
-    return next(
-        (
-            checkpoint
-            for checkpoint in _checkpoints.values()
-            if checkpoint.description.weights_sha256 == weights_sha256
-        ),
-        None,
-    )
+    """Return a loaded checkpoint with these weights, or None; one that computes in float32 is preferred."""
+    matching = [
+        checkpoint
+        for checkpoint in _checkpoints.values()
+        if checkpoint.description.weights_sha256 == weights_sha256
+    ]
+    return min(matching, key=lambda checkpoint: checkpoint.description.dtype != "float32", default=None)
 
 
 def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "") -> str:
@@ -262,7 +268,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "
     """
     label = PurePath(original).name or "model"
     model_name = name or f"Fine-tuned {label} ({secrets.token_hex(8)})"
-    _checkpoints.once((model_name, ""), lambda: checkpoint)
+    _checkpoints.once(_key(model_name, "", ""), lambda: checkpoint)
     _drop_stale_traces()
     return model_name
 
@@ -275,23 +281,26 @@ def evict(model: str) -> None:
     answers.forget()
 
 
-def opening_progress(model: str, revision: str) -> OpeningProgress:
+def opening_progress(model: str, revision: str, dtype: str = "float32") -> OpeningProgress:
     """Return the loading progress of a checkpoint."""
-    return _openings.get((model, revision), OpeningProgress())
+    return _openings.get(_key(model, revision, dtype), OpeningProgress())
 
 
-def open_checkpoint(model: str, revision: str, progress: Progress = no_progress) -> Checkpoint:
+def open_checkpoint(
+    model: str, revision: str, progress: Progress = no_progress, dtype: str = "float32"
+) -> Checkpoint:
     """Return a checkpoint that is loaded once for all sessions. Checkpoints can be loaded concurrently.
 
     Args:
         model: folder, Hub ID or a name from `register_in_memory`; "" is the built-in model.
         revision: branch, tag or commit on the hub, or "".
         progress: called with the bytes read and their total, even if another session started the loading.
+        dtype: data type of the weights and the computation; see `bert_probe.load`.
 
     Raises:
         CheckpointError, OutOfMemoryError: see `bert_probe.load`.
     """
-    key = (model, revision)
+    key = _key(model, revision, dtype)
     loaded_here: list[Checkpoint] = []
 
     def load_model() -> Checkpoint:
@@ -313,7 +322,7 @@ def open_checkpoint(model: str, revision: str, progress: Progress = no_progress)
             state.notice = sentence
 
         try:
-            checkpoint = load(model or None, revision or None, progress=update, notice=notice)
+            checkpoint = load(model or None, revision or None, dtype=dtype, progress=update, notice=notice)
             if file_stamp is not None:
                 _stamps[key] = file_stamp
             loaded_here.append(checkpoint)

@@ -142,7 +142,7 @@ def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
 def _url_with_open_model(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
     """Return URL parameters with the workbench's model, or None if its weights differ from the store's."""
     now = workbench.request()
-    checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
+    checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
     weights = corpus.manifest["model"]["weights_sha256"]
     if checkpoint is None or checkpoint.description.weights_sha256 != weights:
         return None

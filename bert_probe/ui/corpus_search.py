@@ -135,7 +135,7 @@ def _checkpoint(corpus: Store) -> Checkpoint:
     model, now = corpus.manifest["model"], workbench.request()
     weights = model["weights_sha256"]
     for checkpoint in (
-        shared_cache.cached_checkpoint(now.model, now.revision),
+        shared_cache.cached_checkpoint(now.model, now.revision, now.dtype),
         shared_cache.find_by_weights(weights),
     ):
         if checkpoint is not None and checkpoint.description.weights_sha256 == weights:
@@ -144,7 +144,7 @@ def _checkpoint(corpus: Store) -> Checkpoint:
     if corpus.named_model is None:
         name = revision = ""
     origin = "This store was built with this model."
-    opened = workbench.open_model(name, revision, "opening corpus", origin)
+    opened = workbench.open_model(name, revision, model.get("dtype", "float32"), "opening corpus", origin)
     corpus.check(opened)
     return opened
 

@@ -47,6 +47,7 @@ def main() -> None:
             with st.spinner("Starting …"):
                 preload.wait()
         blocks.not_run_on_page()
+        workbench.draw_precision()
         page.run()
         view_files.warn_other_weights()
     except ProbeError as error:

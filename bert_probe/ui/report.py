@@ -216,12 +216,7 @@ def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
 
 
 def _open_model(model: ModelReference) -> Checkpoint:
-    """Return a model of the report. Float32 models are shared; for another dtype, a new copy is loaded."""
-    if model.dtype == "float32":
-        return shared_cache.open_checkpoint(model.name, model.revision)
-    from bert_probe.model.loading import load
-
-    return load(model.name or None, model.revision or None, dtype=model.dtype)
+    return shared_cache.open_checkpoint(model.name, model.revision, dtype=model.dtype)
 
 
 def _preview(page: bytes) -> None:

@@ -169,6 +169,7 @@ def open_second(second: SecondModel) -> Checkpoint | None:
         return workbench.open_model(
             second.model,
             second.revision,
+            workbench.request().dtype,
             "opening the second model",
             "The URL of this page names this model as the second model.",
             ("Cancel", _cancel),

@@ -22,7 +22,7 @@ _NAVIGATION = "went"
 """URL parameter that the browser changes on back and forward, and session key of its last value."""
 _PUBLISHED = "published parameters"
 """Session key of the parameters that were last written to the browser's URL."""
-_TEXT_PARAMETERS = ("a", "b", "relation", "model", "revision", "truncate")
+_TEXT_PARAMETERS = ("a", "b", "relation", "model", "revision", "dtype", "truncate")
 """URL parameters of the texts and the model. For texts that are too long for the URL, see `url_texts`."""
 _PRESERVED = "preserved keys"
 """Session key of the set of keys whose values `reset` preserves."""

@@ -23,7 +23,7 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.vectors import numbers
 from bert_probe.views.matrix import Heatmap
-from bert_probe.views.steps import step_heatmaps
+from bert_probe.views.steps import step_heatmaps, step_titles
 
 
 def _choose_head(trace: Trace) -> tuple[int, int]:
@@ -72,6 +72,7 @@ def _step(title: str, sentences: Sequence[str], label: str, value: str, calculat
 def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
     """Draw steps 1 and 2: the query and key vectors, and their elementwise product."""
     query_name, key_name = _name(steps.tokens[steps.query]), _name(steps.tokens[key])
+    titles = step_titles(steps)
     heads = ", ".join(str(head + 1) for head in steps.sharing)
     notes = [
         "This architecture rotates q and k by an angle that depends on their tokens' positions (Su et al. "
@@ -83,7 +84,7 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
         else "",
     ]
     with _step(
-        "1 · Query and key",
+        titles["qk"],
         [
             f"{query_name} has a query vector q, and {key_name} a key vector k. Both are projections of the "
             "tokens' hidden states by learned matrices.",
@@ -95,7 +96,7 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
     ):
         heatmap(heatmaps["qk"], key="steps-qk")
     with _step(
-        "2 · Dot product",
+        titles["products"],
         [
             "The dot product is the sum of the elementwise products of q and k. It is large if both vectors "
             "point in the same direction."
@@ -108,9 +109,10 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
 
 
 def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw steps 3 and 4: the scaling and the masking of the scores of all keys."""
+    """Draw step 3, the scaling, the limit if there is one, and the mask of the scores of all keys."""
+    titles = step_titles(steps)
     with _step(
-        "3 · Scale",
+        titles["scaled"],
         [
             "Each dot product is multiplied by the same factor, so that large vectors do not saturate the "
             "softmax. The heatmap shows the scaled products for all keys of the text."
@@ -120,12 +122,25 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
         f"{_number(steps.dot_products[key])} × {_number(steps.scaling)}",
     ):
         heatmap(heatmaps["scaled"], key="steps-scaled")
+    if steps.softcap is not None:
+        limit = f"{steps.softcap:g}"
+        with _step(
+            titles["limited"],
+            [
+                f"This model limits every scaled product to ±{limit} (softcap; Gemma Team 2024). Small "
+                "products hardly change, and large ones approach the limit."
+            ],
+            f"{limit} × tanh(q · k × scaling ÷ {limit})",
+            _number(steps.limited[key]),
+            f"{limit} × tanh({_number(steps.scaled[key])} ÷ {limit})",
+        ):
+            heatmap(heatmaps["limited"], key="steps-limited")
     with _step(
-        "4 · Mask and bias" if steps.biased else "4 · Mask",
+        titles["scores"],
         [_mask_note(steps)],
         "Score",
         _number(steps.scores[key]),
-        f"{_number(steps.scaled[key])} + {_number(steps.mask[key])}",
+        f"{_number(steps.limited[key])} + {_number(steps.mask[key])}",
     ):
         heatmap(heatmaps["scores"], key="steps-scores")
 
@@ -148,10 +163,11 @@ def _mask_note(steps: AttentionStepsResult) -> str:
 
 
 def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw steps 5 and 6: the softmax, and the weighted value."""
+    """Draw the softmax and the weighted value."""
+    titles = step_titles(steps)
     key_name = _name(steps.tokens[key])
     with _step(
-        "5 · Softmax",
+        titles["weights"],
         [
             "The exponential of each score is divided by the sum of the exponentials over all keys: scores "
             "become weights from 0 to 1 that sum to 1."
@@ -163,7 +179,7 @@ def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str,
     ):
         heatmap(heatmaps["weights"], key="steps-weights")
     with _step(
-        "6 · Weighted value",
+        titles["value"],
         [
             f"{key_name} also has a value vector v, a third learned projection. It is multiplied by the "
             "weight."
@@ -176,10 +192,10 @@ def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str,
 
 
 def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw step 7: the sum of the weighted values of all keys."""
+    """Draw the last step: the sum of the weighted values of all keys."""
     query_name = _name(steps.tokens[steps.query])
     with _step(
-        "7 · Sum",
+        step_titles(steps)["sum"],
         [
             f"The weighted values of all keys are summed, which gives the head's output for {query_name}. "
             "In the heatmap, keys are sorted by weight."
@@ -192,14 +208,14 @@ def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> No
 
 
 def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw the output of step 7 next to the model's own output, and their largest difference."""
+    """Draw the output of the last step next to the model's own output, and their largest difference."""
     with (
         st.container(border=True, key="check"),
         _step(
             "Check against the model",
             [
                 "The upper row is what the model's own attention returned for this head and query. "
-                "The lower row is the result of step 7."
+                "The lower row is the result of the last step."
             ],
             "Largest absolute difference",
             f"{steps.difference:.1e}",

@@ -290,7 +290,7 @@ def _switch_page() -> None:
 def warn_other_weights() -> None:
     """Warn if the opened view was created with weights that differ from those of the current model."""
     now = workbench.request()
-    checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
+    checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
     for model in st.session_state.get(_MODELS, ()):
         current = ModelReference(now.model, now.revision).shown
         if checkpoint is not None and model.shown == current and not model.fits(checkpoint):

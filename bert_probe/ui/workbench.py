@@ -34,6 +34,13 @@ _OPENING, _NEXT_MODEL = "opening", "next model"
 """Session keys of the file stamps of each opened model, and of the models whose files were replaced."""
 _SILENCE = 300.0
 """Number of seconds without progress after which opening a model is aborted."""
+PRECISIONS = {
+    "float32": "",
+    "bfloat16": "values have 2 to 3 significant digits, so small differences between numbers mean nothing.",
+    "float16": "values have 3 to 4 significant digits, so small differences between numbers mean nothing.",
+    "float64": "values have 15 to 16 significant digits, and the model needs twice the memory of float32.",
+}
+"""Data type → what a reader of its numbers must know."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
 
 
@@ -83,6 +90,7 @@ class Request:
         a, b: the texts; ``b`` is empty if there is only one.
         relation: whether B is a separate text or the second segment of A's input.
         model, revision: the model to open. "" means the built-in model and the Hub's default revision.
+        dtype: data type of the weights and the computation, a key of `PRECISIONS`.
         truncate: whether to truncate texts that are too long.
     """
 
@@ -91,6 +99,7 @@ class Request:
     relation: Relation = "compare"
     model: str = ""
     revision: str = ""
+    dtype: str = "float32"
     truncate: bool = False
 
     @property
@@ -135,10 +144,12 @@ def request() -> Request:
 def _request_from_url() -> Request:
     parameters = state.url_parameters()
     texts = {name: url_texts.recall(name) or "" for name in _TEXT_FIELDS}
+    dtype = parameters.get("dtype", "")
+    dtype = dtype if dtype in PRECISIONS else "float32"
     if "a" not in parameters and not texts["a"] and not url_texts.missing("a"):
-        return replace(_DEFAULT_REQUEST, model=texts["model"], revision=texts["revision"])
+        return replace(_DEFAULT_REQUEST, model=texts["model"], revision=texts["revision"], dtype=dtype)
     relation: Relation = "pair" if parameters.get("relation") == "pair" else "compare"
-    return Request(**texts, relation=relation, truncate=parameters.get("truncate") == "1")
+    return Request(**texts, relation=relation, dtype=dtype, truncate=parameters.get("truncate") == "1")
 
 
 def submit(new: Request) -> None:
@@ -268,6 +279,7 @@ def _submitted_values() -> dict[str, str]:
     model = {
         "draft_model": now.model or BUILT_IN,
         "draft_revision": now.revision,
+        "draft_dtype": now.dtype,
         "draft_truncate": "on" if now.truncate else "off",
     }
     if own is None:
@@ -334,6 +346,15 @@ def draw_sidebar() -> None:
                     placeholder="Newest",
                     help="Branch, tag or commit on the Hub. Leave it empty for the newest revision.",
                 )
+                dtypes = list(PRECISIONS)
+                st.selectbox(
+                    "Data type",
+                    dtypes,
+                    dtypes.index(now.dtype),
+                    key="draft_dtype",
+                    help="Weights in bfloat16 or float16 need half the memory of float32, and numbers have "
+                    "fewer digits. A model is opened only if the memory that it needs is free.",
+                )
                 st.toggle(
                     "Truncate long texts",
                     now.truncate,
@@ -346,10 +367,19 @@ def draw_sidebar() -> None:
             )
 
 
+def draw_precision() -> None:
+    """Draw a note about the precision of the page's numbers, unless they are computed in float32."""
+    now, own = request(), _own_input()
+    if shared_cache.is_in_memory(now.model):
+        return
+    if PRECISIONS[now.dtype] and (own is None or own.has_model):
+        st.caption(f"The model runs in {now.dtype}: {PRECISIONS[now.dtype]}")
+
+
 def draw_model_line() -> None:
     """Draw a line with the model's size below the form. Call this after the page has opened the model."""
     now, own = request(), _own_input()
-    checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
+    checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
     if checkpoint is None or (own is not None and not own.has_model):
         return
     model = checkpoint.description
@@ -375,7 +405,7 @@ def checkpoint() -> Checkpoint:
     now = request()
     origin = "This model is named in the URL of this page."
     return open_model(
-        now.model, now.revision, origin=origin, cancel=("Use the built-in model", _use_built_in)
+        now.model, now.revision, now.dtype, origin=origin, cancel=("Use the built-in model", _use_built_in)
     )
 
 
@@ -386,15 +416,16 @@ def _open_next(model: str, revision: str) -> None:
 
 def _use_built_in() -> None:
     """Switch to the built-in model, and keep texts that were typed but not submitted."""
-    st.session_state["request"] = replace(request(), model="", revision="")
-    for name in ("model", "revision"):
+    st.session_state["request"] = replace(request(), model="", revision="", dtype="float32")
+    for name in ("model", "revision", "dtype"):
         url_texts.remember(name, None)
-    _set_drafts({"draft_model": BUILT_IN, "draft_revision": ""})
+    _set_drafts({"draft_model": BUILT_IN, "draft_revision": "", "draft_dtype": "float32"})
 
 
 def open_model(
     model: str,
     revision: str,
+    dtype: str = "float32",
     key: str = _OPENING,
     origin: str = "",
     cancel: tuple[str, Callable[[], None]] | None = None,
@@ -404,6 +435,7 @@ def open_model(
     If the user has not agreed to open this model, the page asks the user and stops; see `consent`.
 
     Args:
+        dtype: data type of the weights and the computation.
         key: key of the job; a page that opens a second model has two jobs.
         origin: sentence that explains where the name of the model comes from.
         cancel: label and callback of a second button, next to the button that opens the model.
@@ -411,10 +443,10 @@ def open_model(
     Raises:
         CheckpointError: see `bert_probe.load`.
     """
-    checkpoint = shared_cache.cached_checkpoint(model, revision)
+    checkpoint = shared_cache.cached_checkpoint(model, revision, dtype)
     if checkpoint is not None:
         consent.agree([(model, revision)])
-        _notice_replaced(model, revision)
+        _notice_replaced(model, revision, dtype)
         return checkpoint
     if not consent.is_agreed(model, revision):
         consent.ask([(model, revision)], key.replace(" ", "_"), "Open this model?", origin, cancel=cancel)
@@ -422,16 +454,16 @@ def open_model(
     name = state.escape(model or BUILT_IN)
 
     def describe() -> str:
-        return f"Opening {name}. {shared_cache.opening_progress(model, revision).notice}".rstrip()
+        return f"Opening {name}. {shared_cache.opening_progress(model, revision, dtype).notice}".rstrip()
 
     def work(progress: Progress) -> Checkpoint:
-        return shared_cache.open_checkpoint(model, revision, progress)
+        return shared_cache.open_checkpoint(model, revision, progress, dtype)
 
     try:
         with st.spinner(f"Opening {name} …", show_time=False):
             checkpoint = jobs.run(
                 key,
-                ("opening", model, revision, stamp(model)),
+                ("opening", model, revision, dtype, stamp(model)),
                 f"Open {name}",
                 work,
                 "B",
@@ -448,15 +480,15 @@ def open_model(
         st.stop()
     if checkpoint is None:
         st.stop()
-    _notice_replaced(model, revision)
+    _notice_replaced(model, revision, dtype)
     return checkpoint
 
 
-def _notice_replaced(model: str, revision: str) -> None:
+def _notice_replaced(model: str, revision: str, dtype: str) -> None:
     """Show a message if the files of the model have changed since this session opened it."""
     seen: dict[tuple[str, str], Any] = st.session_state.setdefault(_SEEN, {})
     state.preserve(_SEEN, _REPLACED)
-    files = shared_cache.loaded_stamp(model, revision)
+    files = shared_cache.loaded_stamp(model, revision, dtype)
     if seen.setdefault((model, revision), files) != files:
         seen[model, revision] = files
         st.session_state.setdefault(_REPLACED, set()).add((model, revision))

@@ -31,6 +31,21 @@ def title(steps: AttentionStepsResult) -> str:
     return f"Layer {layer}, head {head}: {query} attends to {key}"
 
 
+def step_titles(steps: AttentionStepsResult) -> dict[str, str]:
+    """Return the numbered title of each step, by the name of the step."""
+    names = {
+        "qk": "Query and key",
+        "products": "Dot product",
+        "scaled": "Scale",
+        **({} if steps.softcap is None else {"limited": "Limit"}),
+        "scores": "Mask and bias" if steps.biased else "Mask",
+        "weights": "Softmax",
+        "value": "Weighted value",
+        "sum": "Sum",
+    }
+    return {name: f"{number} · {words}" for number, (name, words) in enumerate(names.items(), start=1)}
+
+
 def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
     """Return a heatmap for each step, from the query and the key at position `key` to the head's output."""
     added, biases = ("bias", [steps.mask[~steps.masked]]) if steps.biased else ("mask", [])
@@ -64,7 +79,12 @@ def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
     weights, product = {"weight": steps.weights}, steps.products[key]
     value = [steps.values[key], steps.weighted_values[key]]
     check = "The head's output: returned by the model, and computed step by step"
+    limit = {}
+    if steps.softcap is not None:
+        rows = {"scaled": steps.scaled, "limited": steps.limited}
+        limit["limited"] = keys(rows, scores, "limited", "The scaled products, before and after the limit")
     return {
+        **limit,
         "qk": vectors([steps.q, steps.keys[key]], ["q, the query", "k, the key"], qk, "qk", query_and_key),
         "products": vectors(
             [product],

@@ -34,10 +34,6 @@ def test_tokens_steps_and_similarity(name: str, double_family: Checkpoints) -> N
     assert len(Tokens().of(trace).table()) == len(trace.tokens)
     cosines = Similarity().of(trace).table()
     assert np.isfinite(cosines.select_dtypes("number").to_numpy()).all()
-    if not MORE_FAMILIES[name].shows_qkv:
-        with pytest.raises(UnavailableError, match="does not expose its queries, keys and values"):
-            AttentionSteps().of(trace)
-        return
     for layer in range(trace.layers):
         steps = AttentionSteps(layer, 1).of(trace)
         assert steps.difference < 1e-10
@@ -53,8 +49,6 @@ def test_commands(name: str, family: Checkpoints, family_folder: Callable[[str],
     folder = str(family_folder(name))
     opened = {folder: family(name)}
     for command in ("tokens", "steps", "similarity"):
-        if command == "steps" and not MORE_FAMILIES[name].shows_qkv:
-            continue
         result = run(command, TEXT, "--model", folder, checkpoints=opened)
         assert len(result.rows) > 2
 

@@ -11,8 +11,8 @@ import bert_probe
 from bert_probe.analyses.weights import model_check
 from bert_probe.cli.main import main
 from bert_probe.errors import NotFoundError
+from bert_probe.model.architectures import WITHOUT_SCORES
 from bert_probe.model.checkpoint import TASKS
-from bert_probe.model.checks import NO_SCORES
 from tests.helpers import trained
 from tests.helpers.folders import change_config, copy
 
@@ -64,10 +64,13 @@ def test_head_and_missing_pooler_are_reported(tmp_path: Path) -> None:
 
 
 def test_hidden_queries_are_reported(family_folder: Callable[[str], Path]) -> None:
-    checked = bert_probe.check(family_folder("t5gemma"))
+    checked = bert_probe.check(family_folder("longformer"))
     assert checked.opens
     assert works(checked)["queries, keys and values"] == "no"
-    expected = f"{NO_SCORES} Attention steps, value-weighted measures and head ablation are unavailable."
+    expected = (
+        f"{WITHOUT_SCORES['longformer']} Attention steps, value-weighted measures and head ablation are "
+        "unavailable."
+    )
     assert reasons(checked)["queries, keys and values"] == expected
     assert works(bert_probe.check(family_folder("mpnet")))["queries, keys and values"] == "yes"
 

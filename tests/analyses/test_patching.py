@@ -174,7 +174,7 @@ def test_unsupported_texts_and_models_raise_errors(
         ActivationPatching().of(a, minilm.trace(A))
     with pytest.raises(SelectionError, match="same model"):
         ActivationPatching().of(a, family("bert").trace(B))
-    hidden = family("t5gemma")
+    hidden = family("longformer")
     with pytest.raises(UnavailableError, match=r"in separate modules|heads"):
         ActivationPatching().of(hidden.trace(BOATS), hidden.trace(BRIDGES))
 

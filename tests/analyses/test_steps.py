@@ -44,6 +44,7 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
         "keys": np.array([[2.0, 0], [0, 1], [4, 4]]),
         "values": np.array([[4.0, 0], [0, 8], [100, 100]]),
         "scaling": 0.5,
+        "softcap": None,
         "mask": np.array(mask, np.float64),
         "model_output": np.array(model_output, np.float64),
         "spacing": 0.0,
@@ -54,6 +55,18 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
         "sharing": (0,),
     }
     return AttentionStepsResult(**settings | changes)
+
+
+def test_limited_steps_equal_hand_computation() -> None:
+    # The scaled products 1, 1 and 6 are limited to 2; the second has a bias of ln 3, the third is masked.
+    steps = made([0, math.log(3), -np.inf], model_output=[1, 6], softcap=2.0)
+    assert_exact(steps.limited, [2 * math.tanh(0.5), 2 * math.tanh(0.5), 2 * math.tanh(3)])
+    assert_exact(steps.scores[:2], [2 * math.tanh(0.5), 2 * math.tanh(0.5) + math.log(3)])
+    assert_exact(steps.weights, [0.25, 0.75, 0])
+    assert steps.difference < EXACT
+    assert steps.metadata["softcap"] == 2
+    np.testing.assert_array_equal(steps.frame()["limited"], steps.limited)
+    assert "limited" not in made([0, 0, 0]).frame()
 
 
 def test_steps_equal_hand_computation() -> None:

@@ -102,7 +102,7 @@ def test_invalid_thumbnails_raise(
     with pytest.raises(SelectionError, match="Rollout is defined for whole layers, not for individual heads"):
         make_thumbnails(trace, measure="rollout")
     with pytest.raises(UnavailableError, match="does not expose its value vectors"):
-        make_thumbnails(family("t5gemma").trace(TEXT), measure="value-norm")
+        make_thumbnails(family("longformer").trace(TEXT), measure="value-norm")
     with pytest.raises(EmptyTextError, match="only special tokens"):
         make_thumbnails(hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]"), specials=False)
     with pytest.raises(ShapeError, match=r"must be \[layer, head, 2, 2\]"):

@@ -94,7 +94,7 @@ def test_words_are_merged_before_they_are_compared(double_family: Opened) -> Non
 
 
 def test_head_change_equals_hand_computation(family: Opened) -> None:
-    checkpoint = family("t5gemma")  # of which the trace stores the weights
+    checkpoint = family("longformer")  # of which the trace stores the weights
     a, b = checkpoint.trace("w"), changed_checkpoint(checkpoint).trace("w")
     assert len(a.tokens) == 3
     item = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)

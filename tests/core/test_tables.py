@@ -86,6 +86,6 @@ def test_empty_selection_is_refused(pair: Trace) -> None:
 
 
 def test_hidden_query_and_key_do_not_change_tables(family: Callable[[str], Checkpoint]) -> None:
-    trace = family("t5gemma").trace("we had left")
+    trace = family("longformer").trace("we had left")
     frame = bert_probe.Attention(1, 2).of(trace).table()
     assert np.array_equal(frame.to_numpy(), trace.attention(1, 2))

@@ -18,7 +18,7 @@ from bert_probe.corpus.head_batch import HeadBatch, LayerAttention, Units, measu
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.capture import recording
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import batch
+from bert_probe.model.forward import attention_matrices, batch
 from bert_probe.text.words import word_lens
 from tests.helpers.exactness import assert_exact, expect_raw
 from tests.helpers.families import LONG, REPRESENTATIVE, SENTENCES, TEXT
@@ -32,7 +32,7 @@ def layers_of(checkpoint: bert_probe.Checkpoint, encodings: Sequence[Encoding]) 
     displayed = checkpoint.description.shows_qkv
     with torch.inference_mode(), checkpoint.running() as model, recording() as calls:
         output = model(**batch(checkpoint, encodings), output_attentions=not displayed)
-    return calls if displayed else output.attentions
+    return calls if displayed else attention_matrices(checkpoint.model, output)
 
 
 def read(

@@ -205,7 +205,8 @@ _BART: dict[str, Any] = {
     "decoder_ffn_dim": 48,
     "max_position_embeddings": 160,
 }
-_T5GEMMA_PART: dict[str, Any] = COMMON | _GEMMA
+# A low limit, so that it changes the scores of the tiny model.
+_T5GEMMA_PART: dict[str, Any] = COMMON | _GEMMA | {"attn_logit_softcapping": 2.0}
 _T5GEMMA: dict[str, Any] = {"encoder": _T5GEMMA_PART, "decoder": _T5GEMMA_PART}
 _WITH_TWO_MORE_POSITIONS: dict[str, Any] = {"max_position_embeddings": 162, "type_vocab_size": 1}
 
@@ -296,7 +297,7 @@ MORE_FAMILIES: dict[str, Family] = {
     "t5": Family("T5Config", metaspace, ROBERTA, _T5),
     "mt5": Family("MT5Config", metaspace, ROBERTA, _T5),
     "umt5": Family("UMT5Config", metaspace, ROBERTA, _T5),
-    "t5gemma": Family("T5GemmaConfig", metaspace, ROBERTA, _T5GEMMA, shows_qkv=False),
+    "t5gemma": Family("T5GemmaConfig", metaspace, ROBERTA, _T5GEMMA),
     "bart": Family("BartConfig", byte_level, ROBERTA, _BART),
     "clip_text_model": Family("CLIPTextConfig", byte_level, DECODER, {}, is_causal=True),
     "siglip_text_model": Family("SiglipTextConfig", metaspace, DECODER, {}),
@@ -320,6 +321,14 @@ EAGER_FAMILIES: dict[str, Family] = {
     "convbert": Family("ConvBertConfig", wordpiece, BERT, {"embedding_size": 20, "num_attention_heads": 8}),
     "xlm": Family("XLMConfig", wordpiece, BERT, _XLM),
     "flaubert": Family("FlaubertConfig", wordpiece, BERT, _XLM),
+    "longformer": Family(
+        "LongformerConfig",
+        byte_level,
+        ROBERTA,
+        # Each token attends to 4 tokens on each side.
+        _WITH_TWO_MORE_POSITIONS | {"attention_window": 8},
+        shows_qkv=False,
+    ),
     "luke": Family("LukeConfig", byte_level, ROBERTA, _WITH_TWO_MORE_POSITIONS | {"entity_vocab_size": 8}),
 }
 """More encoders whose attention does not go through transformers' attention interface."""

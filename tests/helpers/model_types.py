@@ -66,7 +66,8 @@ MODEL_TYPES: dict[str, Family] = {
     "falcon": _decoder("FalconConfig", settings={}),
     "gemma": _decoder("GemmaConfig", settings=_HEAD_16),
     "gemma2": _decoder(
-        "Gemma2Config", settings=_HEAD_16 | {"query_pre_attn_scalar": 16, "sliding_window": 8}
+        "Gemma2Config",
+        settings=_HEAD_16 | {"query_pre_attn_scalar": 16, "sliding_window": 8, "attn_logit_softcapping": 2.0},
     ),
     "glm": _decoder("GlmConfig", settings=_HEAD_16 | {"pad_token_id": 0}),
     "glm4": _decoder("Glm4Config", settings=_HEAD_16 | {"pad_token_id": 0}),
@@ -104,7 +105,9 @@ MODEL_TYPES: dict[str, Family] = {
     "smollm3": _decoder("SmolLM3Config", settings=_GROUPED),
     "stablelm": _decoder("StableLmConfig", settings=_GROUPED),
     "starcoder2": _decoder("Starcoder2Config", settings=_GROUPED),
-    "vaultgemma": _decoder("VaultGemmaConfig", settings=_HEAD_16 | {"query_pre_attn_scalar": 16}),
+    "vaultgemma": _decoder(
+        "VaultGemmaConfig", settings=_HEAD_16 | {"query_pre_attn_scalar": 16, "attn_logit_softcapping": 2.0}
+    ),
     "xglm": _decoder(
         "XGLMConfig",
         settings={
@@ -124,7 +127,6 @@ MODEL_TYPES: dict[str, Family] = {
     "fnet": _bert("FNetConfig", settings={}),
     "ibert": _roberta("IBertConfig", settings=_POSITIONS),
     "lilt": _roberta("LiltConfig", settings=_POSITIONS | {"hidden_size": 48}),
-    "longformer": _roberta("LongformerConfig", settings=_POSITIONS | {"attention_window": 8}),
     "markuplm": _bert("MarkupLMConfig", settings={}),
     "mra": _bert("MraConfig", settings={}),
     "nystromformer": _bert("NystromformerConfig", settings={}),

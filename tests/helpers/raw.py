@@ -78,8 +78,11 @@ class Raw:
         self.dtype = dtype
         self._last: tuple[Encoding, Any] | None = None
         config = AutoConfig.from_pretrained(folder)
+        if getattr(config, "attention_type", "") == "block_sparse":
+            # For short texts, transformers makes this change itself, but BigBird then returns no attention.
+            config.attention_type = "original_full"
         self.model = model_class(config).from_pretrained(
-            folder, attn_implementation="eager", dtype=getattr(torch, dtype)
+            folder, config=config, attn_implementation="eager", dtype=getattr(torch, dtype)
         )
         if config.is_encoder_decoder:
             self.model = self.model.encoder
@@ -101,7 +104,10 @@ class Raw:
         """Return transformers' own output for one text."""
         inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
         with torch.inference_mode():
-            return self.model(**inputs, output_attentions=True, output_hidden_states=True)
+            output = self.model(**inputs, output_attentions=True, output_hidden_states=True)
+        if getattr(self.model.config, "attention_window", None):
+            output.attentions = tuple(_matrix_of_window(weights) for weights in output.attentions)
+        return output
 
     def arrays(self, encoding: Encoding) -> dict[str, np.ndarray]:
         """Return the arrays of `Numbers` for one text."""
@@ -158,6 +164,16 @@ class Raw:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def _matrix_of_window(weights: torch.Tensor) -> torch.Tensor:
+    """Return Longformer's attention between all tokens, of which it returns a window around each token."""
+    length, half = weights.shape[2], weights.shape[3] // 2
+    matrix = torch.zeros(*weights.shape[:3], length, dtype=weights.dtype)
+    for query in range(length):
+        for key in range(max(0, query - half), min(length, query + half + 1)):
+            matrix[:, :, query, key] = weights[:, :, query, key - query + half]
+    return matrix
 
 
 def _share(arrays: dict[str, np.ndarray], doubles: dict[str, np.ndarray]) -> float:

@@ -1,5 +1,6 @@
 """Recording of attention calls: recorded inputs reproduce the output, and other calls are ignored."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,7 @@ import pytest
 import torch
 
 from bert_probe.errors import ArchitectureError
-from bert_probe.model import capture
-from bert_probe.model.capture import SoftcapError, recorded_attention, recording
+from bert_probe.model.capture import attention, recorded_attention, recording
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact
 
@@ -23,6 +23,8 @@ def attend(mask: torch.Tensor | None, **options: Any) -> tuple[np.ndarray, np.nd
         recorded_attention(module, q, k, v, mask, **options)
     (call,) = calls
     scores = (call.query @ call.key.mT).numpy() * call.scaling
+    if call.softcap is not None:
+        scores = call.softcap * np.tanh(scores / call.softcap)
     if call.mask is not None and call.mask.dtype == torch.bool:
         scores = np.where(call.mask.numpy(), scores, -np.inf)
     elif call.mask is not None:
@@ -45,16 +47,31 @@ def test_recorded_calls_reproduce_the_output(
     assert_exact(worked_out, output)
 
 
-def test_limited_scores_are_refused_with_every_version_of_transformers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def ignores_the_limit(_module: object, query: torch.Tensor, *_: object, **__: object) -> tuple[Any, None]:
-        return query.transpose(1, 2), None
+@pytest.mark.parametrize("mask", [None, SEES, SEES.double() * 2], ids=["no mask", "yes and no", "numbers"])
+def test_limited_scores_reproduce_the_output(mask: torch.Tensor | None) -> None:
+    limited, worked_out = attend(mask, softcap=0.5)
+    assert_exact(worked_out, limited)
+    unlimited, _ = attend(mask)
+    assert np.abs(limited - unlimited).max() > 0.01
+    nearly_unlimited, _ = attend(mask, softcap=1e9)
+    np.testing.assert_allclose(nearly_unlimited, unlimited, atol=1e-8)
 
-    monkeypatch.setattr(capture, "sdpa_attention_forward", ignores_the_limit)
-    attend(None, softcap=None)
-    with pytest.raises(SoftcapError):
-        attend(None, softcap=50.0)
+
+def test_limit_equals_hand_computation() -> None:
+    query, key = torch.tensor([[[[4.0]]]]), torch.tensor([[[[1.0], [-1.0]]]])
+    # Scaled products of 2 and -2 with a limit of 2 become ±2 tanh 1, and the weights 1 : e^(-4 tanh 1).
+    weights, output = attention(query, key, torch.tensor([[[[1.0], [0.0]]]]), None, 0.5, softcap=2.0)
+    expected = 1 / (1 + math.exp(-4 * math.tanh(1)))
+    assert weights[0, 0, 0].tolist() == pytest.approx([expected, 1 - expected])
+    assert output.item() == pytest.approx(expected)
+
+
+def test_query_without_keys_has_weights_of_zero() -> None:
+    mask = torch.tensor([[[[True, True], [False, False]]]])
+    tensors = torch.ones(1, 1, 2, 3)
+    assert attention(tensors, tensors, tensors, mask, 1.0, softcap=2.0)[0].tolist() == [
+        [[[0.5, 0.5], [0, 0]]]
+    ]
 
 
 def test_recording_collects_only_calls_inside_its_context(minilm: Checkpoint) -> None:

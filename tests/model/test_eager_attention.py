@@ -44,6 +44,13 @@ PROJECTIONS = {
 """Names of the modules that compute the queries, keys and values of all layers."""
 
 
+RECORDED = [
+    "mpnet",
+    "deberta-v2",
+    *(name for name, family in EAGER_FAMILIES.items() if family.shows_qkv),
+]
+
+
 @contextmanager
 def outputs_of(model: torch.nn.Module, suffixes: Sequence[str]) -> Iterator[dict[str, torch.Tensor]]:
     """Collect the first output of each module whose name has one of the suffixes."""
@@ -82,7 +89,7 @@ def test_q_k_and_v_are_the_outputs_of_the_projections(
             assert_exact(observed[layer], by_head(output, trace.heads))
 
 
-@pytest.mark.parametrize("name", ["mpnet", "deberta-v2", *EAGER_FAMILIES])
+@pytest.mark.parametrize("name", RECORDED)
 def test_content_scores_and_position_terms_reproduce_the_weights(
     name: str, double_family: Checkpoints, family_folder: Folders
 ) -> None:
@@ -187,7 +194,7 @@ def test_roformer_rotates_q_and_k_and_adds_no_term(
     assert_exact(trace.keys[0], expected[1][0].detach().numpy())
 
 
-@pytest.mark.parametrize("name", ["mpnet", "deberta-v2", *EAGER_FAMILIES])
+@pytest.mark.parametrize("name", RECORDED)
 def test_switched_off_heads_equal_raw_model(
     name: str, double_family: Checkpoints, family_folder: Folders
 ) -> None:
@@ -294,6 +301,59 @@ def test_masked_keys_have_a_score_of_minus_infinity() -> None:
         assert (calls[0].mask[..., 0] == 0).all()
 
 
+HEADS_BY_ROW = [torch.cat([part, -2 * part, part / 2, part]).reshape(4, 2, -1) for part in (Q, K, V)]
+"""Two texts with two heads, whose axes are joined."""
+
+
+def test_joined_heads_are_split() -> None:
+    query, key, value = (part.reshape(2, 2, 2, -1) for part in HEADS_BY_ROW)
+    alibi = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 1.0], [2.0, 0.0]])[:, None]  # [batch × head, 1, key]
+    with eager_attention(), recording() as calls:
+        q, k = query.reshape(4, 2, 2), key.reshape(4, 2, 2).transpose(1, 2)
+        scores = alibi.baddbmm(batch1=q, batch2=k, beta=2.0, alpha=0.5)
+        torch.bmm(scores.softmax(dim=-1), value.reshape(4, 2, 1))
+    (call,) = calls
+    assert torch.equal(call.query, query)
+    assert torch.equal(call.key, key)
+    assert torch.equal(call.value, value)
+    assert call.scaling == 0.5
+    assert call.mask is not None
+    assert torch.equal(call.mask, (2 * alibi).reshape(2, 2, 1, 2))
+    assert call.output.shape == (2, 2, 2, 1)
+
+
+def test_scores_that_are_set_to_a_large_negative_number_are_blocked() -> None:
+    allowed = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+
+    def gpt(number: float) -> list[AttentionCall]:
+        with eager_attention(), recording() as calls:
+            scores = torch.matmul(Q, K.transpose(2, 3)) * allowed + number * (1 - allowed)
+            torch.matmul(scores.softmax(dim=-1), V)
+        return calls
+
+    (call,) = gpt(-1e4)
+    assert call.mask is not None
+    assert call.mask.tolist() == [[[[True, False], [True, True]]]]
+    assert not gpt(-5.0), "a weight that is not 0"
+    assert not gpt(1e4)
+
+
+def test_scores_below_the_large_number_are_not_recorded() -> None:
+    allowed = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    with eager_attention(), recording() as calls:
+        scores = torch.matmul(-1e4 * (Q + 1), (K + 1).transpose(2, 3)) * allowed - 1e4 * (1 - allowed)
+        torch.matmul(scores.softmax(dim=-1), V)
+    assert not calls
+
+
+def test_maximum_with_the_smallest_number_is_followed() -> None:
+    smallest = torch.full((), torch.finfo(torch.float32).min)
+    for limit, count in ((smallest, 1), (torch.tensor(0.0), 0)):
+        with eager_attention(), recording() as calls:
+            attend(Q, K, V, partial(apply, "scores", lambda scores, limit=limit: torch.max(scores, limit)))
+        assert len(calls) == count
+
+
 @pytest.mark.parametrize(
     ("changed", "change"),
     [
@@ -302,6 +362,8 @@ def test_masked_keys_have_a_score_of_minus_infinity() -> None:
         ("scores", lambda scores: scores.masked_fill(scores > 1, 0.5)),
         ("scores", lambda scores: scores * scores),
         ("scores", lambda scores: scores + scores),
+        ("scores", lambda scores: scores * torch.tensor([[1.0, 0.5]])),
+        ("scores", lambda scores: scores * torch.tensor([[1.0, 0.0]])),
         ("weights", lambda weights: weights * 0.5),
         ("weights", lambda weights: weights.mul_(0.5)),
         ("weights", lambda weights: weights.flip(-1)),

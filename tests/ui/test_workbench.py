@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import shared_cache
-from tests.helpers.pages import HOSTILE, page_inputs
+from tests.helpers.pages import HOSTILE, open_page, page_inputs
 
 
 def page() -> None:
@@ -99,7 +99,10 @@ def submitted_values(app: AppTest) -> dict[str, str]:
     return json.loads(html.unescape(values))
 
 
-TEXTS, MODEL = ["draft_a", "draft_b", "draft_relation"], ["draft_model", "draft_revision", "draft_truncate"]
+TEXTS, MODEL = (
+    ["draft_a", "draft_b", "draft_relation"],
+    ["draft_model", "draft_revision", "draft_dtype", "draft_truncate"],
+)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +151,22 @@ def test_browser_compares_the_fields_with_what_was_run() -> None:
         "draft_relation": "Second segment",
         "draft_model": BUILT_IN,
         "draft_revision": "",
+        "draft_dtype": "float32",
         "draft_truncate": "on",
     }
     app.text_area(key="draft_a").set_value("typed")
     click(app, "Run")
     assert submitted_values(app)["draft_a"] == "typed"
+
+
+@pytest.mark.parametrize(("dtype", "used"), [("bfloat16", "bfloat16"), ("int8", "float32")])
+def test_data_type_of_the_url_is_used(dtype: str, used: str) -> None:
+    app = open_page("attention", a="Mehdi loves AI", dtype=dtype)
+    assert not app.exception
+    assert app.selectbox(key="draft_dtype").value == used
+    captions = [caption.value for caption in app.main.caption]
+    assert any("The model runs in bfloat16" in caption for caption in captions) == (used != "float32")
+    opened = shared_cache.cached_checkpoint("", "", used)
+    assert opened is not None
+    assert opened.description.dtype == used
+    assert opened.cache_key != shared_cache.open_checkpoint("", "", dtype="float64").cache_key

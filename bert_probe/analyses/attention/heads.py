@@ -328,7 +328,8 @@ def _compute_blocks(
 
     The entropy is in nats and has shape [head, row].
     """
-    if lens is not None or trace.masks is None or trace.masks[layer] is not None:
+    has_plain_scores = trace.masks is not None and trace.masks[layer] is None and not trace.softcap(layer)
+    if lens is not None or not has_plain_scores:
         attention = trace.attention(layer)
         merged: torch.Tensor = tensor_view(attention if lens is None else lens.merge(attention))
         for block in blocks:

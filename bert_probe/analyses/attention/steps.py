@@ -41,6 +41,9 @@ _FRACTION_BITS = {
 class AttentionSteps(Question):
     """Steps of the attention of one query: softmax(q·kᵀ × scaling + mask) v (Vaswani et al. 2017, eq. 1).
 
+    If the model limits the scaled products, this is a step of its own: softcap × tanh(q·kᵀ × scaling ÷
+    softcap) (Gemma Team 2024, section 2).
+
     Attributes:
         layer, head: indices from 0; negative values count from the end.
         query: the query, given by its position or as a word. If None, the last word of the text.
@@ -101,6 +104,7 @@ class AttentionSteps(Question):
             keys=parts.keys[layer][head],
             values=parts.values[layer][head],
             scaling=parts.scaling[layer],
+            softcap=trace.softcap(layer),
             mask=_mask_row(mask, head, query, len(trace.tokens)).astype(q.dtype),
             model_output=output,
             spacing=_spacing(output, checkpoint.description.dtype),
@@ -122,7 +126,8 @@ class AttentionStepsResult(Result):
         keys: key vectors, shape [key, dim], also after rotary position embeddings.
         values: value vectors, shape [key, dim]; their dim may differ from that of q and k.
         scaling: the factor by which q·k is multiplied, 1/√dim in BERT.
-        mask: values added to the scaled scores, shape [key]: 0, -inf for a masked key, or a bias.
+        softcap: limit of the scaled dot products; None if the layer has no limit.
+        mask: values added to the scaled, limited scores, shape [key]: 0, -inf for a masked key, or a bias.
         model_output: the output of the model's own kernel for this head and query, shape [dim].
         spacing: distance between adjacent floating-point numbers of the model's dtype, near the largest
             absolute output.
@@ -141,6 +146,7 @@ class AttentionStepsResult(Result):
     keys: Array
     values: Array
     scaling: float
+    softcap: float | None
     mask: Array
     model_output: Array
     spacing: float
@@ -194,9 +200,20 @@ class AttentionStepsResult(Result):
         return scaled
 
     @cached_property
+    def limited(self) -> Array:
+        """Limited scaled dot product of each key, softcap × tanh(scaled ÷ softcap), shape [key].
+
+        Without a limit, these are the `scaled` dot products.
+        """
+        if self.softcap is None:
+            return self.scaled
+        limited: Array = np.tanh(self.scaled / self.softcap) * self.softcap
+        return limited
+
+    @cached_property
     def scores(self) -> Array:
-        """Attention score of each key, q · k × scaling + mask, shape [key]; -inf for masked keys."""
-        scores: Array = self.scaled + self.mask
+        """Attention score of each key, the `limited` product + mask, shape [key]; -inf for masked keys."""
+        scores: Array = self.limited + self.mask
         return scores
 
     @property
@@ -322,6 +339,7 @@ class AttentionStepsResult(Result):
             "query_token": str(self.tokens[self.query]),
             **key_token,
             "scaling": self.scaling,
+            **({} if self.softcap is None else {"softcap": self.softcap}),
             "difference_to_model": self.difference,
             **bias,
             **note,
@@ -331,7 +349,8 @@ class AttentionStepsResult(Result):
         """Return a table with a row for each key or, if the question has a key, its `vectors`.
 
         Columns: position, token, dot_product, scaled, masked, bias, score, weight, value_length (‖v‖),
-        weighted_length (‖weight × v‖). For masked keys, ``bias`` and ``score`` are -inf and left empty.
+        weighted_length (‖weight × v‖). For masked keys, ``bias`` and ``score`` are -inf and left empty. A
+        layer with a limit has another column after scaled: limited.
         """
         if self.question.key is not None:
             return self.vectors(_position(self.question.key))
@@ -341,6 +360,7 @@ class AttentionStepsResult(Result):
                 frames.TOKEN: frames.plain_strings(self.tokens),
                 "dot_product": self.dot_products,
                 "scaled": self.scaled,
+                **({} if self.softcap is None else {"limited": self.limited}),
                 "masked": self.masked,
                 "bias": np.where(self.masked, np.nan, self.mask),
                 "score": np.where(self.masked, np.nan, self.scores),

@@ -59,6 +59,6 @@ def test_measure_is_weight_times_value_norm(minilm: Checkpoint) -> None:
 
 def test_hidden_values_or_missing_model_raise(family: Callable[[str], Checkpoint]) -> None:
     with pytest.raises(UnavailableError, match="does not expose its value vectors"):
-        value_norms(family("t5gemma").trace("we left"), 0)
+        value_norms(family("longformer").trace("we left"), 0)
     with pytest.raises(UnavailableError, match="does not expose its value vectors"):
         Attention(0, 0, "value-norm").of(hand_trace([np.full((1, 4, 4), 0.25)]))

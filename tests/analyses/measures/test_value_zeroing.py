@@ -227,7 +227,7 @@ def test_unsupported_value_zeroing_raises(
     with pytest.raises(SelectionError):
         value_zeroing(trace, 6)
     with pytest.raises(UnavailableError, match="does not expose its value vectors"):
-        value_zeroing(family("t5gemma").trace(TEXT), 0)
+        value_zeroing(family("longformer").trace(TEXT), 0)
     with pytest.raises(UnavailableError):
         value_zeroing(hand_trace([np.full((1, 4, 4), 0.25)]), 0)
     monkeypatch.setattr(module, "MAX_TOKENS", 5)
