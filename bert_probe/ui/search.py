@@ -27,7 +27,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths
-from bert_probe.text.documents import Document
+from bert_probe.text.documents import Document, DocumentList
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state, url_texts, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
@@ -95,9 +95,7 @@ def _choose_question(checkpoint: Checkpoint, query: str) -> Search:
     return replace(question, prompt=prompt, document_prompt=document_prompt, dimensions=dimensions)
 
 
-def _search(
-    question: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool
-) -> None:
+def _search(question: Search, checkpoint: Checkpoint, documents: DocumentList, truncate: bool) -> None:
     index = _index(question, checkpoint, documents, truncate)
     if index is None:
         return
@@ -122,7 +120,7 @@ def _search(
 
 
 def _index(
-    question: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool
+    question: Search, checkpoint: Checkpoint, documents: DocumentList, truncate: bool
 ) -> IndexedDocuments | None:
     """Encode the documents in a job, which does not depend on the query; return None if it is unfinished."""
     scorer = "bi-encoder" if "bi-encoder" in question.scorers else "bm25"
