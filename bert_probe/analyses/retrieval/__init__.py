@@ -1,0 +1,1 @@
+"""Questions about documents that are ranked for a query."""
