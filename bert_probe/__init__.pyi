@@ -39,6 +39,7 @@ from .analyses.outputs.tuned_lens import TuneLens as TuneLens
 from .analyses.probing.probe import Probe as Probe
 from .analyses.probing.relations import Relations as Relations
 from .analyses.probing.structural_probe import StructuralProbe as StructuralProbe
+from .analyses.retrieval.rank_swap import RankSwap as RankSwap
 from .analyses.retrieval.threshold import ScoreThreshold as ScoreThreshold
 from .analyses.vectors.calibration import SimilarityCalibration as SimilarityCalibration
 from .analyses.vectors.embedding import Embedding as Embedding

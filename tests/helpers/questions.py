@@ -35,6 +35,7 @@ from bert_probe.analyses.outputs.tuned_lens import TuneLens
 from bert_probe.analyses.probing.probe import Probe
 from bert_probe.analyses.probing.relations import Relations
 from bert_probe.analyses.probing.structural_probe import StructuralProbe
+from bert_probe.analyses.retrieval.rank_swap import RankSwap
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.vectors.calibration import SimilarityCalibration
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
@@ -334,6 +335,21 @@ EXAMPLES = (
         SimilarityCalibration("model", prompt="none", dimensions=32),
         many_sentences,
         {"pooling": "cls", "prompt": None, "dimensions": None},
+    ),
+    QuestionExample(
+        RankSwap("Where are the boats?", "d2", max_words=2, document_prompt="none", dimensions=32),
+        some_documents,
+        {
+            "query": "--who",
+            "document": "d1",
+            "against": "d7",
+            "scorer": "bm25",
+            "max_words": 1,
+            "prompt": "none",
+            "document_prompt": None,
+            "dimensions": None,
+        },
+        files={"documents.jsonl": "".join(f"{document.line}\n" for document in DOCUMENTS)},
     ),
     QuestionExample(
         ScoreThreshold(positive_from=2, dimensions=32),
