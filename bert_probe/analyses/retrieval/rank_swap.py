@@ -477,6 +477,19 @@ class SwapSteps:
         """The score of A minus that of B, of shape [step + 1]."""
         return self.scores[:, 0] - self.scores[:, 1]
 
+    def frame(self) -> pd.DataFrame:
+        """Return one row for each step, from 0; see `RankSwapResult.frame`."""
+        return pd.DataFrame(
+            {
+                "step": np.arange(len(self.texts)),
+                "word": frames.plain_strings(["", *self.words]),
+                "score_a": self.scores[:, 0],
+                "score_b": self.scores[:, 1],
+                "margin": self.margins,
+                "text": frames.plain_strings(self.texts),
+            }
+        )
+
     @property
     def about(self) -> dict[str, Any]:
         """The outcome as JSON values."""
@@ -528,20 +541,9 @@ class RankSwapResult(Result):
         """
         tables = []
         for name, steps in self.changes.items():
-            count = len(steps.texts)
-            tables.append(
-                pd.DataFrame(
-                    {
-                        "change": [name] * count,
-                        "step": np.arange(count),
-                        "word": frames.plain_strings(["", *steps.words]),
-                        "score_a": steps.scores[:, 0],
-                        "score_b": steps.scores[:, 1],
-                        "margin": steps.margins,
-                        "text": frames.plain_strings(steps.texts),
-                    }
-                )
-            )
+            table = steps.frame()
+            table.insert(0, "change", frames.plain_strings([name] * len(table)))
+            tables.append(table)
         return pd.concat(tables, ignore_index=True)
 
     @property
