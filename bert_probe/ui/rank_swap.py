@@ -47,19 +47,19 @@ def _show_steps(name: str, steps: SwapSteps, a: str, b: str, limit: int) -> None
     words = ", ".join(f"**{state.escape(shorten(word))}**" for word in steps.words)
     first, second = (f"{score:.4f}" for score in steps.verified)
     if name == "remove":
-        found = f"Without {words}, {b} ranks above {a}: {second} against {first}."
+        success = f"Without {words}, {b} ranks above {a}: {second} against {first}."
         action = f"whose removal from {a} puts {b} above it"
     else:
-        found = f"With {words} added to the query, {b} ranks above {a}: {second} against {first}."
+        success = f"With {words} added to the query, {b} ranks above {a}: {second} against {first}."
         action = f"of {b} whose addition to the query puts it above {a}"
     counted = "one word" if limit == 1 else f"at most {limit} words"
-    missing = f"No set of {counted} was found {action}."
+    failure = f"No set of {counted} was found {action}."
     remark = ""
     if steps.is_smallest:
         remark = " This is the smallest set." if len(steps.words) == 1 else " No single word is enough."
     elif not steps.is_complete:
         remark = f" {steps.candidates:,} of {steps.count:,} words were tested."
-    st.markdown((found if steps.is_swapped else missing) + remark)
+    st.markdown((success if steps.is_swapped else failure) + remark)
     if not steps.words:
         return
     table = steps.frame().drop(columns="text")

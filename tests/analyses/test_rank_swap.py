@@ -54,9 +54,11 @@ def assert_equal_to_independent_searches(
     a, b = result.pair
     for name, steps in result.changes.items():
         for number, text in enumerate(steps.texts):
-            changed = [text if name == "remove" and i == a else str(one) for i, one in enumerate(documents)]
-            asked = text if name == "add" else query
-            expected = scores(checkpoint, asked, changed, scorer)[[a, b]]
+            changed = [
+                text if name == "remove" and i == a else str(document) for i, document in enumerate(documents)
+            ]
+            searched = text if name == "add" else query
+            expected = scores(checkpoint, searched, changed, scorer)[[a, b]]
             np.testing.assert_allclose(steps.scores[number], expected, atol=2e-6)
         np.testing.assert_allclose(steps.verified, expected, atol=2e-6)
         assert steps.is_swapped == (steps.verified[1] > steps.verified[0])

@@ -39,8 +39,8 @@ def test_curve_by_hand() -> None:
     assert curve.recall.tolist() == [1 / 3, 2 / 3, 1, 1, 1]
     assert curve.f1 == pytest.approx([1 / 2, 2 / 3, 6 / 7, 3 / 4, 2 / 3])
     assert curve.average_precision == pytest.approx(1 / 3 * 1 + 1 / 3 * 2 / 3 + 1 / 3 * 3 / 4)
-    chosen = {p: curve.thresholds[threshold._choose(curve, p)] for p in (None, 0.5, 0.7, 0.75, 0.9)}
-    assert chosen == {None: 0.6, 0.5: 0.3, 0.7: 0.6, 0.75: 0.6, 0.9: 0.9}
+    best = {p: curve.thresholds[threshold._choose(curve, p)] for p in (None, 0.5, 0.7, 0.75, 0.9)}
+    assert best == {None: 0.6, 0.5: 0.3, 0.7: 0.6, 0.75: 0.6, 0.9: 0.9}
     with pytest.raises(UnavailableError, match=r"precision of 0\.9: the highest is 0\.5000, at 0\.2000"):
         threshold._choose(ThresholdCurve.of(np.array([0.9, 0.2]), np.array([False, True])), 0.9)
 
@@ -114,8 +114,8 @@ def test_scores_are_those_of_sentences(minilm: Checkpoint) -> None:
     assert result.metadata["resamples"] == RESAMPLES >= 1_000
     again = ScoreThreshold(pooling="model", dimensions=64).of(minilm, data)
     assert again.table().equals(result.table())
-    shown = result.showing(show="pairs").table()
-    assert list(shown["predicted"]) == list(expected >= result.threshold - 1e-12)
+    table = result.showing(show="pairs").table()
+    assert list(table["predicted"]) == list(expected >= result.threshold - 1e-12)
     assert len(result.showing(show="curve").table()) == len(set(expected))
 
 
@@ -125,7 +125,7 @@ def test_graded_labels_and_a_column_named_score(minilm: Checkpoint) -> None:
     result = ScoreThreshold(positive_from=3.5, precision=0.4).of(minilm, grades)
     assert result.positive.tolist() == [True, False, True, False, True, False]
     assert result.measures["precision"] >= 0.4
-    assert not any(precision >= 0.4 for precision in result.curve.precision[result.chosen + 1 :])
+    assert not any(precision >= 0.4 for precision in result.curve.precision[result.chosen_index + 1 :])
     with pytest.raises(SelectionError, match=r"The labels are graded, from 0 to 5\. Pass positive_from"):
         ScoreThreshold().of(minilm, grades)
 

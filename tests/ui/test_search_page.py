@@ -156,8 +156,8 @@ def test_words_that_swap_the_selected_documents(minilm: Checkpoint, monkeypatch:
     scores = f"{removal.verified[1]:.4f} against {removal.verified[0]:.4f}"
     assert f"Without **{removal.words[0]}**, document 3 ranks above document 2: {scores}." in page_text(app)
     assert "This is the smallest set." in page_text(app)
-    shown = next(table for table in tables(app) if "margin" in table)
-    assert list(shown["margin"]) == pytest.approx(list(removal.margins), abs=1e-6)
+    table = next(frame for frame in tables(app) if "margin" in frame)
+    assert list(table["margin"]) == pytest.approx(list(removal.margins), abs=1e-6)
 
 
 def test_a_threshold_from_labeled_pairs(minilm: Checkpoint) -> None:
@@ -170,8 +170,8 @@ def test_a_threshold_from_labeled_pairs(minilm: Checkpoint) -> None:
     pairs = parse_labeled_texts(content, "pairs.csv")
     expected = bert_probe.ScoreThreshold(pooling="model", positive_from=2).of(minilm, pairs)
     assert f"With a cosine of at least **{expected.threshold:.4f}**" in page_text(app)
-    shown = next(table for table in tables(app) if "measure" in table)
-    assert list(shown["low"]) == pytest.approx(list(expected.table()["low"]), abs=1e-6)
+    table = next(frame for frame in tables(app) if "measure" in frame)
+    assert list(table["low"]) == pytest.approx(list(expected.table()["low"]), abs=1e-6)
     app.session_state["threshold_file"] = score_threshold._read_pairs("pairs.csv", b"text,label\na,1\nb,0\n")
     app.run()
     assert "has single texts" in error_text(app)

@@ -142,11 +142,11 @@ class RankSwap(Question):
 
         def remove() -> SwapSteps:
             spans = _spans(a)
-            allowed = _largest(spans, scorer.contributions(0))
+            allowed = _largest(spans, partial(scorer.contributions, 0))
             words = [a[slice(*span)] for span in spans]
 
-            def texts_of(chosen: Sequence[int]) -> str:
-                return without_words(a, [spans[index] for index in chosen]) if chosen else str(a)
+            def texts_of(removed: Sequence[int]) -> str:
+                return without_words(a, [spans[index] for index in removed]) if removed else str(a)
 
             return _greedy(
                 words,
@@ -160,13 +160,13 @@ class RankSwap(Question):
         def add() -> SwapSteps:
             lacking = _lacking(b, self.query)
             spans = [span for span, _ in lacking]
-            allowed = _largest(spans, scorer.contributions(1))
+            allowed = _largest(spans, partial(scorer.contributions, 1))
             words = [word for _, word in lacking]
             return _greedy(
                 words,
                 allowed,
                 min(self.max_words, len(words)),
-                lambda chosen: " ".join([self.query, *(words[index] for index in chosen)]),
+                lambda added: " ".join([self.query, *(words[index] for index in added)]),
                 partial(tested, scorer.of_queries),
                 lambda query: verify(a, query),
             )
@@ -247,15 +247,18 @@ def without_words(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return text.strip()
 
 
-def _largest(spans: Sequence[tuple[int, int]], contributions: _Contributions | None) -> list[int]:
+def _largest(
+    spans: Sequence[tuple[int, int]], contributions: Callable[[], _Contributions | None]
+) -> list[int]:
     """Return the indices of at most `MAX_CANDIDATES` words: those with the largest contribution to the score,
     or the first ones if the score is not a sum of contributions.
     """
     indices = list(range(len(spans)))
     if len(spans) <= MAX_CANDIDATES:
         return indices
-    if contributions is not None:
-        values = [contributions(span) for span in spans]
+    contribution_of = contributions()
+    if contribution_of is not None:
+        values = [contribution_of(span) for span in spans]
         indices = [int(index) for index in np.argsort(-np.array(values), kind="stable")]
     return sorted(indices[:MAX_CANDIDATES])
 
@@ -278,23 +281,23 @@ def _greedy(
         score: returns the scores of A and B for texts, [text, 2].
         verify: returns the scores of A and B for one text, [2], as a search has them.
     """
-    chosen: list[int] = []
-    text = text_of(chosen)
+    indices: list[int] = []
+    text = text_of(indices)
     steps, verified = [score([text])[0]], verify(text)
-    while len(chosen) < limit and verified[0] >= verified[1]:
-        candidates = [index for index in allowed if index not in chosen]
+    while len(indices) < limit and verified[0] >= verified[1]:
+        candidates = [index for index in allowed if index not in indices]
         if not candidates:
             break
-        values = score([text_of([*chosen, index]) for index in candidates])
+        values = score([text_of([*indices, index]) for index in candidates])
         best = int(np.argmin(values[:, 0] - values[:, 1]))
-        chosen.append(candidates[best])
-        text = text_of(chosen)
+        indices.append(candidates[best])
+        text = text_of(indices)
         steps.append(values[best])
         verified = verify(text)
-    texts = tuple(text_of(chosen[:count]) for count in range(len(chosen) + 1))
+    texts = tuple(text_of(indices[:count]) for count in range(len(indices) + 1))
     return SwapSteps(
-        tuple(words[index] for index in chosen),
-        tuple(chosen),
+        tuple(words[index] for index in indices),
+        tuple(indices),
         texts,
         read_only(np.array(steps)),
         (float(verified[0]), float(verified[1])),

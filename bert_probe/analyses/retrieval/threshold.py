@@ -238,8 +238,8 @@ class ThresholdCurve:
     def measures(self, index: int) -> dict[str, float]:
         """Return the `MEASURES` at one threshold."""
         values = (self.thresholds, self.precision, self.recall, self.f1)
-        at = (float(array[index]) for array in values)
-        return dict(zip(MEASURES, (*at, self.average_precision), strict=True))
+        numbers = (float(array[index]) for array in values)
+        return dict(zip(MEASURES, (*numbers, self.average_precision), strict=True))
 
 
 def _descending(scores: Array) -> tuple[Array, Array]:
@@ -305,8 +305,8 @@ def _weights(count: int) -> Iterator[Array]:
     block = max(1, _BLOCK_NUMBERS // count)
     for start in range(0, RESAMPLES, block):
         size = min(block, RESAMPLES - start)
-        drawn = random.integers(count, size=(size, count)) + count * np.arange(size)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count)
+        indices = random.integers(count, size=(size, count)) + count * np.arange(size)[:, None]
+        yield np.bincount(indices.ravel(), minlength=size * count).reshape(size, count)
 
 
 def _resampled(
@@ -324,7 +324,7 @@ def _resampled(
     true_positives = np.cumsum(weights * positive, axis=1)[:, ends]
     occurs = (
         np.diff(predicted, axis=1, prepend=0) > 0
-    )  # scores of pairs that were not drawn are no thresholds
+    )  # scores of pairs that were not drawn are not thresholds
     matching = true_positives[:, -1:]
     with np.errstate(invalid="ignore", divide="ignore"):
         precisions, recalls = true_positives / predicted, true_positives / matching
@@ -333,11 +333,11 @@ def _resampled(
     average = np.where(occurs, steps * precisions, 0).sum(axis=1)
     quality = f1 if precision is None else (precisions >= precision).astype(float)
     quality = np.where(occurs, quality, -1.0)
-    chosen = quality.shape[1] - 1 - quality[:, ::-1].argmax(axis=1)
+    best = quality.shape[1] - 1 - quality[:, ::-1].argmax(axis=1)
     rows = np.arange(len(weights))
-    is_defined = (matching[:, 0] > 0) & (quality[rows, chosen] > 0)
-    at = [array[rows, chosen] for array in (precisions, recalls, f1)]
-    return np.stack([thresholds[chosen], *at, average], axis=1)[is_defined]
+    is_defined = (matching[:, 0] > 0) & (quality[rows, best] > 0)
+    measures = [array[rows, best] for array in (precisions, recalls, f1)]
+    return np.stack([thresholds[best], *measures, average], axis=1)[is_defined]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -349,7 +349,7 @@ class ScoreThresholdResult(Result):
         scores: score of each pair, float64 of shape [pair].
         positive: whether each pair matches, of shape [pair].
         curve: precision and recall at each threshold.
-        chosen: index of the chosen threshold in the curve.
+        chosen_index: index of the chosen threshold in the curve.
         bootstrap: the measures of resamples of the pairs.
         recipe: the pooling configuration of the first texts.
     """
@@ -359,7 +359,7 @@ class ScoreThresholdResult(Result):
     scores: Array
     positive: Array
     curve: ThresholdCurve
-    chosen: int
+    chosen_index: int
     bootstrap: BootstrapMeasures
     recipe: PoolingConfig
 
@@ -370,7 +370,7 @@ class ScoreThresholdResult(Result):
     @property
     def measures(self) -> dict[str, float]:
         """The `MEASURES` at the chosen threshold."""
-        return self.curve.measures(self.chosen)
+        return self.curve.measures(self.chosen_index)
 
     @property
     def threshold(self) -> float:
