@@ -41,6 +41,8 @@ from .analyses.probing.relations import Relations as Relations
 from .analyses.probing.structural_probe import StructuralProbe as StructuralProbe
 from .analyses.retrieval.chunked_search import ChunkedSearch as ChunkedSearch
 from .analyses.retrieval.position_effect import PositionEffect as PositionEffect
+from .analyses.retrieval.rank_swap import RankSwap as RankSwap
+from .analyses.retrieval.threshold import ScoreThreshold as ScoreThreshold
 from .analyses.retrieval.truncation_audit import TruncationAudit as TruncationAudit
 from .analyses.vectors.calibration import SimilarityCalibration as SimilarityCalibration
 from .analyses.vectors.embedding import Embedding as Embedding

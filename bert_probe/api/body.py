@@ -199,7 +199,7 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
         if registered.inputs.has_sentences and "files" not in body
         else (),
         _read_files(registered, body),
-        _read_truncate(body),
+        _read_flag(body, "truncate"),
     )
 
 
@@ -284,8 +284,9 @@ def _read_list(inputs: Inputs, body: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(value, list):
         texts = tuple(_check_text(f"{name}[{number}]", text) for number, text in enumerate(value))
     else:
-        file = _read_file(name, value, allowed=("file", "content"))
-        texts = inputs.parse_list(file.content, file.name)
+        skip = ("skip_broken",) if inputs.can_skip else ()
+        file = _read_file(name, value, allowed=("file", "content", *skip))
+        texts = inputs.parse_list(file.content, file.name, _read_flag(value, "skip_broken"))
     _check_list(name, list(texts), MAX_SENTENCES)
     return texts
 
@@ -313,10 +314,10 @@ def _read_file(where: str, value: Any, allowed: Sequence[str] = ("file", "conten
     return BodyFile(name, content.encode("utf-8", "surrogatepass"), kind)
 
 
-def _read_truncate(body: Mapping[str, Any]) -> bool:
-    value = body.get("truncate", False)
+def _read_flag(body: Mapping[str, Any], member: str) -> bool:
+    value = body.get(member, False)
     if not isinstance(value, bool):
-        raise BodyError(f"truncate must be true or false, not {_preview(value)}.")
+        raise BodyError(f"{member} must be true or false, not {_preview(value)}.")
     return value
 
 

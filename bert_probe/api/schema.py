@@ -111,7 +111,10 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
         name: {
             "anyOf": [
                 sentences,
-                _file_schema(f"A file with one {name[:-1]} per line, or a table with a header."),
+                _file_schema(
+                    f"A file with one {name[:-1]} per line, or a table with a header.",
+                    can_skip=registered.inputs.can_skip,
+                ),
             ],
             "description": f"{name.capitalize()}, each read separately.",
         },
@@ -152,11 +155,17 @@ def _list_schema(items: Schema, min_items: int, max_items: int) -> Schema:
     return {"type": "array", "items": items, "minItems": min_items, "maxItems": max_items}
 
 
-def _file_schema(description: str, has_kind: bool = False) -> Schema:
+def _file_schema(description: str, has_kind: bool = False, can_skip: bool = False) -> Schema:
     kind = {"enum": [*KINDS, None], "default": None, "description": "Kind of the labels of a table."}
     content = _text_schema("Content of the file.", limits.MAX_BODY_BYTES)
     name = _text_schema("Name of the file; its extension determines the format.", limits.MAX_NAME_LENGTH)
-    properties = {"file": name, "content": content, **({"kind": kind} if has_kind else {})}
+    skip = {"type": "boolean", "default": False, "description": "Whether to skip rows that cannot be read."}
+    properties = {
+        "file": name,
+        "content": content,
+        **({"kind": kind} if has_kind else {}),
+        **({"skip_broken": skip} if can_skip else {}),
+    }
     return {**_object_schema(properties, ["file", "content"]), "description": description}
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bert_probe.core.inputs import FileInput, Inputs, Text
     from bert_probe.core.question import Question
     from bert_probe.core.result import Result
+    from bert_probe.text.documents import DocumentList
 
 
 class LazyCommand(click.Command):
@@ -204,7 +205,7 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
             help_line = f"Second text, encoded together with TEXT_{side.upper()} as a sentence pair."
             parameters.append(click.option(option, f"pair_{side}", metavar="TEXT", help=help_line))
     if inputs.list_option:
-        help_line = f"File with the {inputs.list_name}: one per line, or a table."
+        help_line = f"The {inputs.list_name}: a file with one per line, a table, a folder, or a corpus store."
         parameters.append(
             click.option(inputs.list_option, "file", type=path, required=True, metavar="FILE", help=help_line)
         )
@@ -226,6 +227,9 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
             parameters.append(click.argument(name, type=path))
     if inputs.has_sentences or inputs.files:
         parameters.append(as_named_option)
+    if inputs.can_skip:
+        help_line = "Skip rows that cannot be read, and list them, instead of rejecting the file."
+        parameters.append(click.option("--skip-broken", is_flag=True, help=help_line))
     return parameters
 
 
@@ -277,7 +281,27 @@ def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
     column = values.get("column")
     if passed and column is not None:
         raise SelectionError("--column applies to FILE only. Leave it out.")
-    return () if passed else inputs.read_list(values["file"], column, values["as_named"])
+    if passed:
+        return ()
+    if inputs.can_skip:
+        return _documents(values)
+    return inputs.read_list(values["file"], column, values["as_named"])
+
+
+def _documents(values: Mapping[str, Any]) -> DocumentList:
+    """Return the documents of a file, a folder or a corpus store, and print which rows were skipped."""
+    from bert_probe.cli.options import print_message
+    from bert_probe.text.documents import read_documents
+
+    file: Path = values["file"]
+    if file.is_dir() and (file / "manifest.json").is_file():
+        from bert_probe.corpus.store import open_corpus
+
+        return open_corpus(file).documents
+    documents = read_documents(file, values["as_named"], values["skip_broken"])
+    if documents.skipped_sentence:
+        print_message(documents.skipped_sentence)
+    return documents
 
 
 def _rows(file: FileInput, path: Path, as_named: bool) -> Any:

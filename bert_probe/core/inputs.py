@@ -17,7 +17,7 @@ from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
-from bert_probe.text.documents import Document, document_of_line, parse_documents, read_documents
+from bert_probe.text.documents import Document, DocumentList, document_of_line, parse_documents
 from bert_probe.text.sentence_files import parse_sentences, read_sentences
 
 SENTENCES_FILE = "sentences.txt"
@@ -84,6 +84,7 @@ class Inputs:
         list_file: name of the file in code snippets that read them.
         list_option: command-line option for the file; "" for a positional argument.
         can_truncate: whether the inputs include texts that can be truncated.
+        can_skip: whether broken rows of the file can be skipped.
         types: types of the first positional arguments of `Question.of`.
     """
 
@@ -94,13 +95,14 @@ class Inputs:
     list_file: ClassVar[str] = SENTENCES_FILE
     list_option: ClassVar[str] = ""
     can_truncate: ClassVar[bool] = True
+    can_skip: ClassVar[bool] = False
     types: ClassVar[tuple[type, ...]] = ()
 
     def read_list(self, file: Path, column: str | None, as_named: bool) -> tuple[str, ...]:
-        """Return the sentences or documents of a file."""
+        """Return the sentences of a file. Documents are read by `read_documents`."""
         return read_sentences(file, column, as_named)
 
-    def parse_list(self, content: bytes, name: str) -> tuple[str, ...]:
+    def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> tuple[str, ...]:  # noqa: ARG002
         """Return the sentences or documents in the contents of a file with this name."""
         return parse_sentences(content, name)
 
@@ -321,14 +323,11 @@ class Documents(SentenceList):
     list_name = "documents"
     list_file = DOCUMENTS_FILE
     list_option = "--documents"
+    can_skip = True
 
-    def read_list(self, file: Path, column: str | None, as_named: bool) -> tuple[str, ...]:  # noqa: ARG002
-        """Return the documents of a file; a table has fixed names of columns."""
-        return read_documents(file, as_named)
-
-    def parse_list(self, content: bytes, name: str) -> tuple[str, ...]:
+    def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> DocumentList:
         """Return the documents in the contents of a file with this name."""
-        return parse_documents(io.BytesIO(content), name)
+        return parse_documents(io.BytesIO(content), name, skip_broken)
 
     def restore_list(self, lines: Sequence[str]) -> Sequence[Document]:
         """Return the documents that `Document.line` has written.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
+from bert_probe.text.documents import DocumentList
 from bert_probe.text.labeled_texts import LabeledTexts
 
 if TYPE_CHECKING:
@@ -74,6 +75,16 @@ class InputRecord:
         digest = hash_sentences(sentences)
         record = {"sentences": len(sentences), "sentences_sha256": digest, "tokens_dropped": dropped}
         return cls(checkpoint.provenance(), (), record)
+
+    @classmethod
+    def of_documents(cls, checkpoint: Checkpoint, documents: DocumentList, dropped: int) -> InputRecord:
+        """Return the record of documents, each read separately, and of the rows that were skipped.
+
+        Args:
+            dropped: number of truncated tokens over all documents.
+        """
+        record = cls.of_sentences(checkpoint, documents.lines, dropped)
+        return replace(record, sentences={**record.sentences, **documents.about_skipped})
 
     @classmethod
     def of_store(cls, model: Mapping[str, Any], name: str, rows: int, digest: str) -> InputRecord:

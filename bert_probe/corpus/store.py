@@ -46,6 +46,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import built_in_digest
 from bert_probe.model.trace import Array
+from bert_probe.text.documents import Document, DocumentList
+from bert_probe.text.sentence_files import MAX_SENTENCES
 
 _PARTIAL = ".part"
 """Suffix of the temporary name of a file while it is written."""
@@ -187,6 +189,23 @@ class Store:
         files = [str(file) for file in self.files(name)]
         schema = self.layouts[name]
         return ds.dataset(files, schema.schema, format="ipc" if schema.ending == "arrow" else "parquet")
+
+    @property
+    def documents(self) -> DocumentList:
+        """The sentences of the store as documents for `Search`; their IDs are the numbers of their rows.
+
+        Raises:
+            StoreError: the store has more than `MAX_SENTENCES` sentences, or a broken table.
+        """
+        if self.rows > MAX_SENTENCES:
+            raise StoreError(
+                f"{self.folder.name} has {self.rows:,} sentences, but a search reads at most "
+                f"{MAX_SENTENCES:,}. Use NearestContexts, which searches the vectors of a store."
+            )
+        with store_errors(self.folder.name):
+            batches = self.table(ROWS).to_batches(columns=["row", "text"])
+            rows = [(row["row"], row["text"]) for batch in batches for row in batch.to_pylist()]
+            return DocumentList(Document(text, str(number)) for number, text in rows)
 
     @property
     def named_model(self) -> str | None:

@@ -291,8 +291,9 @@ def clip(text: str) -> str:
 MAX_CELLS: Final = 500_000
 """Maximum number of cells in a view's table."""
 
-_MACHINE_KEYS: Final = ("origin", "device", "libraries")
-"""Keys of a provenance whose values depend on the machine; other machines cannot verify these values."""
+_MACHINE_KEYS: Final = ("origin", "device", "libraries", "skipped")
+"""Keys of a provenance that cannot be verified elsewhere, because their values depend on the machine, or on
+rows of a file that are not part of the view."""
 
 _LAYOUT_DIGEST: Final = re.compile("[0-9a-f]{16}")
 

@@ -6,7 +6,7 @@ import base64
 import io
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -37,6 +37,7 @@ from bert_probe.reports.report import (
 )
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.view_checks import ViewCheck
+from bert_probe.text.parquet import pages
 
 _EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
@@ -288,18 +289,13 @@ def _has_expected_size(content: bytes, metadata: Any, expected: Any) -> bool:
         return False
     remaining = 4 * sum(chunk.total_uncompressed_size for chunk in _chunks(expected)) + _EXTRA_BYTES
     for chunk in _chunks(metadata):
-        start = chunk.data_page_offset
-        if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
-            start = min(start, chunk.dictionary_page_offset)
-        size = chunk.total_compressed_size
-        if chunk.num_values != metadata.num_rows or not 0 <= start <= start + size <= len(content):
+        if chunk.num_values != metadata.num_rows:
             return False
-        for fields in _page_headers(content[start : start + size]):
-            remaining -= fields[2]
-            inner = fields.get(5) or fields.get(7) or fields.get(8)
-            if not isinstance(inner, dict) or not 0 <= inner.get(1, -1) <= max(metadata.num_rows, 1):
+        for page in pages(content, chunk):
+            remaining -= page.size
+            if remaining < 0 or page.size < 0 or not 0 <= page.values <= max(metadata.num_rows, 1):
                 return False
-            if remaining < 0 or fields[2] < 0 or inner.get(4 if 8 in fields else 2) not in _ENCODINGS:
+            if page.encoding not in _ENCODINGS:
                 return False
     return True
 
@@ -307,62 +303,3 @@ def _has_expected_size(content: bytes, metadata: Any, expected: Any) -> bool:
 def _chunks(metadata: Any) -> list[Any]:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return [group.column(number) for group in groups for number in range(group.num_columns)]
-
-
-def _page_headers(chunk: bytes) -> Sequence[dict[int, Any]]:
-    """Return the headers of all pages of a Parquet column chunk, each a mapping from field number to value.
-
-    The headers are structs in Thrift's compact protocol; see PageHeader in parquet.thrift.
-    """
-    headers, offset = [], 0
-    while offset < len(chunk):
-        fields, offset = _struct(chunk, offset)
-        if not 0 <= fields.get(3, -1) <= len(chunk) - offset or type(fields.get(2)) is not int:
-            raise ValueError("A page is longer than its column.")
-        offset += fields[3]
-        headers.append(fields)
-    return headers
-
-
-def _struct(data: bytes, offset: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    if depth > 4:
-        raise ValueError("A page header is nested too deeply.")
-    fields: dict[int, Any] = {}
-    number = 0
-    while True:
-        head, offset = data[offset], offset + 1
-        if head == 0:
-            return fields, offset
-        delta, field_type = head >> 4, head & 0xF
-        if delta:
-            number += delta
-        else:
-            number, offset = _zigzag(data, offset)
-        if field_type in (1, 2):  # the types of true and false
-            fields[number] = field_type == 1
-        elif field_type in (4, 5, 6):
-            fields[number], offset = _zigzag(data, offset)
-        elif field_type == 8:
-            size, offset = _varint(data, offset)
-            if size > len(data) - offset:
-                raise ValueError("A text is longer than its column.")
-            offset += size
-        elif field_type == 12:
-            fields[number], offset = _struct(data, offset, depth + 1)
-        else:  # other types do not occur in page headers
-            raise ValueError("A page header has a field of an unknown type.")
-
-
-def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte, offset = data[offset], offset + 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset
-    raise ValueError("A number is longer than 64 bits.")
-
-
-def _zigzag(data: bytes, offset: int) -> tuple[int, int]:
-    value, offset = _varint(data, offset)
-    return value >> 1 ^ -(value & 1), offset

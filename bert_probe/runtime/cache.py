@@ -13,7 +13,7 @@ import cachetools
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.jobs import await_done
-from bert_probe.text.documents import Document
+from bert_probe.text.documents import Document, DocumentList
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -167,8 +167,6 @@ def _input_key(value: Any) -> Hashable:
         # The complete description is needed: models with equal weights may differ in config or tokenizer.
         model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
-    if isinstance(value, Checkpoint):
+    if isinstance(value, Checkpoint | Document | DocumentList):
         return value.cache_key
-    if isinstance(value, Document):  # equal to every string with the same title and text
-        return (str(value), value.id, value.title)
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

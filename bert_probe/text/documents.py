@@ -1,4 +1,4 @@
-"""Documents for a search, read from files with one document per line or row.
+"""Documents for a search, read from files with one document per line or row, or from a folder of files.
 
 The columns of a table are those of the BEIR benchmark: `_id`, `title` and `text`.
 """
@@ -6,15 +6,25 @@ The columns of a table are those of the BEIR benchmark: `_id`, `title` and `text
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.formats import LINES, NonTextCell, check_format, format_of
+from bert_probe.text.formats import (
+    LINES,
+    TABLE,
+    BrokenRow,
+    NonTextCell,
+    ValidationErrors,
+    check_format,
+    format_of,
+)
+from bert_probe.text.parquet import parquet_table
 from bert_probe.text.sentence_files import (
     MAX_BYTES,
     MAX_SENTENCES,
@@ -31,6 +41,13 @@ ID_COLUMNS = ("_id", "id", "document")
 """Names of the column with the IDs of the documents, in order of precedence."""
 MAX_ID = 200
 """Maximum length of an ID in characters."""
+FOLDER_ENDINGS = (".txt", ".md")
+"""Extensions of the files that are documents of a folder."""
+MAX_ENTRIES = 1_000_000
+"""Maximum number of files of any kind in a folder of documents, at any depth."""
+SKIP_REMEDY = "Correct the file, or skip these rows (skip_broken=True, --skip-broken)."
+_NOT_UTF8 = re.compile("[\ud800-\udfff]")
+"""Matches what remains of bytes that are not UTF-8 when they are decoded with surrogate escapes."""
 
 
 class Document(str):
@@ -63,14 +80,72 @@ class Document(str):
         values = {"_id": self.id, "title": self.title, "text": self.text}
         return json.dumps({name: value for name, value in values.items() if value}, ensure_ascii=False)
 
+    @property
+    def cache_key(self) -> Hashable:
+        """Key that distinguishes documents with the same string but another ID or title."""
+        return type(self), self.id, self.title, self.text
 
-def as_documents(texts: Iterable[str]) -> tuple[Document, ...]:
+
+class DocumentList(tuple[Document, ...]):
+    """Documents, each with an ID, and the rows of their file that were skipped.
+
+    Attributes:
+        skipped: number and problem of the first skipped rows; see `ValidationErrors`.
+        skipped_count: number of all skipped rows.
+        unit: what the numbers of the skipped rows count: "line", "row" or "file".
+    """
+
+    skipped: tuple[tuple[int, str], ...]
+    skipped_count: int
+    unit: str
+
+    def __new__(cls, documents: Iterable[Document], errors: ValidationErrors | None = None) -> Self:
+        """Create a list from documents with IDs, and the errors of the rows that were skipped."""
+        self = super().__new__(cls, documents)
+        self.skipped = () if errors is None else tuple(errors.found)
+        self.skipped_count = 0 if errors is None else errors.count
+        self.unit = "line" if errors is None else errors.unit
+        return self
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """The documents as JSON lines."""
+        return tuple(document.line for document in self)
+
+    @property
+    def about_skipped(self) -> dict[str, Any]:
+        """How many rows were skipped, and which of them first, as JSON values; {} if none was skipped."""
+        if not self.skipped_count:
+            return {}
+        rows = [{self.unit: number, "problem": problem} for number, problem in self.skipped]
+        return {"skipped": {"count": self.skipped_count, "first": rows}}
+
+    @property
+    def skipped_sentence(self) -> str:
+        """A sentence that says how many rows were skipped, and which; "" if none was skipped."""
+        if not self.skipped_count:
+            return ""
+        listed = "; ".join(f"{self.unit} {number:,}: {problem}" for number, problem in self.skipped)
+        more = self.skipped_count - len(self.skipped)
+        unit = "file" if self.unit == "file" else "row"
+        counted = f"{self.skipped_count:,} broken {unit}{' was' if self.skipped_count == 1 else 's were'}"
+        return f"{counted} skipped: {listed}{f'; and {more:,} more' if more else ''}."
+
+    @property
+    def cache_key(self) -> Hashable:
+        """Key that distinguishes lists with the same documents but other skipped rows."""
+        return type(self), *(document.cache_key for document in self), self.skipped, self.skipped_count
+
+
+def as_documents(texts: Iterable[str]) -> DocumentList:
     """Return documents; the ID of one without an ID is its number, from 1.
 
     Raises:
         TextError: `texts` is a string, an item is not a string, or two documents have the same ID.
         EmptyTextError: there are no documents.
     """
+    if isinstance(texts, DocumentList):
+        return texts
     if isinstance(texts, str):
         raise TextError("Give a list of documents, not a string.")
     documents = []
@@ -89,41 +164,57 @@ def as_documents(texts: Iterable[str]) -> tuple[Document, ...]:
         documents.append(document)
     if not documents:
         raise EmptyTextError("There are no documents. Give one per line.")
-    return tuple(documents)
+    return DocumentList(documents)
 
 
-def read_documents(file: str | Path, as_named: bool = False) -> tuple[Document, ...]:
-    """Read documents from a text file, one per line, or from the rows of a table.
+def read_documents(file: str | Path, as_named: bool = False, skip_broken: bool = False) -> DocumentList:
+    """Read documents from a text file, one per line, from the rows of a table, or from a folder.
 
-    The file may be compressed by gzip (.gz). A table is a .csv, .tsv, .jsonl or .ndjson file with a column
-    `text` (or only one column), and optional columns `_id` and `title`. Without `_id`, the ID of a document
-    is its number, from 1. Blank lines and documents without title and text are skipped.
+    The file may be compressed (.gz, .zst). A table is a .csv, .tsv, .jsonl, .ndjson or .parquet file with a
+    column `text` (or only one column), and optional columns `_id` and `title`. Without `_id`, the ID of a
+    document is the number of its row, from 1. Blank lines are skipped.
+
+    In a folder, each file with an extension in `FOLDER_ENDINGS`, at any depth, is a document. Its ID is its
+    path within the folder. Hidden files and folders and symbolic links are not read.
+
+    A row is broken if it has another number of cells than the header, is not JSON or UTF-8, has neither a
+    title nor a text, or the ID of another row. So is a file of a folder that is not UTF-8, or empty.
 
     Args:
-        file: a file in UTF-8.
+        file: a file in UTF-8, or a folder.
         as_named: trust the file extension, even if the contents look like another format.
+        skip_broken: skip broken rows, which `DocumentList.skipped` lists, instead of raising an error.
 
     Raises:
-        TextError: the file cannot be opened, is not UTF-8, is a broken table, exceeds a limit, looks like
-            another format, changes while it is read, or two documents have the same ID.
-        EmptyTextError: the file has no documents.
+        InvalidFileError: rows are broken and `skip_broken` is False, or all rows are broken. The message
+            lists the first of them.
+        TextError: the file cannot be opened or decompressed, is not a text or a table, exceeds a limit, looks
+            like another format, or changes while it is read.
+        EmptyTextError: there are no documents.
         SelectionError: there is no column with the text.
     """
+    if Path(file).is_dir():
+        return _folder_documents(Path(file), skip_broken)
     with open_file(file) as (stream, name):
-        return _documents(stream, name, as_named)
+        return _documents(stream, name, as_named, skip_broken)
 
 
 def parse_documents(
-    content: BinaryIO, name: str, max_documents: int = MAX_SENTENCES, max_bytes: int = MAX_BYTES
-) -> tuple[Document, ...]:
+    content: BinaryIO,
+    name: str,
+    skip_broken: bool = False,
+    max_documents: int = MAX_SENTENCES,
+    max_bytes: int | None = None,
+) -> DocumentList:
     """Read documents from an open file, as `read_documents` does.
 
     Args:
         name: the file name; its extension distinguishes tables from plain text.
-        max_documents: maximum number of documents.
-        max_bytes: maximum size of the decompressed file in bytes.
+        skip_broken: see `read_documents`.
+        max_documents: maximum number of documents and broken rows.
+        max_bytes: maximum size of the decompressed file in bytes; by default that of `read_documents`.
     """
-    return _documents(content, name, False, max_documents, max_bytes)
+    return _documents(content, name, False, skip_broken, max_documents, max_bytes)
 
 
 def documents_in_text(text: str) -> list[str]:
@@ -167,50 +258,195 @@ class _Columns:
         ids = [names.index(column) for column in ID_COLUMNS if column in names]
         return cls(text, names.index("title") if "title" in names else None, ids[0] if ids else None)
 
-    def document(self, row: Sequence[str], name: str, line: int) -> Document:
+    def document(self, row: Sequence[str]) -> Document:
+        """Return the document of a row, without an ID if the row has none.
+
+        Raises:
+            ValueError: the row is broken; the message is a phrase that describes why.
+        """
+
         def cell(index: int | None) -> str:
-            value = "" if index is None or index >= len(row) else row[index]
+            try:
+                value = "" if index is None else row[index]
+            except TextError:  # raised by a row of a JSON lines file
+                raise ValueError("a text is not UTF-8, or contains a NUL or an unpaired surrogate") from None
             if isinstance(value, NonTextCell):
-                raise TextError(f"{name}, line {line:,}: a cell is {value}. Give a text in each column.")
+                raise ValueError(f"a cell is {value}, but must be a text")
             return value.strip()
 
-        if len(identifier := cell(self.id)) > MAX_ID:
-            raise TextError(f"{name}, line {line:,}: an ID may have at most {MAX_ID} characters.")
-        return Document(cell(self.text), identifier, cell(self.title))
+        return Document(cell(self.text), cell(self.id), cell(self.title))
+
+
+class _Reader:
+    """Collects the documents and the broken rows of a file.
+
+    Args:
+        name: name of the file, for error messages.
+        unit: what the numbers of the rows count: "line", "row" or "file".
+        max_rows: maximum number of rows.
+    """
+
+    def __init__(self, name: str, unit: str = "line", max_rows: int = MAX_SENTENCES) -> None:
+        self.name, self.unit, self._max_rows = name, unit, max_rows
+        self.errors = ValidationErrors(name, unit, SKIP_REMEDY)
+        self._documents: list[Document] = []
+        self._numbers: dict[str, int] = {}  # ID → number of its row
+        self._rows = 0
+
+    def refuse(self, number: int, problem: str) -> None:
+        """Add a broken row."""
+        self._count()
+        self.errors.add(number, problem)
+
+    def add(self, number: int, document: Document) -> None:
+        """Add a document, unless it is empty or its ID is too long or not unique."""
+        self._count()
+        identifier = document.id or str(self._rows)
+        if not document:
+            self.errors.add(number, "there is neither a title nor a text")
+        elif len(identifier) > MAX_ID:
+            self.errors.add(number, f"the ID has more than {MAX_ID} characters")
+        elif identifier in self._numbers:
+            first = f"{self.unit} {self._numbers[identifier]:,}"
+            self.errors.add(number, f"the ID {identifier[:100]!r} is also that of {first}")
+        else:
+            self._numbers[identifier] = number
+            self._documents.append(Document(document.text, identifier, document.title))
+
+    def documents(self, skip_broken: bool) -> DocumentList:
+        """Return the documents.
+
+        Raises:
+            InvalidFileError: there are broken rows that are not skipped, or no other rows.
+            EmptyTextError: there are no rows.
+        """
+        if not skip_broken or not self._documents:
+            self.errors.check()
+        if not self._documents:
+            raise EmptyTextError(f"{self.name} has no documents. Write one per line.")
+        return DocumentList(self._documents, self.errors)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a document or a broken row was added."""
+        return self._rows > 0
+
+    def _count(self) -> None:
+        self._rows += 1
+        if self._rows > self._max_rows:
+            raise TextError(f"{self.name} has more than {self._max_rows:,} documents. Split the file.")
 
 
 def _documents(
     stream: BinaryIO,
     name: str,
     as_named: bool,
+    skip_broken: bool,
     max_documents: int = MAX_SENTENCES,
-    max_bytes: int = MAX_BYTES,
-) -> tuple[Document, ...]:
+    max_bytes: int | None = None,
+) -> DocumentList:
     with unpack(stream, name) as (unpacked, stem):
+        if stem.lower().endswith(".parquet"):
+            reader = _Reader(name, "row", max_documents)
+            _add_rows(reader, *parquet_table(unpacked, name, (*ID_COLUMNS, "title", "text")))
+            return reader.documents(skip_broken)
+        reader = _Reader(name, max_rows=max_documents)
         is_named = as_named or is_table(stem)
         form = format_of(stem) if is_table(stem) else LINES
-        file_lines = check_format(lines_of(unpacked, name, max_bytes), name, form, is_named)
-        documents = tuple(islice(_rows(file_lines, name, stem), max_documents + 1))
-    if len(documents) > max_documents:
-        raise TextError(f"{name} has more than {max_documents:,} documents. Split the file.")
-    if not documents:
-        raise EmptyTextError(f"{name} has no documents. Write one per line.")
-    try:
-        return as_documents(documents)
-    except TextError as error:
-        raise TextError(f"{name}: {error}") from None
+        file_lines = check_format(
+            lines_of(unpacked, name, "surrogateescape", max_bytes), name, form, is_named
+        )
+        if is_table(stem):
+            header, rows = table_of(file_lines, stem, keep_broken=True)
+            if form == TABLE and any(map(_NOT_UTF8.search, header)):
+                raise TextError(f"The header of {name} is not UTF-8. Save the file as UTF-8.")
+            _add_rows(reader, header, rows)
+            return reader.documents(skip_broken)
+        for number, line in enumerate(file_lines, 1):
+            if _NOT_UTF8.search(line):
+                reader.refuse(number, "it is not UTF-8")
+            elif line.strip():
+                reader.add(number, Document(line.strip()))
+    return reader.documents(skip_broken)
 
 
-def _rows(file_lines: Iterator[str], name: str, stem: str) -> Iterator[Document]:
-    if not is_table(stem):
-        yield from (Document(line.strip()) for line in file_lines if line.strip())
-        return
-    header, rows = table_of(file_lines, stem)
+def _add_rows(reader: _Reader, header: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]]) -> None:
+    """Add the rows of a table to a reader.
+
+    Raises:
+        SelectionError: there is no column with the text.
+    """
     try:
-        columns = _Columns.of(header, name)
+        columns = _Columns.of(header, reader.name)
     except SelectionError as error:
         raise SelectionError(f"{error} The column with the text must be named text.") from None
-    for line, row in rows:
-        document = columns.document(row, name, line)
-        if document:
-            yield document
+    for number, row in rows:
+        if isinstance(row, BrokenRow):
+            reader.refuse(number, row.problem)
+        elif len(row) != len(header):
+            cells = "1 cell" if len(row) == 1 else f"{len(row):,} cells"
+            reader.refuse(number, f"{cells} where the header has {len(header):,}")
+        elif isinstance(row, list) and any(map(_NOT_UTF8.search, row)):
+            reader.refuse(number, "it is not UTF-8")
+        else:
+            try:
+                reader.add(number, columns.document(row))
+            except ValueError as error:
+                reader.refuse(number, str(error))
+
+
+def _folder_documents(folder: Path, skip_broken: bool) -> DocumentList:
+    """Return each text file of a folder as a document."""
+    reader = _Reader(folder.name or str(folder), "file")
+    remaining = MAX_BYTES
+    for number, path in enumerate(_walk(folder), 1):
+        name = path.relative_to(folder).as_posix()
+        try:
+            with path.open("rb") as stream:
+                content = stream.read(remaining + 1)
+        except OSError as error:
+            raise TextError(f"{path} cannot be opened: {error.strerror}. Check the path.") from None
+        remaining -= len(content)
+        if remaining < 0:
+            raise TextError(
+                f"The files of {reader.name} have more than {MAX_BYTES / 1e6:.0f} MB. Split the folder."
+            )
+        try:
+            text = content.decode("utf-8-sig").replace("\r\n", "\n").strip()
+            name.encode()
+        except UnicodeError:
+            reader.refuse(number, f"{ascii(name)[1:-1][:MAX_ID]} is not UTF-8")
+            continue
+        if "\0" in text:
+            reader.refuse(number, f"{name[:MAX_ID]} contains a NUL")
+        elif not text:
+            reader.refuse(number, f"{name[:MAX_ID]} is empty")
+        else:
+            reader.add(number, Document(text, name))
+    if not reader.has_rows:
+        raise EmptyTextError(
+            f"{folder} contains no file with the extension {' or '.join(FOLDER_ENDINGS)}. Name a file, or in "
+            "Python pass bert_probe.open_corpus(folder).documents for a corpus store."
+        )
+    return reader.documents(skip_broken)
+
+
+def _walk(folder: Path) -> list[Path]:
+    """Return the text files in a folder and its subfolders, sorted; hidden files and links are left out."""
+
+    def fail(error: OSError) -> None:
+        raise TextError(f"{error.filename} cannot be opened: {error.strerror}. Check the path.") from None
+
+    paths = []
+    entries = 0
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        entries += len(files)
+        if entries > MAX_ENTRIES:
+            raise TextError(f"{folder} has more than {MAX_ENTRIES:,} files. Name a smaller folder.")
+        for name in files:
+            path = Path(parent, name)
+            is_text = path.suffix.lower() in FOLDER_ENDINGS and not name.startswith(".")
+            if is_text and path.is_file() and not path.is_symlink():
+                paths.append(path)
+    return sorted(paths)

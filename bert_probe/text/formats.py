@@ -233,42 +233,71 @@ class JsonRow(Sequence[str]):
         return _cell(key, self._value.get(key), self._name, self._line)
 
 
-def json_table(lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
+class BrokenRow(list[str]):
+    """A row of a table that cannot be read. It has no cells.
+
+    Attributes:
+        problem: a phrase that describes what is wrong, without a final period.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__()
+        self.problem = problem
+
+
+def json_table(
+    lines: Iterator[str], name: str, keep_broken: bool = False
+) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
     """Read a JSON lines file as a table. Return its header, and an iterator over (line number, row) pairs.
 
     A line that is a string becomes a row with the column "text". Numbers are written in digits, null becomes
     an empty cell, and lists of labels are joined by "|".
 
+    Args:
+        keep_broken: yield a `BrokenRow` for a line that cannot be read, instead of raising an error.
+
     Raises:
         TextError: a line is not JSON.
         EmptyTextError: there are no lines.
     """
-    objects = ((number, _object(line, name, number)) for number, line in enumerate(lines, 1) if line.strip())
-    sample = list(islice(objects, _SAMPLE_OBJECTS))
+    objects = ((number, _object(line)) for number, line in enumerate(lines, 1) if line.strip())
+    sample = list(islice(_checked(objects, name, keep_broken), _SAMPLE_OBJECTS))
     if not sample:
         raise EmptyTextError(f"{name} is empty. Write an object with a text on each line.")
-    header = list(dict.fromkeys(key for _, value in sample for key in value))
+    header = list(dict.fromkeys(key for _, value in sample if isinstance(value, dict) for key in value))
+    header = header or ["text"]  # all lines of the sample are broken
+    values = chain(sample, _checked(objects, name, keep_broken))
     return header, (
-        (number, JsonRow(header, value, name, number)) for number, value in chain(sample, objects)
+        (number, JsonRow(header, value, name, number) if isinstance(value, dict) else value)
+        for number, value in values
     )
 
 
-def _object(line: str, name: str, number: int) -> dict[str, object]:
+_JsonLine = tuple[int, dict[str, object] | BrokenRow]
+"""The number of a line, and its object or what is wrong with it."""
+
+
+def _checked(objects: Iterator[_JsonLine], name: str, keep_broken: bool) -> Iterator[_JsonLine]:
+    for number, value in objects:
+        if isinstance(value, BrokenRow) and not keep_broken:
+            raise TextError(
+                f"{name} is invalid in line {number:,}: {value.problem}. Write one object per line."
+            )
+        yield number, value
+
+
+def _object(line: str) -> dict[str, object] | BrokenRow:
     try:
         value = strict_json.loads(line)
     except json.JSONDecodeError as error:
-        reason = f"{error.msg}, at character {error.colno:,}"
+        return BrokenRow(f"{error.msg}, at character {error.colno:,}")
     except DuplicateKeyError as error:
-        reason = str(error)
+        return BrokenRow(str(error))
     except (ValueError, RecursionError):
-        reason = "a number with too many digits, or objects nested too deeply"
-    else:
-        if isinstance(value, str):
-            return {"text": value}
-        if isinstance(value, dict):
-            return value
-        reason = "neither an object nor a text"
-    raise TextError(f"{name} is invalid in line {number:,}: {reason}. Write one object per line.")
+        return BrokenRow("a number with too many digits, or objects nested too deeply")
+    if isinstance(value, str):
+        return {"text": value}
+    return value if isinstance(value, dict) else BrokenRow("neither an object nor a text")
 
 
 def _cell(key: str, value: object, name: str, number: int) -> str:
@@ -302,12 +331,16 @@ class ValidationErrors:
 
     Attributes:
         name: file name, for error messages.
+        unit: what the numbers of the errors count, such as "line".
+        remedy: sentence that says what to do.
         found: line number and message of the first `MAX_LISTED` errors.
         count: total number of errors.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, unit: str = "line", remedy: str = "Correct the file and open it again."
+    ) -> None:
+        self.name, self.unit, self.remedy = name, unit, remedy
         self.found: list[tuple[int, str]] = []
         self.count = 0
 
@@ -325,8 +358,8 @@ class ValidationErrors:
         """
         if not self.count:
             return
-        listed = "; ".join(f"line {line:,}: {error.rstrip('.')}" for line, error in self.found)
+        listed = "; ".join(f"{self.unit} {line:,}: {error.rstrip('.')}" for line, error in self.found)
         more = f"; and {self.count - len(self.found):,} more" if self.count > len(self.found) else ""
         number = "an error" if self.count == 1 else f"{self.count:,} errors"
-        message = f"{self.name} has {number}: {listed}{more}. Correct the file and open it again."
+        message = f"{self.name} has {number}: {listed}{more}. {self.remedy}"
         raise InvalidFileError(message, self.found, self.count)

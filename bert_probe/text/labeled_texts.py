@@ -86,8 +86,8 @@ def read_labeled_texts(file: str | Path, kind: str | None = None, as_named: bool
     """Read labeled texts from a CSV, TSV or JSON Lines file.
 
     The columns (in JSON Lines, the keys) must be text,label or text_a,text_b,label; other columns
-    are ignored. A column named labels contains any number of labels, separated by |. The size limits of
-    `read_sentences` apply.
+    are ignored. A column named labels contains any number of labels, separated by |; without a column label
+    or labels, a column named score contains numbers. The size limits of `read_sentences` apply.
 
     Args:
         file: a file in UTF-8.
@@ -181,6 +181,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
     column_names = [cell.casefold() for cell in header]
     texts = [candidate for candidate in _TEXT_COLUMNS if all(column in column_names for column in candidate)]
     labels = [candidate for candidate in ("label", "labels") if candidate in column_names]
+    labels = labels or [candidate for candidate in ("score",) if candidate in column_names]
     if len(texts) != 1 or len(labels) != 1:
         listed = ", ".join(cell[:40] for cell in header[:8])
         raise TextError(f"{name} has the columns {listed}. {_FORMAT_HELP}.")
@@ -218,6 +219,8 @@ def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequen
 def _detect_kind(column: str, labels: Sequence[str]) -> str:
     if column == "labels":
         return MULTI_LABEL
+    if column == "score":
+        return NUMBER
     # Missing and infinite numbers are ignored here, and reported later as errors of their rows.
     distinct = {label for label in labels if not _NOT_FINITE.fullmatch(label)}
     are_numbers = bool(distinct) and all(map(_NUMBER.fullmatch, distinct))

@@ -11,9 +11,10 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import BinaryIO, cast
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
@@ -21,6 +22,7 @@ from bert_probe.text.formats import (
     JSON_LINES,
     LINES,
     TABLE,
+    BrokenRow,
     NonTextCell,
     check_format,
     csv_reader,
@@ -137,19 +139,37 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
 
 @contextmanager
 def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
-    """Yield the decompressed stream of a .gz file, or the stream itself, and the name without ".gz".
+    """Yield the decompressed stream of a .gz or .zst file, or the stream itself, and the name without ".gz".
 
     Raises:
         TextError: the file cannot be decompressed.
     """
-    if not name.lower().endswith(".gz"):
+    stem, _, ending = name.rpartition(".")
+    if ending.lower() not in ("gz", "zst"):
         yield stream, name
         return
     try:
-        with gzip.open(stream) as unpacked:
-            yield cast(BinaryIO, unpacked), name[: -len(".gz")]
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise TextError(f"{name} cannot be decompressed: {error}. Compress it with gzip again.") from None
+        with _decompressed(stream, ending.lower()) as unpacked:
+            yield unpacked, stem
+    except (OSError, EOFError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the file cannot be read, whatever it contains
+        program = "gzip" if ending.lower() == "gz" else "zstd"
+        raise TextError(
+            f"{name} cannot be decompressed: {error}. Compress it with {program} again."
+        ) from None
+
+
+def _decompressed(stream: BinaryIO, ending: str) -> AbstractContextManager[BinaryIO]:
+    if ending == "gz":
+        return cast(AbstractContextManager[BinaryIO], gzip.open(stream))
+    import pyarrow
+
+    # Use Arrow, which raises an error for a truncated file, unlike other Zstandard readers.
+    # It would close the stream, which belongs to the caller.
+    handle = SimpleNamespace(read=stream.read, close=lambda: None, closed=False)
+    unpacked = pyarrow.CompressedInputStream(pyarrow.PythonFile(handle, "r"), "zstd")
+    return cast(AbstractContextManager[BinaryIO], unpacked)
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
@@ -237,15 +257,21 @@ def is_table(name: str) -> bool:
     return format_of(name) in (TABLE, JSON_LINES)
 
 
-def lines_of(stream: BinaryIO, name: str, max_bytes: int = MAX_BYTES) -> Iterator[str]:
+def lines_of(
+    stream: BinaryIO, name: str, errors: str = "strict", max_bytes: int | None = None
+) -> Iterator[str]:
     r"""Yield the lines of a file, including their line breaks, which are normalized to "\\n".
+
+    Args:
+        errors: "surrogateescape" to decode bytes that are not UTF-8 to lone surrogates.
+        max_bytes: maximum size of the file in bytes, by default `MAX_BYTES`.
 
     Raises:
         TextError: the file is not UTF-8, contains a NUL character, or exceeds ``max_bytes`` or `MAX_LINES`.
     """
     pending = ""
     line = 1
-    for text in _decoded(stream, name, max_bytes):
+    for text in _decoded(stream, name, errors, MAX_BYTES if max_bytes is None else max_bytes):
         before, nul, _ = text.partition("\0")
         if nul:
             line += before.count("\n")
@@ -264,9 +290,9 @@ def lines_of(stream: BinaryIO, name: str, max_bytes: int = MAX_BYTES) -> Iterato
         yield pending
 
 
-def _decoded(stream: BinaryIO, name: str, max_bytes: int) -> Iterator[str]:
+def _decoded(stream: BinaryIO, name: str, errors: str, max_bytes: int) -> Iterator[str]:
     r"""Yield the text of a file in chunks, with line breaks normalized to "\\n"."""
-    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(), translate=True)
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(errors), translate=True)
     size, line = 0, 1
     while True:
         chunk = stream.read(_CHUNK)
@@ -285,26 +311,29 @@ def _decoded(stream: BinaryIO, name: str, max_bytes: int) -> Iterator[str]:
             return
 
 
-def table_of(file_lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
+def table_of(
+    file_lines: Iterator[str], name: str, keep_broken: bool = False
+) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
     """Read a table. Return its header, and an iterator over (line number, row) pairs without blank rows.
 
     Args:
         file_lines: the lines that `lines_of` returns.
         name: the file name. In .jsonl and .ndjson files, the keys of the objects are the header; in other
             files, the separator is detected in the header.
+        keep_broken: yield a `BrokenRow` for a row that cannot be read, instead of raising an error.
 
     Raises:
         TextError: the file is not a table.
         EmptyTextError: the file has no header.
     """
     if format_of(name) == JSON_LINES:
-        return json_table(file_lines, name)
+        return json_table(file_lines, name, keep_broken)
     start = []
     for line in file_lines:
         start.append(line)
         if line != "\n":
             break
-    rows = _rows(chain(start, file_lines), detect_separator(start[-1] if start else ""), name)
+    rows = _rows(chain(start, file_lines), detect_separator(start[-1] if start else ""), name, keep_broken)
     header = next(rows, None)
     if header is None:
         raise EmptyTextError(f"{name} is empty. Give a header and a sentence in each row.")
@@ -316,29 +345,37 @@ def detect_separator(header: str) -> str:
     return max("\t;,", key=header.count) if any(mark in header for mark in "\t;,") else ","
 
 
-def _rows(file_lines: Iterator[str], separator: str, name: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(
+    file_lines: Iterator[str], separator: str, name: str, keep_broken: bool
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a table that are not blank, each with the number of its first line."""
     reader = csv_reader(file_lines, separator)
+    is_header = True  # a broken header is always an error
     while True:
         line = reader.line_num + 1
+        problem, where, remedy, row = "", "", "", None
         try:
             row = next(reader, None)
         except csv.Error as error:
-            raise TextError(
-                f"{name} is a broken table: line {line:,}, {describe_csv_error(error)}. Correct "
-                f"the row, or save the "
-                "table as CSV again."
-            ) from None
-        if row is None:
+            problem, where = describe_csv_error(error), f"line {line:,}, "
+            remedy = "Correct the row, or save the table as CSV again."
+        if row is None and not problem:
             return
-        if separator == "\t" and any("\n" in cell and "\t" in cell for cell in row):
+        if row and separator == "\t" and any("\n" in cell and "\t" in cell for cell in row):
             # Many programs write TSV without quoting, so two quotation marks may not enclose a cell.
-            raise TextError(
-                f"{name} is a broken table: a quotation mark in line {line:,} joins it with the next line. "
-                'Write each " as "" and the cell in quotation marks, or save the table as CSV.'
-            )
-        if any(cell.strip() for cell in row):
+            problem = f"a quotation mark in line {line:,} joins it with the next line"
+            remedy = 'Write each " as "" and the cell in quotation marks, or save the table as CSV.'
+        if problem and (is_header or not keep_broken):
+            raise TextError(f"{name} is a broken table: {where}{problem}. {remedy}")
+        if problem:
+            if "not closed" in problem:  # the reader stopped within a cell, so no row begins here
+                yield line, BrokenRow(f"{problem}; the row extends to the end of the file")
+                return
+            is_long = reader.line_num > line
+            yield line, BrokenRow(problem + is_long * f"; the row extends to line {reader.line_num:,}")
+        elif row and any(cell.strip() for cell in row):
             yield line, row
+            is_header = False
 
 
 def find_column(header: Sequence[str], column: str | None, name: str) -> int:

@@ -330,6 +330,52 @@ def position_curve(curve: Any, name: str) -> Any:
         280,
         xaxis={"title": "position in the document, %", "range": [0, 100], "zeroline": False},
         yaxis={"title": f"change of the {name}", "zeroline": True, "zerolinecolor": GRAY},
+def threshold_histograms(
+    scores: Array, positive: Array, threshold: float, interval: tuple[float, float], name: str
+) -> Any:
+    """Return histograms of the scores of pairs that match and of pairs that do not, with the threshold.
+
+    Args:
+        scores: score of each pair.
+        positive: whether each pair matches.
+        threshold: the threshold, drawn as a vertical line.
+        interval: bounds of its 95% interval, drawn as a band.
+        name: name of the score.
+    """
+    low, high = float(scores.min()), float(scores.max())
+    bins = min(48, max(8, math.isqrt(len(scores))))
+    figure = go.Figure()
+    peak = 0.0
+    for label, kind, color in (("do not match", ~positive, SECOND), ("match", positive, ACCENT)):
+        counts, edges = np.histogram(scores[kind], bins=bins, range=(low, high if high > low else low + 1))
+        share = 100 * counts / counts.sum()
+        peak = max(peak, float(share.max()))
+        figure.add_bar(
+            x=(edges[:-1] + edges[1:]) / 2,
+            y=share,
+            width=np.diff(edges),
+            marker={"color": color, "opacity": 0.55, "line": {"width": 0}},
+            name=f"pairs that {label}",
+            hovertemplate=f"{name} %{{x:.2f}}: %{{y:.1f}}% of the pairs that {label}<extra></extra>",
+        )
+    if not any(map(math.isnan, interval)):
+        figure.add_vrect(*interval, fillcolor=GRAY, opacity=0.18, line_width=0, layer="below")
+    figure.add_scatter(
+        x=[threshold, threshold],
+        y=[0, 1.08 * peak],
+        mode="lines",
+        line={"color": GRAY, "width": 3, "dash": "dash"},
+        name="threshold, with its 95% interval",
+        hovertemplate=f"{threshold:.4f}<extra></extra>",
+    )
+    return apply_layout(
+        figure,
+        260,
+        legend="above",
+        barmode="overlay",
+        bargap=0,
+        xaxis={"title": name, "zeroline": False},
+        yaxis={"title": "% of the pairs of each kind", "zeroline": False},
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from bert_probe.analyses.retrieval.rank_swap import RankSwap
+from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.vectors.search import (
     DOCUMENT_PROMPTS,
     QUERY_PROMPTS,
@@ -27,7 +29,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths
-from bert_probe.text.documents import Document
+from bert_probe.text.documents import Document, DocumentList
 from bert_probe.ui import (
     blocks,
     figures,
@@ -40,6 +42,8 @@ from bert_probe.ui import (
 )
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
+from bert_probe.ui.rank_swap import show_swap
+from bert_probe.ui.score_threshold import show_threshold
 from bert_probe.ui.sentences import choose_dimensions, choose_prompt
 from bert_probe.views.contributions import ShadedSpan, search_explanation_heatmap, shaded_text
 from bert_probe.views.text import percentage, shorten
@@ -102,9 +106,7 @@ def _choose_question(checkpoint: Checkpoint, query: str) -> Search:
     return replace(question, prompt=prompt, document_prompt=document_prompt, dimensions=dimensions)
 
 
-def _search(
-    question: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool
-) -> None:
+def _search(question: Search, checkpoint: Checkpoint, documents: DocumentList, truncate: bool) -> None:
     index = _index(question, checkpoint, documents, truncate)
     if index is None:
         return
@@ -131,7 +133,7 @@ def _search(
 
 
 def _index(
-    question: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool
+    question: Search, checkpoint: Checkpoint, documents: DocumentList, truncate: bool
 ) -> IndexedDocuments | None:
     """Encode the documents in a job, which does not depend on the query; return None if it is unfinished."""
     scorer = "bi-encoder" if "bi-encoder" in question.scorers else "bm25"
@@ -252,6 +254,7 @@ def _explanation(
             blocks.caveat("There are too few documents to tell whether the score is high.")
         else:
             _calibration(result, result.pair_scores, selected, names)
+        show_threshold(checkpoint, _threshold_question(checkpoint, result.question), truncate)
     question = SearchExplanation(
         result.question.query,
         documents[0].id,
@@ -275,6 +278,16 @@ def _explanation(
         )
     if len(selected) > 1:
         _difference(explanation, names)
+        swap = RankSwap(
+            result.question.query,
+            documents[0].id,
+            documents[1].id,
+            scorer,
+            prompt=result.question.prompt,
+            document_prompt=result.question.document_prompt,
+            dimensions=result.question.dimensions,
+        )
+        show_swap(checkpoint, index, swap, truncate)
     parts = zip(names, documents, explanation.contributions, strict=True)
     for number, (name, document, part) in enumerate(parts):
         if len(selected) > 1:
@@ -309,6 +322,20 @@ def _calibration(
     blocks.caveat(
         f"{len(pair_scores):,} pairs. Two documents are often longer than a query and a document, so the "
         "percentile is a comparison within this ranking, not between models."
+    )
+
+
+def _threshold_question(checkpoint: Checkpoint, search: Search) -> ScoreThreshold:
+    """Return a question about pairs of a query and a document, with the vectors of the search."""
+    model = checkpoint.sentence_model
+    names = {} if model is None else dict(model.prompts)
+    prompts = [
+        chosen or next((name for name in defaults if name in names), None)
+        for chosen, defaults in ((search.prompt, QUERY_PROMPTS), (search.document_prompt, DOCUMENT_PROMPTS))
+    ]
+    pooling = "mean" if model is None else "model"
+    return ScoreThreshold(
+        pooling=pooling, prompt=prompts[0], pair_prompt=prompts[1], dimensions=search.dimensions
     )
 
 

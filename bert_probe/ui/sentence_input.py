@@ -13,10 +13,10 @@ from typing import Literal, TypeVar
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import DeletedFile
 
-from bert_probe.errors import ProbeError, TextError
+from bert_probe.errors import InvalidFileError, ProbeError, TextError
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import TextInput, ViewFile
-from bert_probe.text.documents import Document, as_documents, documents_in_text, parse_documents
+from bert_probe.text.documents import DocumentList, as_documents, documents_in_text, parse_documents
 from bert_probe.text.sentence_files import column_names, default_column, lines, parse_sentences
 from bert_probe.ui import blocks, state, url_texts
 
@@ -369,7 +369,7 @@ def choose_query() -> str:
     return query
 
 
-def choose_documents() -> tuple[Document, ...] | None:
+def choose_documents() -> DocumentList | None:
     """Draw a text field or an uploader, and return the documents, or None if no file is uploaded yet.
 
     Raises:
@@ -380,18 +380,25 @@ def choose_documents() -> tuple[Document, ...] | None:
     file = upload_file(
         "documents",
         "A text file with one document per line, or a table with a column named text",
-        ["txt", "csv", "tsv", "jsonl", "gz"],
+        ["txt", "csv", "tsv", "jsonl", "parquet", "gz", "zst"],
         "A table may also have the columns _id and title, as in the BEIR benchmark. UTF-8, optionally "
-        "compressed by gzip, at most "
+        "compressed (.gz, .zst), at most "
         f"{MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",
         _read_documents,
     )
     if file is None:
         return None
-    if isinstance(file.documents, ProbeError):
-        raise file.documents
-    blocks.caveat(f"{len(file.documents):,} documents from {state.escape(file.name)}.")
-    return file.documents
+    documents = file.documents
+    if file.remaining is not None:
+        label = f"Skip the broken rows and search the other {len(file.remaining):,} documents"
+        if st.checkbox(label, key="documents_skip_broken", persist_state="session"):
+            documents = file.remaining
+    if isinstance(documents, ProbeError):
+        raise documents
+    blocks.caveat(f"{len(documents):,} documents from {state.escape(file.name)}.")
+    if documents.skipped_sentence:
+        st.warning(state.escape(documents.skipped_sentence, 2000), icon=":material/warning:")
+    return documents
 
 
 def use_documents(name: str, content: bytes) -> None:
@@ -401,19 +408,34 @@ def use_documents(name: str, content: bytes) -> None:
 
 @dataclass(frozen=True)
 class _DocumentsFile:
-    """The documents of an uploaded file, or the error that occurred when they were read."""
+    """The documents of an uploaded file, or the error that occurred when they were read.
+
+    Attributes:
+        remaining: the other documents of a file with broken rows; None if there are no broken rows, or no
+            other documents.
+    """
 
     name: str
-    documents: tuple[Document, ...] | ProbeError
+    documents: DocumentList | ProbeError
+    remaining: DocumentList | None = None
 
 
 def _read_documents(name: str, content: bytes) -> _DocumentsFile:
     try:
         check_size(name, content)
-        # A compressed file may be much larger than what was uploaded.
-        return _DocumentsFile(name, parse_documents(io.BytesIO(content), name, MAX_DOCUMENTS, MAX_BYTES))
+        return _DocumentsFile(name, _parse(name, content))
+    except InvalidFileError as error:
+        try:
+            return _DocumentsFile(name, error, _parse(name, content, skip_broken=True))
+        except InvalidFileError:  # all rows are broken
+            return _DocumentsFile(name, error)
     except ProbeError as error:
         return _DocumentsFile(name, error)
+
+
+def _parse(name: str, content: bytes, skip_broken: bool = False) -> DocumentList:
+    # A compressed file may be much larger than what was uploaded.
+    return parse_documents(io.BytesIO(content), name, skip_broken, MAX_DOCUMENTS, MAX_BYTES)
 
 
 def report_draft() -> Draft:

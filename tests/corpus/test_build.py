@@ -417,3 +417,14 @@ def test_input_that_changes_while_it_is_read_is_refused(
 def test_touched_input_is_not_a_change(family: Checkpoints, lines: Path) -> None:
     store = build(family("bert"), lines, "store", on_shard=lambda _: os.utime(lines))
     assert store.finished
+
+
+def test_sentences_of_a_store_are_documents_of_a_search(family: Checkpoints, lines: Path) -> None:
+    store = build(family("bert"), lines, "store")
+    rows = store.table("rows").to_table()
+    assert [(document.id, str(document)) for document in store.documents] == [
+        (str(row), text) for row, text in zip(rows["row"].to_pylist(), rows["text"].to_pylist(), strict=True)
+    ]
+    answer = run("search", "boat", "--documents", str(store.folder), "--scorers", "bm25")
+    expected = bert_probe.Search("boat", ("bm25",)).of(family("bert"), store.documents).table()
+    assert [record["document"] for record in answer.records] == list(expected["document"])

@@ -37,6 +37,8 @@ from bert_probe.analyses.probing.relations import Relations
 from bert_probe.analyses.probing.structural_probe import StructuralProbe
 from bert_probe.analyses.retrieval.chunked_search import ChunkedSearch
 from bert_probe.analyses.retrieval.position_effect import PositionEffect
+from bert_probe.analyses.retrieval.rank_swap import RankSwap
+from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit
 from bert_probe.analyses.vectors.calibration import SimilarityCalibration
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
@@ -64,6 +66,9 @@ TEXT = "The unhappiest boats cross the wide river at night."
 OTHER = "The unhappiest boats cross the wide valley at dawn."
 LABELED = ("O\tA small boat crosses the river.", "B-LOC\tNobody can read.\tA map at night.")
 TABLE = "text_a,text_b,label\nA small boat.,It sinks.,O\nNobody reads.,A map.,B-LOC\nOne boat.,It sinks.,O\n"
+PAIRS = (
+    "text_a,text_b,label\nTwo boats.,Boats sail.,4\nNight.,At noon.,1.5\nA map.,Maps.,3\nRome.,A boat.,2\n"
+)
 TAGGED = "Anna B-PER\nsinks O\n\nRome B-LOC\nsleeps O\n"
 SENTENCES = (TEXT, OTHER, "A small boat crosses the river.", "Nobody can read a map at night.")
 
@@ -137,6 +142,10 @@ def some_documents(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 def two_sentences_each(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, TWO_SENTENCES
+
+
+def scored_pairs(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, parse_labeled_texts(PAIRS.encode(), "pairs.csv")
 
 
 def sentences_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -337,6 +346,35 @@ EXAMPLES = (
         SimilarityCalibration("model", prompt="none", dimensions=32),
         many_sentences,
         {"pooling": "cls", "prompt": None, "dimensions": None},
+    ),
+    QuestionExample(
+        RankSwap("Where are the boats?", "d2", max_words=2, document_prompt="none", dimensions=32),
+        some_documents,
+        {
+            "query": "--who",
+            "document": "d1",
+            "against": "d7",
+            "scorer": "bm25",
+            "max_words": 1,
+            "prompt": "none",
+            "document_prompt": None,
+            "dimensions": None,
+        },
+        files={"documents.jsonl": "".join(f"{document.line}\n" for document in DOCUMENTS)},
+    ),
+    QuestionExample(
+        ScoreThreshold(positive_from=2, dimensions=32),
+        scored_pairs,
+        {
+            "precision": 0.5,
+            "positive_from": 3,
+            "pooling": "model",
+            "prompt": "none",
+            "pair_prompt": "none",
+            "dimensions": None,
+            "show": "pairs",
+        },
+        files={"pairs.csv": PAIRS},
     ),
     QuestionExample(
         SearchExplanation("Where are the boats?", "d2", document_prompt="none", dimensions=32),

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import copy
+import gzip
+import io
+import os
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bert_probe import Document, read_documents
-from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
-from bert_probe.text.documents import as_documents, document_of_line
+from bert_probe.errors import EmptyTextError, InvalidFileError, ProbeError, SelectionError, TextError
+from bert_probe.runtime.cache import cache_key
+from bert_probe.text import documents, parquet
+from bert_probe.text.documents import as_documents, document_of_line, parse_documents
 
 
 def rows(file: Path) -> list[tuple[str, str, str, str]]:
@@ -30,7 +37,7 @@ def test_lines_are_numbered(tmp_path: Path) -> None:
             "a.jsonl",
             '{"_id": "x", "title": "Boats", "text": "Two\\nboats.", "metadata": {}}\n{"text": "One."}\n',
         ),
-        ("a.csv", '_id,title,text,more\nx,Boats,"Two\nboats.",1\n,,One.\n'),
+        ("a.csv", '_id,title,text,more\nx,Boats,"Two\nboats.",1\n,,One.,\n'),
         ("a.tsv", 'text\ttitle\tid\n"Two\nboats."\tBoats\tx\nOne.\t\t\n'),
     ],
 )
@@ -46,19 +53,23 @@ def test_columns_of_a_table(tmp_path: Path, name: str, content: str) -> None:
     ("name", "content", "error", "sentence"),
     [
         ("a.txt", b"\n \n", EmptyTextError, "a.txt has no documents"),
-        ("a.txt", b"boat\n\xff\n", TextError, "not UTF-8: line 2"),
+        ("a.txt", b"boat\n\xff\n", InvalidFileError, "line 2: it is not UTF-8"),
         ("a.txt", b"boat\0\n", TextError, "line 1 has a NUL"),
         ("a.csv", b"title,body\na,b\n", SelectionError, "must be named text"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', TextError, "invalid in line 2"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": {}}\n', TextError, "line 2: a cell is an object"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', InvalidFileError, "line 2: Expecting value"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": {}}\n', InvalidFileError, "line 2: a cell is an object"),
+        ("a.jsonl", b'{"text": "\\ud800"}', InvalidFileError, "line 1: a text is not UTF-8, or contains"),
         (
             "a.jsonl",
             b'{"_id": "a", "text": "a"}\n{"_id": "a", "text": "b"}',
-            TextError,
-            "1 and 2 have the same",
+            InvalidFileError,
+            "line 2: the ID 'a' is also that of line 1",
         ),
-        ("a.csv", b"text,_id\na,2\nb,\n", TextError, "1 and 2 have the same ID, '2'"),
-        ("a.csv", b"text,_id\na," + b"i" * 201 + b"\n", TextError, "at most 200 characters"),
+        ("a.csv", b"text,_id\na,2\nb,\n", InvalidFileError, "line 3: the ID '2' is also that of line 2"),
+        ("a.csv", b"text,_id\na," + b"i" * 201 + b"\n", InvalidFileError, "more than 200 characters"),
+        ("a.csv", b"text,\xff\na,b\n", TextError, "header of a.csv is not UTF-8"),
+        ("a.csv", b'"text"x,_id\na,b\n', TextError, "broken table: line 1"),
+        ("a.parquet", b"PAR1", TextError, "cannot be read as Parquet"),
     ],
 )
 def test_unusable_files_are_refused(
@@ -123,3 +134,191 @@ def test_invalid_lists_are_refused(texts: object, error: type[ProbeError], sente
 def test_line_that_no_document_has_is_refused(line: str) -> None:
     with pytest.raises(TextError, match="not a document as BERT Probe saves it"):
         document_of_line(line)
+
+
+BROKEN = {
+    "a.csv": (
+        b"_id,title,text\nx,Boats,They float.\ny,One cell more,a,b\nx,,Night.\nz,,\nv,,\xff\n,,Day.\n"
+        b'"w"w,,Map.\n,,Sea.\n',
+        {3: "4 cells", 4: "the ID 'x'", 5: "neither a title nor a text", 6: "UTF-8", 8: "expected after"},
+        ["x", "6", "8"],
+    ),
+    "a.jsonl": (
+        b'{"_id": "x", "text": "They float."}\n{"text": }\n[1]\n{"text": "\xff"}\n\n'
+        b'{"_id": "x", "text": "Night."}\n{"text": ["a"]}\n{"title": " ", "text": ""}\n{"text": "Day."}\n',
+        {
+            2: "Expecting value",
+            3: "neither an object",
+            4: "UTF-8",
+            6: "the ID 'x'",
+            7: "a list",
+            8: "neither a title",
+        },
+        ["x", "8"],
+    ),
+    "a.txt": (b"They float.\n\n\xff\xfe\nDay.\n", {3: "UTF-8"}, ["1", "3"]),
+}
+"""File name → content, problem of each broken line, and IDs of the other documents."""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_rows_are_listed_or_skipped(name: str, tmp_path: Path) -> None:
+    content, problems, names = BROKEN[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidFileError, match=r"--skip-broken") as refused:
+        read_documents(tmp_path / name)
+    assert [line for line, _ in refused.value.faults] == [*problems]
+    for (_, message), problem in zip(refused.value.faults, problems.values(), strict=True):
+        assert problem in message
+    remaining = read_documents(tmp_path / name, skip_broken=True)
+    assert [document.id for document in remaining] == names
+    assert remaining.skipped == refused.value.faults
+    assert remaining.about_skipped["skipped"]["count"] == len(problems)
+    assert f"line {next(iter(problems))}: " in remaining.skipped_sentence
+    assert cache_key("a question", remaining) != cache_key("a question", as_documents([*remaining]))
+
+
+def test_documents_with_other_ids_have_another_cache_key() -> None:
+    keys = {cache_key("a question", as_documents([Document("a boat", name)])) for name in ("1", "2", "1")}
+    assert len(keys) == 2
+
+
+def test_an_open_quotation_mark_takes_the_following_lines_along(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('_id,text\na,One boat.\nb,"Two boats.\nc,Three boats.\n')
+    remaining = read_documents(file, skip_broken=True)
+    assert [document.id for document in remaining] == ["a"]
+    assert remaining.skipped == ((3, "unexpected end of data; the row extends to line 4"),)
+
+
+def test_a_file_of_broken_rows_alone_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("[1]\n[2]\n")
+    with pytest.raises(InvalidFileError, match=r"a\.jsonl has 2 errors"):
+        read_documents(tmp_path / "a.jsonl", skip_broken=True)
+
+
+TABLE = {"_id": ["x", "y", None], "title": ["Boats", None, ""], "text": ["They float.", "Night.", "Day."]}
+
+
+def parquet_bytes(table: pa.Table, **options: object) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"compression": "gzip", "row_group_size": 2, "data_page_version": "2.0"}]
+)
+def test_parquet_equals_the_same_table_as_json_lines(options: dict[str, object]) -> None:
+    table = pa.table({"number": [1, 2, 3], **TABLE, "vector": [[1.0], [2.0], [3.0]]})
+    rows = "".join(
+        f"{row}\n"
+        for row in table.drop(["vector"]).to_pandas().to_json(orient="records", lines=True).splitlines()
+    )
+    expected = parse_documents(io.BytesIO(rows.encode()), "a.jsonl")
+    assert parse_documents(io.BytesIO(parquet_bytes(table, **options)), "a.parquet").lines == expected.lines
+    encoded = table.set_column(3, "text", table["text"].dictionary_encode())
+    assert parse_documents(io.BytesIO(parquet_bytes(encoded)), "a.parquet").lines == expected.lines
+
+
+def test_broken_rows_of_parquet_are_listed_or_skipped() -> None:
+    invalid = pa.array([b"They float.", b"\xff", b"Night.", b"Day.", b""]).view(pa.string())
+    content = parquet_bytes(
+        pa.table({"id": pa.array([7, 8, 7, 9, 10]), "text": invalid}), use_dictionary=False
+    )
+    with pytest.raises(
+        InvalidFileError, match="row 2: a text is not UTF-8; row 3: the ID '7' is also that of row 1"
+    ):
+        parse_documents(io.BytesIO(content), "a.parquet")
+    remaining = parse_documents(io.BytesIO(content), "a.parquet", skip_broken=True)
+    assert [document.id for document in remaining] == ["7", "9"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (parquet_bytes(pa.table({"text": ["a" * 500] * 9})), "a.parquet has more than 0 MB of texts"),
+        (
+            parquet_bytes(pa.table({"text": ["a" * 3000]}), compression="zstd", write_statistics=False),
+            "a.parquet has more than 0 MB of texts",
+        ),
+        (parquet_bytes(pa.table({"text": pa.nulls(60, pa.string())})), "a.parquet has more than 50 rows"),
+        (
+            parquet_bytes(
+                pa.table({"text": ["a"]}), use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY"
+            ),
+            "unsupported encoding",
+        ),
+        (parquet_bytes(pa.table({"text": [[1]]})), "has type list"),
+        (parquet_bytes(pa.table({"a": ["a"], "b": ["b"]})), "must be named text"),
+    ],
+    ids=["one text many times", "compressed page", "rows", "shared prefixes", "lists", "columns"],
+)
+def test_parquet_that_needs_too_much_memory_or_has_no_texts_is_refused(
+    content: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "MAX_BYTES", 2_500)
+    monkeypatch.setattr(parquet, "MAX_SENTENCES", 50)
+    with pytest.raises(ProbeError, match=message):
+        parse_documents(io.BytesIO(content), "a.parquet")
+
+
+def test_a_damaged_parquet_file_is_refused() -> None:
+    content = parquet_bytes(pa.table(TABLE), compression="none")
+    start = content.index(b"They float.")
+    for damaged in (content[:-20], content[: start - 40] + bytes(60) + content[start + 20 :]):
+        with pytest.raises(TextError, match=r"a\.parquet cannot be read as Parquet"):
+            parse_documents(io.BytesIO(damaged), "a.parquet")
+
+
+def zstd(content: bytes) -> bytes:
+    return pa.compress(content, "zstd", asbytes=True)
+
+
+def test_zstandard_equals_the_plain_file_and_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = b'{"_id": "a", "title": "Boats", "text": "They float."}\n{"_id": "b", "text": "Night."}\n'
+    expected = parse_documents(io.BytesIO(rows), "a.jsonl")
+    for name, content in {"a.jsonl.zst": zstd(rows), "a.jsonl.gz": gzip.compress(rows)}.items():
+        (tmp_path / name).write_bytes(content)
+        assert read_documents(tmp_path / name).lines == expected.lines
+    for content in (zstd(rows)[:-4], b"no Zstandard at all"):
+        with pytest.raises(TextError, match=r"a\.txt\.zst cannot be decompressed"):
+            parse_documents(io.BytesIO(content), "a.txt.zst")
+    monkeypatch.setattr("bert_probe.text.sentence_files.MAX_BYTES", 1_000)
+    with pytest.raises(TextError, match="is larger than"):
+        parse_documents(io.BytesIO(zstd(b"boat\n" * 1_000)), "a.txt.zst")
+
+
+def test_a_folder_of_text_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "manual"
+    (folder / "b" / ".hidden").mkdir(parents=True)
+    (folder / "b" / "z.MD").write_text("# Boats\r\nThey float.\n", newline="")
+    (folder / "a.txt").write_bytes(b"\xef\xbb\xbfNight.")
+    for name in ("a.pdf", ".a.txt", "b/.hidden/c.txt"):
+        (folder / name).write_text("not read")
+    (tmp_path / "outside.txt").write_text("secret")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "c.txt").write_text("secret")
+    (folder / "link.txt").symlink_to(tmp_path / "outside.txt")
+    (folder / "link").symlink_to(tmp_path / "outside")
+    os.mkfifo(folder / "pipe.txt")
+    assert [(document.id, str(document)) for document in read_documents(folder)] == [
+        ("a.txt", "Night."),
+        ("b/z.MD", "# Boats\nThey float."),
+    ]
+    (folder / "c.txt").write_bytes(b"\xff")
+    (folder / "d.md").write_text(" ")
+    with pytest.raises(InvalidFileError, match=r"file 3: c\.txt is not UTF-8; file 4: d\.md is empty"):
+        read_documents(folder)
+    assert len(read_documents(folder, skip_broken=True)) == 2
+    monkeypatch.setattr(documents, "MAX_BYTES", 20)
+    with pytest.raises(TextError, match="The files of manual have more than 0 MB"):
+        read_documents(folder)
+    monkeypatch.setattr(documents, "MAX_ENTRIES", 3)
+    with pytest.raises(TextError, match="more than 3 files"):
+        read_documents(folder)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EmptyTextError, match=r"no file with the extension \.txt or \.md"):
+        read_documents(tmp_path / "empty")

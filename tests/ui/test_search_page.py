@@ -10,7 +10,8 @@ import pytest
 import bert_probe
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.ui import sentence_input
+from bert_probe.text.labeled_texts import parse_labeled_texts
+from bert_probe.ui import score_threshold, search, sentence_input
 from bert_probe.ui.sentence_input import DOCUMENTS, QUERY
 from bert_probe.views.text import percentage
 from tests.helpers.pages import HOSTILE, MARKDOWN, error_text, open_page, page_text
@@ -164,3 +165,52 @@ def test_long_documents_are_those_of_the_library(minilm: Checkpoint) -> None:
         else:
             shown = next(frame for frame in tables(app) if column in frame)
             assert list(shown[column]) == pytest.approx(list(result.frame()[column]), abs=1e-6)
+
+
+def test_broken_rows_of_a_file_are_listed_and_can_be_skipped() -> None:
+    content = b"_id,text\nx,A boat sails.\ny,One,too many\nz,The night sky.\n"
+    app = open_page("search", documents_from="file", search_query="boat", search_scorers="bm25")
+    app.session_state["documents_file"] = sentence_input._read_documents("a.csv", content)
+    app.run()
+    assert "a.csv has an error: line 3: 3 cells where the header has 2" in error_text(app)
+    app.checkbox(key="documents_skip_broken").check().run()
+    assert not error_text(app)
+    assert list(tables(app)[0]["document"]) == ["x", "z"]
+    assert "1 broken row was skipped" in app.warning[0].value
+
+
+def test_words_that_swap_the_selected_documents(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = (
+        "Nothing of this kind.",
+        "The report describes zebras.",
+        "The report describes zebra stripes.",
+    )
+    monkeypatch.setattr(search, "_table", lambda _: (1, 2))
+    app = open_page("search", search_query="zebras", documents="\n".join(documents))
+    button = next(button for button in app.button if button.label == "Find words that swap them")
+    button.click().run()
+    assert not app.exception
+    expected = bert_probe.RankSwap("zebras", "2", "3").of(minilm, documents)
+    removal = expected.changes["remove"]
+    scores = f"{removal.verified[1]:.4f} against {removal.verified[0]:.4f}"
+    assert f"Without **{removal.words[0]}**, document 3 ranks above document 2: {scores}." in page_text(app)
+    assert "This is the smallest set." in page_text(app)
+    table = next(frame for frame in tables(app) if "margin" in frame)
+    assert list(table["margin"]) == pytest.approx(list(removal.margins), abs=1e-6)
+
+
+def test_a_threshold_from_labeled_pairs(minilm: Checkpoint) -> None:
+    rows = "boat,a small boat,4\nboat,the night,0\nsky,the night sky,3\nsky,a map,1\nmap,maps,2\n"
+    content = f"text_a,text_b,label\n{rows}".encode()
+    app = open_page("search")
+    app.session_state["threshold_file"] = score_threshold._read_pairs("pairs.csv", content)
+    app.run()
+    assert not app.exception
+    pairs = parse_labeled_texts(content, "pairs.csv")
+    expected = bert_probe.ScoreThreshold(pooling="model", positive_from=2).of(minilm, pairs)
+    assert f"With a cosine of at least **{expected.threshold:.4f}**" in page_text(app)
+    table = next(frame for frame in tables(app) if "measure" in frame)
+    assert list(table["low"]) == pytest.approx(list(expected.table()["low"]), abs=1e-6)
+    app.session_state["threshold_file"] = score_threshold._read_pairs("pairs.csv", b"text,label\na,1\nb,0\n")
+    app.run()
+    assert "has single texts" in error_text(app)

@@ -29,7 +29,7 @@ from bert_probe.errors import SelectionError, ShapeError, UnavailableError, memo
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.documents import Document, as_documents
+from bert_probe.text.documents import Document, DocumentList, as_documents
 
 SCORERS: Mapping[str, str] = {
     "bi-encoder": "Similarity of the vectors of query and document.",
@@ -130,7 +130,7 @@ class Search(Question):
         dropped = documents.encoded.dropped if documents.encoded else (0,) * len(documents.documents)
         return SearchResult(
             self,
-            InputRecord.of_sentences(checkpoint, documents.lines, sum(dropped)),
+            InputRecord.of_documents(checkpoint, documents.documents, sum(dropped)),
             documents.documents,
             {name: read_only(value) for name, value in values.items()},
             documents.pair_scores if "bi-encoder" in values else None,
@@ -194,14 +194,9 @@ class IndexedDocuments:
         recipe: the pooling configuration of the vectors.
     """
 
-    documents: tuple[Document, ...]
+    documents: DocumentList
     encoded: TextVectors | None
     recipe: PoolingConfig
-
-    @cached_property
-    def lines(self) -> tuple[str, ...]:
-        """The documents as JSON lines."""
-        return tuple(document.line for document in self.documents)
 
     @cached_property
     def pair_scores(self) -> Array | None:

@@ -95,7 +95,6 @@ class SearchExplanation(Question):
         checkpoint = checkpoint.snapshot()
         texts = documents.documents if isinstance(documents, IndexedDocuments) else as_documents(documents)
         indices = self._indices(texts)
-        lines = tuple(document.line for document in texts)
         if self.scorer == "bm25":
             index = documents.bm25 if isinstance(documents, IndexedDocuments) else BM25(texts)
             scores = index.score(self.query)
@@ -103,7 +102,7 @@ class SearchExplanation(Question):
                 TermContributions(index.terms(self.query, position), float(scores[position]))
                 for position in indices
             )
-            record = InputRecord.of_sentences(checkpoint, lines, 0)
+            record = InputRecord.of_documents(checkpoint, texts, 0)
             return SearchExplanationResult(self, record, texts, indices, terms, None)
         recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
         document_recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
@@ -117,7 +116,7 @@ class SearchExplanation(Question):
         else:
             parts = tuple(TokenContributions.of(query, recipe, trace, document_recipe) for trace in traces)
         dropped = sum(trace.encoding.dropped for trace in traces)
-        record = InputRecord.of_sentences(checkpoint, lines, dropped)
+        record = InputRecord.of_documents(checkpoint, texts, dropped)
         return SearchExplanationResult(self, record, texts, indices, parts, recipe)
 
     def _indices(self, texts: Sequence[Document]) -> tuple[int, ...]:

@@ -1,0 +1,556 @@
+"""The words that decide which of two documents ranks above the other."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, scores, trace_pooled
+from bert_probe.analyses.vectors.search import (
+    DOCUMENT_PROMPTS,
+    K1,
+    QUERY_PROMPTS,
+    B,
+    IndexedDocuments,
+    Search,
+    search_pooling,
+    words_of,
+)
+from bert_probe.analyses.vectors.search_explanation import TokenContributions
+from bert_probe.analyses.vectors.sentences import encode_texts
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
+from bert_probe.core.inputs import Documents
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.trace import Array, read_only
+from bert_probe.text.documents import Document, DocumentList, as_documents
+
+MAX_WORDS = 5
+"""Maximum number of words that are removed or added."""
+MAX_CANDIDATES = 200
+"""Maximum number of words whose removal or addition is tested in one step."""
+_IDEOGRAPH = "[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
+_LETTERS = rf"(?:(?!{_IDEOGRAPH})\w)+"
+_WORD = re.compile(rf"{_IDEOGRAPH}|{_LETTERS}(?:['’-]{_LETTERS})*")
+
+
+@question("rank swap", command="swap")
+class RankSwap(Question):
+    """The words whose removal from a document, or addition to the query, lets another document overtake it.
+
+    Each step removes (or adds) the word that lowers the margin of the two scores most, until the documents
+    change places or the limit of words is reached. One word that suffices is always found. Of several words,
+    there may be a smaller set.
+
+    Attributes:
+        query: the query.
+        document, against: IDs of the two documents; by default, the two best. A document without an ID has
+            its number, from 1. The one with the higher score is A, the other one B.
+        scorer: "bi-encoder" or "bm25".
+        max_words: largest number of words.
+        prompt, document_prompt, dimensions: see `Search`.
+    """
+
+    inputs = Documents()
+
+    query: str = param(Text(), positional=True, about="The query.")
+    document: str | None = param(
+        Optional(Name()), default=None, about="ID of a document; by default, the best one."
+    )
+    against: str | None = param(
+        Optional(Name()), default=None, about="ID of the other document; by default, the best of the others."
+    )
+    scorer: str = param(Choice(("bi-encoder", "bm25")), default="bi-encoder", about="The scorer.")
+    max_words: int = param(Number(1, MAX_WORDS), default=MAX_WORDS, about="Largest number of words.")
+    prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
+    )
+    document_prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
+    )
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
+
+    def of(
+        self,
+        checkpoint: Checkpoint,
+        documents: Sequence[str] | IndexedDocuments,
+        truncate: bool = False,
+        progress: Progress = no_progress,
+    ) -> RankSwapResult:
+        """Search for the words.
+
+        Args:
+            checkpoint: the model.
+            documents: all documents of the search, or what `Search.index` returned for them.
+            truncate: truncate texts that are too long instead of raising an error.
+            progress: called with the number of tested texts and the largest possible number.
+
+        Raises:
+            SelectionError: there is no document with this ID, both IDs are the same, or there is only one
+                document; see also `resolve_pooling`.
+            UnavailableError, CheckpointError: see `Search.of`.
+            TextError, EmptyTextError, TooLongError: a text cannot be encoded.
+        """
+        checkpoint = checkpoint.snapshot()
+        texts = documents.documents if isinstance(documents, IndexedDocuments) else as_documents(documents)
+        search = Search(
+            self.query,
+            (self.scorer,),
+            prompt=self.prompt,
+            document_prompt=self.document_prompt,
+            dimensions=self.dimensions,
+        )
+        pair = self._pair(search, checkpoint, documents, texts, truncate, progress)
+        a, b = (texts[index] for index in pair)
+        scorer: _Scorer = (
+            _WordScorer(texts, *pair, self.query)
+            if self.scorer == "bm25"
+            else _VectorScorer(search, checkpoint, a, b, truncate)
+        )
+        # BM25 depends on all documents, the other scores on the two documents alone.
+        places, collection = (pair, texts) if self.scorer == "bm25" else ((0, 1), DocumentList((a, b)))
+
+        def verify(text: str, query: str) -> Array:
+            changed = [
+                Document(text, a.id) if place == places[0] and text != a else document
+                for place, document in enumerate(collection)
+            ]
+            result = replace(search, query=query).of(checkpoint, changed, truncate)
+            values: Array = result.scores[self.scorer][list(places)].astype(np.float64)
+            return values
+
+        count = min(MAX_CANDIDATES, len(_spans(a))), min(MAX_CANDIDATES, len(_lacking(b, self.query)))
+        total, done = self.max_words * sum(count), 0
+
+        def tested(score: _Score, tried: Sequence[str]) -> Array:
+            nonlocal done
+            values = score(tried, lambda number: progress(min(done + number, total), total))
+            done += len(tried)
+            return values
+
+        def remove() -> SwapSteps:
+            spans = _spans(a)
+            allowed = _largest(spans, partial(scorer.contributions, 0))
+            words = [a[slice(*span)] for span in spans]
+
+            def texts_of(removed: Sequence[int]) -> str:
+                return without_words(a, [spans[index] for index in removed]) if removed else str(a)
+
+            return _greedy(
+                words,
+                allowed,
+                min(self.max_words, len(words) - 1),  # a document has at least one word
+                texts_of,
+                partial(tested, scorer.of_documents),
+                lambda text: verify(text, self.query),
+            )
+
+        def add() -> SwapSteps:
+            lacking = _lacking(b, self.query)
+            spans = [span for span, _ in lacking]
+            allowed = _largest(spans, partial(scorer.contributions, 1))
+            words = [word for _, word in lacking]
+            return _greedy(
+                words,
+                allowed,
+                min(self.max_words, len(words)),
+                lambda added: " ".join([self.query, *(words[index] for index in added)]),
+                partial(tested, scorer.of_queries),
+                lambda query: verify(a, query),
+            )
+
+        removal = remove()
+        done = self.max_words * count[0]
+        addition = add()  # starts in the middle of the progress, however many words were removed
+        progress(total, total)
+        return RankSwapResult(
+            self,
+            InputRecord.of_documents(checkpoint, texts, scorer.dropped),
+            texts,
+            pair,
+            {"remove": removal, "add": addition},
+            scorer.recipe,
+        )
+
+    def _pair(
+        self,
+        search: Search,
+        checkpoint: Checkpoint,
+        documents: Sequence[str] | IndexedDocuments,
+        texts: DocumentList,
+        truncate: bool,
+        progress: Progress,
+    ) -> tuple[int, int]:
+        """Return the indices of the two documents, that with the higher score first."""
+        if len(texts) < 2:
+            raise SelectionError("There is only one document. Give at least two.")
+        numbers = {document.id: index for index, document in enumerate(texts)}
+        names = [name for name in (self.document, self.against) if name is not None]
+        for name in names:
+            if name not in numbers:
+                raise SelectionError(
+                    f"There is no document with the ID {name[:100]!r}. A document without an ID has its "
+                    "number, from 1."
+                )
+        if len(names) == 2 and names[0] == names[1]:
+            raise SelectionError(
+                f"Both documents have the ID {names[0][:100]!r}. Give two different documents."
+            )
+        selected = [numbers[name] for name in names]
+        if len(selected) == 2 and self.scorer != "bm25":
+            documents = [texts[index] for index in selected]
+            ranks = search.of(checkpoint, documents, truncate).ranks[self.scorer]
+            is_first = ranks[0] < ranks[1]
+            return (selected[0], selected[1]) if is_first else (selected[1], selected[0])
+        ranks = search.of(checkpoint, documents, truncate, progress).ranks[self.scorer]
+        order = [int(index) for index in np.argsort(ranks)]
+        selected += [index for index in order if index not in selected][: 2 - len(selected)]
+        first, second = sorted(selected, key=lambda index: int(ranks[index]))
+        return first, second
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
+    """Return the start and end of each word of a text."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def _lacking(document: str, query: str) -> list[tuple[tuple[int, int], str]]:
+    """Return the span and the word of each distinct word of a document that the query lacks."""
+    known = {match[0].casefold() for match in _WORD.finditer(query)}
+    lacking = []
+    for match in _WORD.finditer(document):
+        if match[0].casefold() not in known:
+            known.add(match[0].casefold())
+            lacking.append((match.span(), match[0]))
+    return lacking
+
+
+def without_words(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return a text without the words at some spans, and without one of the two spaces around each word."""
+    for start, end in sorted(spans, reverse=True):
+        before, after = text[:start], text[end:]
+        if not before or before[-1].isspace():
+            after = after[1:] if after[:1].isspace() else after
+        text = before + after
+    return text.strip()
+
+
+def _largest(
+    spans: Sequence[tuple[int, int]], contributions: Callable[[], _Contributions | None]
+) -> list[int]:
+    """Return the indices of at most `MAX_CANDIDATES` words: those with the largest contribution to the score,
+    or the first ones if the score is not a sum of contributions.
+    """
+    indices = list(range(len(spans)))
+    if len(spans) <= MAX_CANDIDATES:
+        return indices
+    contribution_of = contributions()
+    if contribution_of is not None:
+        values = [contribution_of(span) for span in spans]
+        indices = [int(index) for index in np.argsort(-np.array(values), kind="stable")]
+    return sorted(indices[:MAX_CANDIDATES])
+
+
+def _greedy(
+    words: Sequence[str],
+    allowed: Sequence[int],
+    limit: int,
+    text_of: Callable[[Sequence[int]], str],
+    score: Callable[[Sequence[str]], Array],
+    verify: Callable[[str], Array],
+) -> SwapSteps:
+    """Choose one word after the other, until the verified scores change places.
+
+    Args:
+        words: all words.
+        allowed: indices of the words that may be chosen.
+        limit: largest number of words.
+        text_of: returns the text for the indices of chosen words.
+        score: returns the scores of A and B for texts, [text, 2].
+        verify: returns the scores of A and B for one text, [2], as a search has them.
+    """
+    indices: list[int] = []
+    text = text_of(indices)
+    steps, verified = [score([text])[0]], verify(text)
+    while len(indices) < limit and verified[0] >= verified[1]:
+        candidates = [index for index in allowed if index not in indices]
+        if not candidates:
+            break
+        values = score([text_of([*indices, index]) for index in candidates])
+        best = int(np.argmin(values[:, 0] - values[:, 1]))
+        indices.append(candidates[best])
+        text = text_of(indices)
+        steps.append(values[best])
+        verified = verify(text)
+    texts = tuple(text_of(indices[:count]) for count in range(len(indices) + 1))
+    return SwapSteps(
+        tuple(words[index] for index in indices),
+        tuple(indices),
+        texts,
+        read_only(np.array(steps)),
+        (float(verified[0]), float(verified[1])),
+        len(allowed),
+        len(words),
+    )
+
+
+_Score = Callable[[Sequence[str], Callable[[int], None]], Array]
+"""Returns the scores of A and B, [text, 2], for texts, and reports how many texts are done."""
+_Contributions = Callable[[tuple[int, int]], float]
+"""Returns the contribution of the word at a span of a document to the score."""
+
+
+class _Scorer(Protocol):
+    """Scores two documents, A and B, after a change of A or of the query.
+
+    Attributes:
+        recipe: the pooling configuration of the query; None for BM25.
+        dropped: number of tokens truncated from the two documents.
+    """
+
+    recipe: PoolingConfig | None
+    dropped: int
+
+    def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
+        """Return the scores of A and B, [text, 2], where each text replaces A."""
+        ...
+
+    def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
+        """Return the scores of A and B for each query, [query, 2]."""
+        ...
+
+    def contributions(self, side: int) -> _Contributions | None:
+        """Return the contributions of the words of A (0) or B (1); None if the score is not a sum of them."""
+        ...
+
+
+class _VectorScorer:
+    """Scores documents by the similarity of their vectors and that of the query."""
+
+    def __init__(
+        self, search: Search, checkpoint: Checkpoint, a: Document, b: Document, truncate: bool
+    ) -> None:
+        self._checkpoint, self._query, self._pair, self._truncate = checkpoint, search.query, (a, b), truncate
+        self._query_recipe = search_pooling(checkpoint, search.prompt, QUERY_PROMPTS, search.dimensions)
+        self._recipe = search_pooling(checkpoint, search.document_prompt, DOCUMENT_PROMPTS, search.dimensions)
+        self.recipe: PoolingConfig | None = self._query_recipe
+        encoded = encode_texts(checkpoint, self._recipe, (a, b), truncate, "Document {:,}".format)
+        self._vectors, self.dropped = encoded.vectors, sum(encoded.dropped)
+        self._query_vectors = self._encode([search.query], self._query_recipe, lambda _: None)
+
+    def _encode(self, texts: Sequence[str], recipe: PoolingConfig, report: Callable[[int], None]) -> Array:
+        name = "Text {:,}".format
+        return encode_texts(
+            self._checkpoint, recipe, texts, self._truncate, name, lambda done, _: report(done)
+        ).vectors
+
+    def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
+        """Return the scores of A and B, [text, 2], where each text replaces A."""
+        vectors = np.concatenate([self._encode(texts, self._recipe, report), self._vectors[1:]])
+        values = scores(self._query_vectors, vectors, self._query_recipe.similarity)[0].astype(np.float64)
+        return np.stack([values[:-1], np.full(len(texts), values[-1])], axis=1)
+
+    def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
+        """Return the scores of A and B for each query, [query, 2]."""
+        vectors = self._encode(queries, self._query_recipe, report)
+        return scores(vectors, self._vectors, self._query_recipe.similarity).astype(np.float64)
+
+    def contributions(self, side: int) -> _Contributions | None:
+        """Return the sum of the contributions of a word's tokens; None for a pooling that is not linear."""
+        query = trace_pooled(self._checkpoint, self._query, self._query_recipe, self._truncate)
+        document = trace_pooled(self._checkpoint, self._pair[side], self._recipe, self._truncate)
+        try:
+            values = TokenContributions.of(query, self._query_recipe, document, self._recipe).of_document
+        except UnavailableError:
+            return None
+        offset = len(replace(self._recipe, prefix="").text(self._recipe.prefix))
+        tokens = [
+            (token.start - offset, token.end - offset, float(value))
+            for token, value in zip(document.tokens, values, strict=True)
+            if token.start is not None and token.end is not None
+        ]
+        return lambda span: sum(value for start, end, value in tokens if start < span[1] and end > span[0])
+
+
+class _WordScorer:
+    """Scores documents by BM25, whose frequencies change with A; see `Search`."""
+
+    recipe: PoolingConfig | None = None
+    dropped = 0
+
+    def __init__(self, documents: DocumentList, a: int, b: int, query: str) -> None:
+        bags = [Counter(words_of(document)) for document in documents]
+        self._query, self._pair = query, (documents[a], documents[b])
+        self._a, self._b = bags[a], bags[b]
+        self._others = len(bags) - 1
+        self._length = sum(bag.total() for bag in bags) - self._a.total()  # without A
+        self._frequencies = Counter(word for index, bag in enumerate(bags) if index != a for word in bag)
+
+    def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
+        """Return the scores of A and B, [text, 2], where each text replaces A."""
+        words = words_of(self._query)
+        rows = []
+        for number, text in enumerate(texts, 1):
+            rows.append(self._score(words, Counter(words_of(text))))
+            report(number)
+        return np.array(rows)
+
+    def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
+        """Return the scores of A and B for each query, [query, 2]."""
+        rows = []
+        for number, query in enumerate(queries, 1):
+            rows.append(self._score(words_of(query), self._a))
+            report(number)
+        return np.array(rows)
+
+    def contributions(self, side: int) -> _Contributions | None:
+        """Return the contribution of a word: the number of its parts that the query contains."""
+        words, text = set(words_of(self._query)), self._pair[side]
+        return lambda span: float(len(words & {*words_of(text[slice(*span)])}))
+
+    def _score(self, query: Sequence[str], a: Counter[str]) -> tuple[float, float]:
+        """Return the scores of A, whose words are counted in ``a``, and of B."""
+        count, mean_length = self._others + 1, (self._length + a.total()) / (self._others + 1)
+        values = []
+        for bag in (a, self._b):
+            norm = K1 * (1 - B + B * bag.total() / mean_length)
+            total = 0.0
+            for word in query:
+                frequency = self._frequencies[word] + (word in a)
+                if bag[word]:
+                    idf = np.log1p((count - frequency + 0.5) / (frequency + 0.5))
+                    total += idf * bag[word] / (bag[word] + norm)
+            values.append(float(total))
+        return values[0], values[1]
+
+
+@dataclass(frozen=True, eq=False)
+class SwapSteps:
+    """Words that are removed from A or added to the query, one after the other.
+
+    Attributes:
+        words: the chosen words, in the order of the steps.
+        positions: index of each chosen word among all words, from 0.
+        texts: the document A or the query before the first step and after each step.
+        scores: scores of A and B, float64 of shape [step + 1, 2].
+        verified: scores of A and B after the last step, from `Search` with the last text.
+        candidates: number of words that were tested in the first step.
+        count: number of all words.
+    """
+
+    words: tuple[str, ...]
+    positions: tuple[int, ...]
+    texts: tuple[str, ...]
+    scores: Array
+    verified: tuple[float, float]
+    candidates: int
+    count: int
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether B has a higher score than A after the last step."""
+        return self.verified[1] > self.verified[0]
+
+    @property
+    def is_smallest(self) -> bool:
+        """Whether it is certain that no smaller set of words swaps the documents: if one word does, or if no
+        single word does and two were needed.
+        """
+        return self.is_swapped and (len(self.words) == 1 or (len(self.words) == 2 and self.is_complete))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every word was tested in the first step."""
+        return self.candidates == self.count
+
+    @property
+    def margins(self) -> Array:
+        """The score of A minus that of B, of shape [step + 1]."""
+        return self.scores[:, 0] - self.scores[:, 1]
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row for each step, from 0; see `RankSwapResult.frame`."""
+        return pd.DataFrame(
+            {
+                "step": np.arange(len(self.texts)),
+                "word": frames.plain_strings(["", *self.words]),
+                "score_a": self.scores[:, 0],
+                "score_b": self.scores[:, 1],
+                "margin": self.margins,
+                "text": frames.plain_strings(self.texts),
+            }
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The outcome as JSON values."""
+        return {
+            "swapped": self.is_swapped,
+            "words": list(self.words),
+            "text": self.texts[-1],
+            "scores": list(self.verified),
+            "smallest": self.is_smallest,
+            "tested_words": self.candidates,
+            "all_words": self.count,
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankSwapResult(Result):
+    """The words whose removal or addition lets document B overtake document A.
+
+    Attributes:
+        documents: all documents of the search.
+        pair: indices of A and B, from 0.
+        changes: "remove" (from A) and "add" (to the query) → the steps.
+        recipe: the pooling configuration of the query; None for BM25.
+    """
+
+    question: RankSwap
+    documents: DocumentList
+    pair: tuple[int, int]
+    changes: Mapping[str, SwapSteps]
+    recipe: PoolingConfig | None
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The documents as JSON lines, which a view file stores."""
+        return self.documents.lines
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The pooling, the IDs of A and B, and the outcome of both changes."""
+        pooling = {} if self.recipe is None else {"recipe": self.recipe.about}
+        names = {name: self.documents[index].id for name, index in zip("ab", self.pair, strict=True)}
+        return {**pooling, **names, **{name: steps.about for name, steps in self.changes.items()}}
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row for each step of both changes.
+
+        Columns: change (remove or add), step (0 before the first), word, score_a, score_b, margin (the score
+        of A minus that of B), text (the document A or the query after the step).
+        """
+        tables = []
+        for name, steps in self.changes.items():
+            table = steps.frame()
+            table.insert(0, "change", frames.plain_strings([name] * len(table)))
+            tables.append(table)
+        return pd.concat(tables, ignore_index=True)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the documents and the texts of the steps in bytes."""
+        texts = [text for steps in self.changes.values() for text in steps.texts]
+        return sum(map(len, self.documents)) + sum(map(len, texts))

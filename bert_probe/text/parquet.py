@@ -1,0 +1,252 @@
+"""Read columns of texts from an untrusted Parquet file with limited memory."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+from bert_probe.errors import EmptyTextError, TextError
+from bert_probe.text.formats import BrokenRow
+from bert_probe.text.sentence_files import MAX_BYTES, MAX_SENTENCES
+
+_BATCH = 1024
+"""Number of rows that are decoded at once."""
+_MAX_COLUMNS = 10_000
+_ENCODINGS = frozenset({0, 2, 3, 5, 6, 8})
+"""The Parquet encodings that are read. Those with shared prefixes are rejected, because they can expand a few
+bytes to many long texts."""
+
+
+def parquet_table(
+    stream: BinaryIO, name: str, columns: Sequence[str]
+) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
+    """Read columns of a Parquet file. Return their names, and an iterator over (row number, row) pairs.
+
+    A row with a text that is not UTF-8 is a `BrokenRow`. Whole numbers are written in digits, and null is an
+    empty cell.
+
+    Args:
+        stream: an open file, which need not be seekable.
+        name: the file name, for error messages.
+        columns: names of columns in lower case; columns with other names are not read unless there is only
+            one column.
+
+    Raises:
+        TextError: the file is not Parquet, has columns of other types or an unsupported encoding, or is
+            larger than `MAX_BYTES` before or after it is decoded.
+        EmptyTextError: the file has no columns.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    content = stream.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise TextError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Split the file.")
+    limits = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
+    errors = (pyarrow.ArrowException, OSError, ValueError, IndexError, struct.error)
+    try:
+        file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
+        schema, metadata = file.schema_arrow, file.metadata
+    except errors as error:
+        raise _broken(name, error) from None
+    if not schema.names:
+        raise EmptyTextError(f"{name} has no columns. Write a column named text.")
+    names = _columns(schema, columns, name)
+    if metadata.num_rows > MAX_SENTENCES:
+        raise TextError(f"{name} has more than {MAX_SENTENCES:,} rows. Split the file.")
+    try:
+        _check_pages(content, metadata, names, name)
+        # Repeated texts stay dictionary-encoded, which saves memory.
+        file = pyarrow.parquet.ParquetFile(
+            io.BytesIO(content), read_dictionary=names, pre_buffer=False, **limits
+        )
+    except errors as error:
+        raise _broken(name, error) from None
+    return names or schema.names, _rows(file, names, name, errors)
+
+
+def _columns(schema: Any, columns: Sequence[str], name: str) -> list[str]:
+    """Return the names of the columns that are read, after checking that they contain texts or IDs."""
+    import pyarrow
+
+    names = []
+    for field in schema:
+        if field.name.strip().casefold() not in columns and len(schema.names) > 1:
+            continue
+        if schema.names.count(field.name) > 1:
+            raise TextError(f"{name} has several columns {field.name[:40]}. Keep one of them.")
+        value = field.type.value_type if pyarrow.types.is_dictionary(field.type) else field.type
+        checks = ("is_string", "is_large_string", "is_string_view", "is_integer", "is_null")
+        if not any(getattr(pyarrow.types, check)(value) for check in checks):
+            raise TextError(
+                f"Column {field.name[:40]} of {name} has type {str(field.type)[:60]}. Save it as text."
+            )
+        names.append(field.name)
+    return names
+
+
+def _broken(name: str, error: Exception) -> TextError:
+    reason = str(error).partition("\n")[0].rstrip(".")[:200]
+    return TextError(f"{name} cannot be read as Parquet: {reason}. Save it as Parquet again.")
+
+
+def _too_large(name: str) -> TextError:
+    return TextError(f"{name} has more than {MAX_BYTES / 1e6:.0f} MB of texts. Split the file.")
+
+
+def _rows(
+    file: Any, names: Sequence[str], name: str, errors: tuple[type[Exception], ...]
+) -> Iterator[tuple[int, Sequence[str]]]:
+    """Yield the rows with their numbers, from 1; the total size of their texts is limited."""
+    number = size = 0
+    try:
+        for batch in file.iter_batches(_BATCH, columns=list(names), use_threads=False):
+            cells = [batch.column(batch.schema.get_field_index(column)) for column in names]
+            for index in range(batch.num_rows):
+                number += 1
+                row = _row(cells, index)
+                size += sum(map(len, row))
+                if size > MAX_BYTES:
+                    raise TextError(
+                        f"{name} has more than {MAX_BYTES / 1e6:.0f} MB of texts. Split the file."
+                    )
+                yield number, row
+    except errors as error:
+        raise _broken(name, error) from None
+
+
+def _row(cells: Sequence[Any], index: int) -> Sequence[str]:
+    try:
+        values = [column[index].as_py() for column in cells]
+    except UnicodeDecodeError:
+        return BrokenRow("a text is not UTF-8")
+    if any(isinstance(value, str) and "\0" in value for value in values):
+        return BrokenRow("a text contains a NUL")
+    return ["" if value is None else str(value) for value in values]
+
+
+def _check_pages(content: bytes, metadata: Any, names: Sequence[str], name: str) -> None:
+    """Check the sizes that the headers of all pages of the columns state, before a page is decompressed.
+
+    Raises:
+        TextError: the pages are too large, or have an encoding that is not supported.
+        ValueError: the headers contradict the metadata.
+    """
+    if metadata.num_columns > _MAX_COLUMNS:
+        raise TextError(f"{name} has more than {_MAX_COLUMNS:,} columns. Save the texts alone.")
+    remaining = MAX_BYTES
+    for group in range(metadata.num_row_groups):
+        chunks = map(metadata.row_group(group).column, range(metadata.num_columns))
+        for chunk in chunks:
+            if chunk.path_in_schema not in names:
+                continue
+            for page in pages(content, chunk):
+                remaining -= page.size
+                if page.size < 0 or not 0 <= page.values <= max(metadata.num_rows, 1):
+                    raise ValueError("a page has more values than the file has rows")
+                if page.encoding not in _ENCODINGS:
+                    raise TextError(
+                        f"Column {chunk.path_in_schema[:40]} of {name} has an unsupported encoding. "
+                        "Save it with pyarrow or pandas."
+                    )
+                if remaining < 0:
+                    raise TextError(
+                        f"{name} has more than {MAX_BYTES / 1e6:.0f} MB of texts. Split the file."
+                    )
+
+
+class Page(NamedTuple):
+    """The header of a page: the size of its decompressed content in bytes, and its values.
+
+    Attributes:
+        encoding: number of the encoding in parquet.thrift; -1 if it is missing.
+    """
+
+    size: int
+    values: int
+    encoding: int
+
+
+def pages(content: bytes, chunk: Any) -> list[Page]:
+    """Return the headers of all pages of a column chunk, without decompressing a page.
+
+    Args:
+        content: the content of a Parquet file.
+        chunk: metadata of the chunk.
+
+    Raises:
+        ValueError, IndexError: the chunk is not within the file, or a header cannot be read.
+    """
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
+        start = min(start, chunk.dictionary_page_offset)
+    size = chunk.total_compressed_size
+    if not 0 <= start <= start + size <= len(content):
+        raise ValueError("A column is not within the file.")
+    headers = []
+    for fields in _page_headers(content[start : start + size]):
+        inner = fields.get(5) or fields.get(7) or fields.get(8)
+        inner = inner if isinstance(inner, dict) else {}
+        headers.append(Page(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))
+    return headers
+
+
+def _page_headers(chunk: bytes) -> Sequence[dict[int, Any]]:
+    """Return the headers of all pages of a Parquet column chunk, each a mapping from field number to value.
+
+    The headers are structs in Thrift's compact protocol; see PageHeader in parquet.thrift.
+    """
+    headers, offset = [], 0
+    while offset < len(chunk):
+        fields, offset = _struct(chunk, offset)
+        if not 0 <= fields.get(3, -1) <= len(chunk) - offset or type(fields.get(2)) is not int:
+            raise ValueError("A page is longer than its column.")
+        offset += fields[3]
+        headers.append(fields)
+    return headers
+
+
+def _struct(data: bytes, offset: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    if depth > 4:
+        raise ValueError("A page header is nested too deeply.")
+    fields: dict[int, Any] = {}
+    number = 0
+    while True:
+        head, offset = data[offset], offset + 1
+        if head == 0:
+            return fields, offset
+        delta, field_type = head >> 4, head & 0xF
+        if delta:
+            number += delta
+        else:
+            number, offset = _zigzag(data, offset)
+        if field_type in (1, 2):  # the types of true and false
+            fields[number] = field_type == 1
+        elif field_type in (4, 5, 6):
+            fields[number], offset = _zigzag(data, offset)
+        elif field_type == 8:
+            size, offset = _varint(data, offset)
+            if size > len(data) - offset:
+                raise ValueError("A text is longer than its column.")
+            offset += size
+        elif field_type == 12:
+            fields[number], offset = _struct(data, offset, depth + 1)
+        else:  # other types do not occur in page headers
+            raise ValueError("A page header has a field of an unknown type.")
+
+
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte, offset = data[offset], offset + 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, offset
+    raise ValueError("A number is longer than 64 bits.")
+
+
+def _zigzag(data: bytes, offset: int) -> tuple[int, int]:
+    value, offset = _varint(data, offset)
+    return value >> 1 ^ -(value & 1), offset

@@ -1,0 +1,216 @@
+"""Words that swap two documents: planted cases, independent searches, and BM25 worked by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert_probe
+from bert_probe import Document, RankSwap, Search
+from bert_probe.analyses.retrieval import rank_swap
+from bert_probe.analyses.retrieval.rank_swap import RankSwapResult, SwapSteps, without_words
+from bert_probe.errors import SelectionError
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers import sentence_models
+
+QUERY = "boats that cross a river"
+DOCUMENTS = (
+    "Nobody can read a map at night.",
+    Document("A small boat crosses the wide river, slowly and at night.", "a", "Boats"),
+    Document("Ships carry grain over the wide water.", "b"),
+    "Rivers flow into the sea.",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "expected"),
+    [
+        ("One small boat.", [1], "One boat."),
+        ("One small boat", [2], "One small"),
+        ("One small boat", [0, 1], "boat"),
+        ("One, two; three", [1], "One, ; three"),
+        ("a\nb  c", [1], "a\n c"),
+        ("two-factor isn't 川を渡る", [0, 1, 3], "川渡る"),
+    ],
+)
+def test_words_are_removed_with_one_space(text: str, words: list[int], expected: str) -> None:
+    spans = rank_swap._spans(text)
+    assert without_words(text, [spans[index] for index in words]) == expected
+
+
+def scores(checkpoint: Checkpoint, query: str, documents: list[str], scorer: str) -> np.ndarray:
+    return Search(query, (scorer,)).of(checkpoint, documents).scores[scorer].astype(float)
+
+
+def assert_equal_to_independent_searches(
+    checkpoint: Checkpoint, result: RankSwapResult, documents: list[str], query: str, scorer: str
+) -> None:
+    """Compare the scores of each step with those of a new search of all documents."""
+    a, b = result.pair
+    for name, steps in result.changes.items():
+        for number, text in enumerate(steps.texts):
+            changed = [
+                text if name == "remove" and i == a else str(document) for i, document in enumerate(documents)
+            ]
+            searched = text if name == "add" else query
+            expected = scores(checkpoint, searched, changed, scorer)[[a, b]]
+            np.testing.assert_allclose(steps.scores[number], expected, atol=2e-6)
+        np.testing.assert_allclose(steps.verified, expected, atol=2e-6)
+        assert steps.is_swapped == (steps.verified[1] > steps.verified[0])
+        assert len(steps.words) == len(steps.texts) - 1 == len(set(steps.positions)) <= 5
+        assert all(margin >= 0 for margin in steps.margins[:-1])
+
+
+@pytest.mark.parametrize("scorer", ["bi-encoder", "bm25"])
+def test_steps_equal_independent_searches(minilm: Checkpoint, scorer: str) -> None:
+    question = RankSwap(QUERY, "b", "a", scorer)
+    result = question.of(minilm, DOCUMENTS)
+    assert [result.documents[index].id for index in result.pair] == ["a", "b"]
+    assert_equal_to_independent_searches(minilm, result, [*DOCUMENTS], QUERY, scorer)
+    table = result.table()
+    assert list(table["margin"]) == pytest.approx(list(table["score_a"] - table["score_b"]))
+    assert list(table.loc[table["step"] == 0, "text"]) == [str(DOCUMENTS[1]), QUERY]
+    index = Search(QUERY, (scorer,)).index(minilm, DOCUMENTS)
+    assert question.of(minilm, index).table().equals(table)
+
+
+def test_each_step_is_the_best_word(minilm: Checkpoint) -> None:
+    """Try every word alone, in separate searches: the first step is the one that lowers the margin most."""
+    result = RankSwap(QUERY, "a", "b", max_words=1).of(minilm, DOCUMENTS)
+    a, b = str(DOCUMENTS[1]), str(DOCUMENTS[2])
+    spans = rank_swap._spans(a)
+    margins = [
+        float(np.subtract(*scores(minilm, QUERY, [without_words(a, [span]), b], "bi-encoder")))
+        for span in spans
+    ]
+    removal = result.changes["remove"]
+    assert removal.positions == (int(np.argmin(margins)),)
+    assert removal.margins[-1] == pytest.approx(min(margins), abs=2e-6)
+    words = ["Ships", "carry", "grain", "over", "the", "wide", "water"]
+    margins = [float(np.subtract(*scores(minilm, f"{QUERY} {word}", [a, b], "bi-encoder"))) for word in words]
+    addition = result.changes["add"]
+    assert addition.words == (words[int(np.argmin(margins))],)
+    assert addition.is_swapped == (min(margins) < 0)
+    assert not removal.is_swapped or removal.is_smallest
+
+
+def test_a_planted_word_swaps_two_documents(minilm: Checkpoint) -> None:
+    """The documents differ only in a word of the query and its position, so removing it is enough."""
+    a, b = "The report of Monday describes zebras.", "The report of Monday describes zebra stripes."
+    result = RankSwap("zebras").of(minilm, ["Nothing of this kind.", a, b, "A boat."])
+    removal = result.changes["remove"]
+    assert result.pair == (1, 2)
+    assert (removal.words, removal.texts[-1]) == (("zebras",), "The report of Monday describes .")
+    assert removal.is_swapped
+    assert removal.is_smallest
+    assert result.metadata["a"] == "2"
+
+
+def bm25(query: list[str], document: list[str], bags: list[list[str]]) -> float:
+    average = sum(map(len, bags)) / len(bags)
+    total = 0.0
+    for word in query:
+        frequency = sum(word in bag for bag in bags)
+        idf = math.log(1 + (len(bags) - frequency + 0.5) / (frequency + 0.5))
+        count = document.count(word)
+        total += idf * count / (count + 1.2 * (0.25 + 0.75 * len(document) / average))
+    return total
+
+
+def test_bm25_by_hand(minilm: Checkpoint) -> None:
+    """A contains "boat" twice and "river" once, B "river" once; "boat" is rarer, but needs two removals."""
+    documents = ["boat river boat sails far away", "river night map", "night"]
+    result = RankSwap("boat river", scorer="bm25").of(minilm, documents)
+    removal, addition = result.changes["remove"], result.changes["add"]
+    assert (result.pair, removal.words, addition.words) == ((0, 1), ("river", "boat"), ("map",))
+    query, b, night = ["boat", "river"], documents[1].split(), ["night"]
+    for text, (first, second) in zip(removal.texts, removal.scores, strict=True):
+        bags = [text.split(), b, night]
+        assert first == pytest.approx(bm25(query, text.split(), bags), abs=1e-12)
+        assert second == pytest.approx(bm25(query, b, bags), abs=1e-12)
+    for text, (first, second) in zip(addition.texts, addition.scores, strict=True):
+        bags = [documents[0].split(), b, night]
+        assert first == pytest.approx(bm25(text.split(), bags[0], bags), abs=1e-12)
+        assert second == pytest.approx(bm25(text.split(), b, bags), abs=1e-12)
+    assert removal.is_swapped
+    assert addition.is_swapped
+    assert removal.is_smallest  # no single word swaps them, because all words were tested
+    for spans in combinations(rank_swap._spans(documents[0]), 1):
+        text = without_words(documents[0], spans).split()
+        bags = [text, b, night]
+        assert bm25(query, text, bags) >= bm25(query, b, bags)
+
+
+def test_no_set_of_words_is_an_answer(minilm: Checkpoint) -> None:
+    """Five of nine occurrences of the query's word are removed; the only word of B is added."""
+    documents = ["boat " * 9, "night", "river"]
+    result = RankSwap("boat", "1", "2", "bm25").of(minilm, documents)
+    removal, addition = result.changes["remove"], result.changes["add"]
+    assert (removal.is_swapped, removal.words) == (False, ("boat",) * 5)
+    assert (addition.is_swapped, addition.words) == (False, ("night",))
+    assert "swapped" in result.metadata["remove"]
+    only = RankSwap("boat", "1", "2", "bm25").of(minilm, ["boat", "night"]).changes["remove"]
+    assert (only.is_swapped, only.words) == (False, ())  # a document keeps at least one word
+
+
+def test_only_the_words_with_the_largest_contribution_are_tested(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = RankSwap(QUERY, "a", "b", max_words=1).of(minilm, DOCUMENTS).changes["remove"]
+    monkeypatch.setattr(rank_swap, "MAX_CANDIDATES", 3)
+    steps = RankSwap(QUERY, "a", "b", max_words=1).of(minilm, DOCUMENTS).changes["remove"]
+    assert (steps.candidates, steps.count, full.candidates) == (3, 12, 12)
+    assert not steps.is_complete
+    (part,) = bert_probe.SearchExplanation(QUERY, "a").of(minilm, DOCUMENTS).contributions
+    words = {"Boats", "boat", "river", "crosses"}  # the words with the largest parts
+    table = part.frame().groupby("position")["contribution"].sum()
+    assert steps.words[0] in words
+    assert len(table) > 3
+
+
+def test_prompts_and_poolings_that_are_not_linear(
+    family_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_swap, "MAX_CANDIDATES", 2)
+    for layout in ("max", next(key for key in sentence_models.LAYOUTS if key.startswith("prompts"))):
+        family = family_folder(sentence_models.LAYOUTS[layout].family)
+        sentence_models.save(layout, family, tmp_path / layout.split()[0])
+        checkpoint = bert_probe.load(tmp_path / layout.split()[0])
+        documents = ["a boat at night", "night night", "map of the river"]
+        result = RankSwap("a map").of(checkpoint, documents)
+        a, b = result.pair
+        for name, steps in result.changes.items():
+            assert isinstance(steps, SwapSteps)
+            changed = [steps.texts[-1] if name == "remove" and i == a else x for i, x in enumerate(documents)]
+            query = steps.texts[-1] if name == "add" else "a map"
+            expected = scores(checkpoint, query, changed, "bi-encoder")[[a, b]]
+            np.testing.assert_allclose(steps.scores[-1], expected, atol=1e-5)
+
+
+def test_progress_ends_at_its_total(minilm: Checkpoint) -> None:
+    reports: list[tuple[int, int]] = []
+    RankSwap(QUERY, max_words=2).of(minilm, DOCUMENTS, progress=lambda *report: reports.append(report))
+    searched = [report for report in reports if report[1] > len(DOCUMENTS)]
+    assert [done for done, _ in searched] == sorted(done for done, _ in searched)
+    assert searched[-1][0] == searched[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "documents", "message"),
+    [
+        ({"document": "9"}, DOCUMENTS, "no document with the ID '9'"),
+        ({"document": "a", "against": "a"}, DOCUMENTS, "Give two different documents"),
+        ({}, ["a boat"], "There is only one document"),
+        ({"max_words": 6}, DOCUMENTS, "max_words must be 1 to 5"),
+    ],
+)
+def test_unusable_documents_are_refused(
+    minilm: Checkpoint, fields: dict[str, str], documents: list[str], message: str
+) -> None:
+    with pytest.raises(SelectionError, match=message):
+        RankSwap(QUERY, **fields).of(minilm, documents)  # type: ignore[arg-type]
