@@ -178,7 +178,7 @@ def _help(question: type[Question]) -> str:
 def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
     """Return the arguments and options through which a command reads its inputs."""
     from bert_probe.cli.options import as_named_option, pair_option
-    from bert_probe.core.inputs import Documents, ManyTraces
+    from bert_probe.core.inputs import ManyTraces
 
     path = click.Path(path_type=Path)
     min_texts, max_texts = inputs.texts
@@ -204,22 +204,7 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
         for side, option in zip("ab", getattr(inputs, "pair_options", ()), strict=False):
             help_line = f"Second text, encoded together with TEXT_{side.upper()} as a sentence pair."
             parameters.append(click.option(option, f"pair_{side}", metavar="TEXT", help=help_line))
-    if inputs.list_option:
-        help_line = f"The {inputs.list_name}: a file with one per line, a table, a folder, or a corpus store."
-        parameters.append(
-            click.option(inputs.list_option, "file", type=path, required=True, metavar="FILE", help=help_line)
-        )
-    elif inputs.has_sentences:
-        labeled = getattr(inputs, "labeled_option", "")
-        parameters.append(click.argument("file", type=path, required=not labeled))
-        if not isinstance(inputs, Documents):
-            parameters.append(
-                click.option(
-                    "--column",
-                    metavar="NAME",
-                    help="Column of a .csv or .tsv file that has the sentences.  [default: sentence or text]",
-                )
-            )
+    parameters += _list_parameters(inputs)
     for name, file in inputs.files.items():
         if file.option:
             parameters.append(click.option(file.option, name, type=path, metavar="FILE", help=file.help))
@@ -230,6 +215,25 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
     if inputs.can_skip:
         help_line = "Skip rows that cannot be read, and list them, instead of rejecting the file."
         parameters.append(click.option("--skip-broken", is_flag=True, help=help_line))
+    return parameters
+
+
+def _list_parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
+    """Return the arguments and options through which a command reads sentences or documents."""
+    from bert_probe.core.inputs import Documents
+
+    path = click.Path(path_type=Path)
+    if inputs.list_option:
+        help_line = f"The {inputs.list_name}: a file with one per line, a table, a folder, or a corpus store."
+        return [
+            click.option(inputs.list_option, "file", type=path, required=True, metavar="FILE", help=help_line)
+        ]
+    if not inputs.has_sentences:
+        return []
+    parameters = [click.argument("file", type=path, required=not getattr(inputs, "labeled_option", ""))]
+    if not isinstance(inputs, Documents):
+        help_line = "Column of a .csv or .tsv file that has the sentences.  [default: sentence or text]"
+        parameters.append(click.option("--column", metavar="NAME", help=help_line))
     return parameters
 
 

@@ -19,6 +19,7 @@ from bert_probe.text.formats import (
     LINES,
     TABLE,
     BrokenRow,
+    JsonRow,
     NonTextCell,
     ValidationErrors,
     check_format,
@@ -245,18 +246,24 @@ def document_of_line(line: str) -> Document:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Indices of the columns of a table; None for a column that it lacks."""
+    """Indices of the columns of a table; None for a column that it lacks.
+
+    Attributes:
+        names: names of all columns of the header, in lower case.
+    """
 
     text: int
     title: int | None
     id: int | None
+    names: frozenset[str]
 
     @classmethod
     def of(cls, header: Sequence[str], name: str) -> _Columns:
         names = [column.strip().casefold() for column in header]
         text = names.index("text") if "text" in names else find_column(header, None, name)
         ids = [names.index(column) for column in ID_COLUMNS if column in names]
-        return cls(text, names.index("title") if "title" in names else None, ids[0] if ids else None)
+        title = names.index("title") if "title" in names else None
+        return cls(text, title, ids[0] if ids else None, frozenset(names))
 
     def document(self, row: Sequence[str]) -> Document:
         """Return the document of a row, without an ID if the row has none.
@@ -264,6 +271,10 @@ class _Columns:
         Raises:
             ValueError: the row is broken; the message is a phrase that describes why.
         """
+        if isinstance(row, JsonRow):
+            keys = {key.strip().casefold() for key in row.keys} & {*ID_COLUMNS, "title", "text"}
+            if new_keys := sorted(keys - self.names):
+                raise ValueError(f"the first lines of the file have no key {new_keys[0]!r}")
 
         def cell(index: int | None) -> str:
             try:

@@ -219,6 +219,11 @@ class JsonRow(Sequence[str]):
     def __init__(self, header: Sequence[str], value: Mapping[str, object], name: str, line: int) -> None:
         self._header, self._value, self._name, self._line = header, value, name, line
 
+    @property
+    def keys(self) -> Iterable[str]:
+        """The keys of the object, which may include others than those of the header."""
+        return self._value.keys()
+
     def __len__(self) -> int:
         return len(self._header)
 

@@ -330,6 +330,9 @@ def position_curve(curve: Any, name: str) -> Any:
         280,
         xaxis={"title": "position in the document, %", "range": [0, 100], "zeroline": False},
         yaxis={"title": f"change of the {name}", "zeroline": True, "zerolinecolor": GRAY},
+    )
+
+
 def threshold_histograms(
     scores: Array, positive: Array, threshold: float, interval: tuple[float, float], name: str
 ) -> Any:

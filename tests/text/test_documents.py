@@ -191,6 +191,16 @@ def test_an_open_quotation_mark_takes_the_following_lines_along(tmp_path: Path) 
     assert remaining.skipped == ((3, "unexpected end of data; the row extends to line 4"),)
 
 
+def test_keys_that_the_first_lines_lack_are_not_ignored(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    late = '{"_id": "late", "title": "Python", "text": "language"}\n'
+    file.write_text('{"text": "a boat"}\n' * 100 + late)
+    with pytest.raises(InvalidFileError, match="line 101: the first lines of the file have no key '_id'"):
+        read_documents(file)
+    file.write_text('{"text": "a boat"}\n' * 99 + late)
+    assert read_documents(file)[-1].id == "late"
+
+
 def test_a_file_of_broken_rows_alone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("[1]\n[2]\n")
     with pytest.raises(InvalidFileError, match=r"a\.jsonl has 2 errors"):

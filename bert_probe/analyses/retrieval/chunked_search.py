@@ -40,7 +40,7 @@ from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.lengths import MAX_TOKENS
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.documents import Document, as_documents
+from bert_probe.text.documents import Document, DocumentList, as_documents
 
 METHODS: Mapping[str, str] = {
     "whole": "Score of the vector of the document, as far as the model reads it.",
@@ -256,7 +256,7 @@ class ChunkedSearchResult(Result):
     """
 
     question: ChunkedSearch
-    documents: tuple[Document, ...]
+    documents: DocumentList
     spans: tuple[tuple[Span, ...], ...]
     whole: Array
     chunks: Array
@@ -332,6 +332,7 @@ class ChunkedSearchResult(Result):
             "chunks": len(self.chunks),
             "agreement": [pair.about for pair in self.agreement],
             **(reason if self.late is None else {}),
+            **self.documents.about_skipped,
         }
 
     def frame(self) -> pd.DataFrame:

@@ -26,7 +26,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import MAX_TOKENS
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.documents import Document, as_documents
+from bert_probe.text.documents import Document, DocumentList, as_documents
 
 RESAMPLES = 1000
 """Number of bootstrap samples of the documents for the interval of a mean."""
@@ -207,7 +207,7 @@ class PositionEffectResult(Result):
     """
 
     question: PositionEffect
-    documents: tuple[Document, ...]
+    documents: DocumentList
     variants: tuple[Variant, ...]
     scores: Array
     changes: Array
@@ -279,6 +279,7 @@ class PositionEffectResult(Result):
             "documents_left_out": len(self.documents) - self.used,
             "resamples": RESAMPLES,
             "seed": _SEED,
+            **self.documents.about_skipped,
         }
 
     def frame(self) -> pd.DataFrame:

@@ -24,7 +24,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import MAX_TOKENS
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.documents import Document, as_documents
+from bert_probe.text.documents import DocumentList, as_documents
 
 _SMALLEST_LIMIT = 32
 """Smallest limit in the table of limits, unless the limit of the audit is smaller."""
@@ -163,7 +163,7 @@ class TruncationAuditResult(Result):
     """
 
     question: TruncationAudit
-    documents: tuple[Document, ...]
+    documents: DocumentList
     lengths: Array
     limit: int
     lost: Mapping[int, LostText]
@@ -208,6 +208,7 @@ class TruncationAuditResult(Result):
             "documents_truncated": len(self.lost),
             "tokens": int(self.lengths.sum()),
             "tokens_dropped": int(self.dropped.sum()),
+            **self.documents.about_skipped,
         }
 
     def frame(self) -> pd.DataFrame:
