@@ -30,6 +30,21 @@ def labels(units: Sequence[Token | Unit]) -> list[str]:
     return [shorten(unit.display) for unit in units]
 
 
-def positions(units: Sequence[Token | Unit]) -> list[int]:
-    """Return the positions of tokens or words in the model's input."""
+class ResidueNumbers(list[int | None]):
+    """Numbers of the residues of a sequence, from 1, with which an axis is drawn as a ruler."""
+
+
+def positions(units: Sequence[Token | Unit]) -> Sequence[int | None]:
+    """Return the numbers of residues, or the positions in the model's input if the tokens are not residues.
+
+    A special token of a sequence has no number.
+    """
+    if any(unit.residue is not None for unit in units):
+        return ResidueNumbers(unit.residue for unit in units)
     return [unit.position for unit in units]
+
+
+def place_name(unit: Token | Unit) -> str:
+    """Return a token or word with its place: "ground (11)", or "K10" for the tenth residue of a sequence."""
+    name = shorten(unit.display)
+    return f"{name} ({unit.position})" if unit.residue is None else f"{name}{unit.residue}"
