@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.formats import LINES, NonTextCell, check_format, format_of
+from bert_probe.text.fasta import FastaRecord, parse_fasta, records_in_text
+from bert_probe.text.formats import FASTA, LINES, NonTextCell, check_format, format_of
 from bert_probe.text.sentence_files import (
     MAX_SENTENCES,
     find_column,
@@ -92,9 +93,11 @@ def as_documents(texts: Iterable[str]) -> tuple[Document, ...]:
 
 
 def read_documents(file: str | Path, as_named: bool = False) -> tuple[Document, ...]:
-    """Read documents from a text file, one per line, or from the rows of a table.
+    """Read documents from a text file, one per line, from the rows of a table, or from FASTA.
 
-    The file may be compressed by gzip (.gz). A table is a .csv, .tsv, .jsonl or .ndjson file with a column
+    The file may be compressed by gzip (.gz). Of a FASTA file (.fasta, .fa, .faa or .fna), each sequence is a
+    document, with the name in its header as ID; descriptions are not read, because the model would read them
+    with the sequence. A table is a .csv, .tsv, .jsonl or .ndjson file with a column
     `text` (or only one column), and optional columns `_id` and `title`. Without `_id`, the ID of a document
     is its number, from 1. Blank lines and documents without title and text are skipped.
 
@@ -122,9 +125,20 @@ def parse_documents(content: BinaryIO, name: str) -> tuple[Document, ...]:
 
 
 def documents_in_text(text: str) -> list[str]:
-    """Return the documents of a typed text: paragraphs if empty lines separate them, otherwise lines."""
+    """Return the documents of a typed text: the sequences of FASTA records, paragraphs if empty lines
+    separate them, or lines.
+
+    Raises:
+        InvalidFileError: the text is FASTA with invalid lines.
+    """
+    if records := records_in_text(text, "The text"):
+        return list(map(_document_of_record, records))
     paragraphs = [part.strip() for part in re.split(r"\n[^\S\n]*\n", text) if part.strip()]
     return paragraphs if len(paragraphs) > 1 else list(lines(text))
+
+
+def _document_of_record(record: FastaRecord) -> Document:
+    return Document(record.sequence, record.name[:MAX_ID])
 
 
 def document_of_line(line: str) -> Document:
@@ -163,7 +177,7 @@ class _Columns:
 def _documents(stream: BinaryIO, name: str, as_named: bool) -> tuple[Document, ...]:
     with unpack(stream, name) as (unpacked, stem):
         is_named = as_named or is_table(stem)
-        form = format_of(stem) if is_table(stem) else LINES
+        form = format_of(stem) if is_table(stem) or format_of(stem) == FASTA else LINES
         file_lines = check_format(lines_of(unpacked, name), name, form, is_named)
         documents = tuple(islice(_rows(file_lines, name, stem), MAX_SENTENCES + 1))
     if len(documents) > MAX_SENTENCES:
@@ -177,6 +191,9 @@ def _documents(stream: BinaryIO, name: str, as_named: bool) -> tuple[Document, .
 
 
 def _rows(file_lines: Iterator[str], name: str, stem: str) -> Iterator[Document]:
+    if format_of(stem) == FASTA:
+        yield from map(_document_of_record, parse_fasta(file_lines, name))
+        return
     if not is_table(stem):
         yield from (Document(line.strip()) for line in file_lines if line.strip())
         return

@@ -37,10 +37,11 @@ def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
     """
     size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
     help_text = (
-        "One text per line, or a table with a header. A column named label divides the texts into groups. "
+        "One text per line, FASTA, or a table with a header. A column named label divides the texts into "
+        "groups. "
         f"UTF-8, at most {size}. The file stays in memory on this machine."
     )
-    types = ["txt", "csv", "tsv", "jsonl"]
+    types = ["txt", "csv", "tsv", "jsonl", *sentence_input.FASTA_TYPES, "gz"]
     file = sentence_input.upload_file("map", "Text file", types, help_text, _read_map_file)
     if file is None:
         return None

@@ -17,13 +17,22 @@ from bert_probe.errors import ProbeError, TextError
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import TextInput, ViewFile
 from bert_probe.text.documents import Document, as_documents, documents_in_text, parse_documents
-from bert_probe.text.sentence_files import column_names, default_column, lines, parse_sentences
+from bert_probe.text.formats import FASTA_ENDINGS
+from bert_probe.text.sentence_files import (
+    column_names,
+    default_column,
+    parse_sentences,
+    sentences_in_text,
+)
 from bert_probe.ui import blocks, state, url_texts
 
 T = TypeVar("T")
 
 MAX_BYTES = 5_000_000
 """Size limit of a file, in bytes. It equals Streamlit's setting `server.maxUploadSize`."""
+
+FASTA_TYPES = [ending.removeprefix(".") for ending in FASTA_ENDINGS]
+"""Extensions of FASTA files, for uploaders."""
 
 _UPLOAD, _FILE = "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Text", "file": "File"}
@@ -36,7 +45,7 @@ def choose_sentences() -> tuple[str, ...] | None:
         TextError, SelectionError: the file cannot be read; see `parse_sentences`.
     """
     source = state.segmented_control("sentences_from", "Source of the sentences", _SOURCES, "typed")
-    return tuple(lines(_SENTENCES.draw())) if source == "typed" else _sentences_from_file()
+    return sentences_in_text(_SENTENCES.draw()) if source == "typed" else _sentences_from_file()
 
 
 def check_size(name: str, content: bytes | str) -> None:
@@ -111,7 +120,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
         TextError: the file is larger than `MAX_BYTES` or cannot be read; see `parse_sentences`.
     """
     kept = f"{key}_file"
-    upload = st.file_uploader(label, type=["txt"], key=f"{key}_upload")
+    upload = st.file_uploader(label, type=["txt", *FASTA_TYPES, "gz"], key=f"{key}_upload")
     if upload is not None and not is_deleted(upload):
         st.session_state[kept] = (upload.name, upload.getvalue())
         state.preserve(kept)
@@ -202,8 +211,8 @@ class TypedList:
 
 def _sentences_from_file() -> tuple[str, ...] | None:
     st.file_uploader(
-        "A text file with one sentence per line, or a table with a header",
-        ["txt", "csv", "tsv", "jsonl"],
+        "A text file with one sentence per line, a table with a header, or FASTA",
+        ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "gz"],
         key=_UPLOAD,
         on_change=_keep_file,
         help=f"UTF-8, at most {MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",
@@ -377,8 +386,8 @@ def choose_documents() -> tuple[Document, ...] | None:
         return as_documents(documents_in_text(_DOCUMENTS.draw()))
     file = upload_file(
         "documents",
-        "A text file with one document per line, or a table with a column named text",
-        ["txt", "csv", "tsv", "jsonl", "gz"],
+        "A text file with one document per line, a table with a column named text, or FASTA",
+        ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "gz"],
         "A table may also have the columns _id and title, as in the BEIR benchmark. UTF-8, optionally "
         "compressed by gzip, at most "
         f"{MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",
