@@ -11,15 +11,13 @@ from bert_probe.views.text import labels, positions
 def contacts_title(result: ContactsResult) -> str:
     """Return the title of a contact map, which states whether its values are predictions."""
     if result.is_prediction:
-        return "Predicted contacts: probability that two residues are in contact"
+        return "Predicted contacts"
     layer, head = result.question.layer, result.question.head
     if layer is None:
-        place = "mean over the heads of all layers"
+        place = "mean of all heads"
     else:
-        place = f"layer {layer + 1}, " + (
-            "mean over its heads" if head == "mean" else f"head {int(head) + 1}"
-        )
-    return f"APC-corrected attention, {place} (not a contact prediction)"
+        place = f"layer {layer + 1}, " + ("mean of its heads" if head == "mean" else f"head {int(head) + 1}")
+    return f"Not a contact prediction: APC-corrected attention, {place}"
 
 
 def contacts_heatmap(result: ContactsResult) -> Heatmap:
@@ -40,6 +38,7 @@ def contacts_heatmap(result: ContactsResult) -> Heatmap:
         column_axis="residue",
         value_name=result.value_name,
         caption=contacts_title(result),
+        whole=True,
         row_positions=positions(result.residues),
         column_positions=positions(result.residues),
         file_name="contacts",

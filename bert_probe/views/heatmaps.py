@@ -35,7 +35,7 @@ from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.measures import CHANGES, MEASURES
 from bert_probe.views.palette import SHARES, Scale
 from bert_probe.views.steps import strips
-from bert_probe.views.text import labels, positions, shorten
+from bert_probe.views.text import labels, place_name, positions, shorten
 
 COSINES = Scale("diverging", -1, 1)
 
@@ -83,7 +83,7 @@ def attention_heatmap(result: AttentionResult, root: bool = True) -> Heatmap:
 def token_rollout_heatmap(result: TokenRolloutResult) -> Heatmap:
     """Return a heatmap of the rollout of a token, one row per layer."""
     unit = result.units[result.chosen]
-    name = f"{shorten(unit.display)} ({unit.position})"
+    name = place_name(unit)
     # Rounding can make a share slightly larger than 1; the scale still ends at 1.
     end = 1.0 if result.values.max() <= SHARES.high + SHARES.slack else Scale.from_zero(result.values).high
     captions = {

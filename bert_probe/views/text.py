@@ -44,6 +44,17 @@ def positions(units: Sequence[Token | Unit]) -> Sequence[int | None]:
     return [unit.position for unit in units]
 
 
+def ruler_number(unit: Token | Unit) -> str:
+    """Return the number of the first and of each tenth residue of a sequence; "" for all other units."""
+    residue = unit.residue
+    return str(residue) if residue is not None and (residue == 1 or residue % 10 == 0) else ""
+
+
+def describe_place(unit: Token | Unit) -> str:
+    """Return the place of a token or word: "position 11", or "residue 10" in a sequence."""
+    return f"position {unit.position}" if unit.residue is None else f"residue {unit.residue}"
+
+
 def place_name(unit: Token | Unit) -> str:
     """Return a token or word with its place: "ground (11)", or "K10" for the tenth residue of a sequence."""
     name = shorten(unit.display)

@@ -88,14 +88,12 @@ def test_table_lists_the_best_pairs_that_are_far_apart(checkpoint: Checkpoint) -
 
 
 def test_average_product_correction_by_hand() -> None:
-    # S = A + Aᵀ of the second and third token; its rows sum to 1.4 and 1.0, and all values to 2.4.
+    # S = A + Aᵀ of the last two tokens is [[1, 0.4], [0.4, 0.2]]: its rows sum to 1.4 and 0.6, all to 2.
     head = [[0.2, 0.4, 0.4], [0.2, 0.5, 0.3], [0.8, 0.1, 0.1]]
     trace = bert_probe.from_attention(np.array([[head, np.eye(3)]]), ["[CLS]", "M", "K"])
     values = Contacts(layer=0, head=0).of(trace).values
-    row = np.array([1.4, 1.0 - 0.4])
-    expected = np.array([[1.0, 0.4], [0.4, 0.2]]) - np.outer(row, row) / row.sum()
+    expected = np.array([[0.02, -0.02], [-0.02, 0.02]])
     np.testing.assert_allclose(values, expected, atol=1e-7)
-    np.testing.assert_allclose(values, [[0.02, -0.02], [-0.02, 0.02]], atol=1e-7)
     # S of the identity is 2 on the diagonal, so its average product is 1 everywhere.
     mean = (expected + np.array([[1, -1], [-1, 1]])) / 2
     result = Contacts().of(trace)

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
 
-from tests.helpers.families import COMMON, randomize
+from tests.helpers.families import BERT, COMMON, randomize
 
 RESIDUES = "LAGVSERTIDPKQNFYMHWCXBUZO"
 SEQUENCE = "MKTAYIAKQRQISFVKSHFSRQ"
@@ -42,3 +43,25 @@ def save_esm(
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     return folder / "model"
+
+
+def save_protbert(folder: Path) -> Path:
+    """Save a tiny ProtBERT, whose tokenizer expects spaces between upper-case residues; return the folder."""
+    names = [*BERT.ordered, *RESIDUES]
+    vocabulary = {name: number for number, name in enumerate(names)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=BERT.unk))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = BERT.processor(tokenizer)
+    torch.manual_seed(0)
+    model = transformers.BertModel(transformers.BertConfig(**COMMON, vocab_size=len(names)))
+    randomize(model)
+    model.save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token=BERT.unk,
+        pad_token=BERT.pad,
+        cls_token=BERT.cls,
+        sep_token=BERT.sep,
+        mask_token=BERT.mask,
+    ).save_pretrained(folder)
+    return folder
