@@ -175,12 +175,14 @@ class FileRow(NamedTuple):
         text: the sentence; None if it cannot be read.
         tagged: words and tags of the sentence; None if the format has no tags.
         problem: a sentence that explains why the text cannot be read; "" for a valid row.
+        header: name and description of a sequence from FASTA; None for other rows.
     """
 
     line: int
     text: str | None
     tagged: TaggedSentence | None = None
     problem: str = ""
+    header: Mapping[str, str] | None = None
 
 
 def refused_row(line: int, problem: str) -> FileRow:
@@ -378,7 +380,12 @@ def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
     for record in read_records(numbered_lines(), MAX_LINE, unique=False):
         problems = sorted([*record.problems, *unreadable])
         unreadable.clear()
-        yield _fasta_row(record.line, problems) if problems else FileRow(record.line, record.sequence)
+        header = {"name": record.name, "description": record.description}
+        yield (
+            _fasta_row(record.line, problems)
+            if problems
+            else FileRow(record.line, record.sequence, header=header)
+        )
     if unreadable:
         yield _fasta_row(unreadable[0][0], unreadable)
 

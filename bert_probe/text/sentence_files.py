@@ -232,6 +232,12 @@ def sentence_of_record(record: FastaRecord) -> Sentence:
     return Sentence(record.sequence, record.line, record.name)
 
 
+def sentence_name(text: str) -> str:
+    """Return the name of a sequence from a FASTA file; a sentence without a name is its own name."""
+    name = text.name if isinstance(text, Sentence) else ""
+    return name or str(text)
+
+
 def sentences_in_text(text: str) -> tuple[Sentence, ...]:
     """Return the sentences of a typed text: the sequences of FASTA records, otherwise its lines.
 

@@ -205,11 +205,17 @@ def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
     )
 
 
-def sentences_heatmap(result: SentencesResult) -> Heatmap:
-    """Return a heatmap of the score of each pair of sentences, in the order of `SentencesResult.order`."""
+def sentences_heatmap(result: SentencesResult, names: Sequence[str] = ()) -> Heatmap:
+    """Return a heatmap of the score of each pair of sentences, in the order of `SentencesResult.order`.
+
+    Args:
+        result: The sentences and their scores.
+        names: A label for each sentence; by default the sentence.
+    """
     caption = f"{result.recipe.score_title} of each pair of sentences"
-    names = [f"{index + 1} {shorten(result.sentences[index])}" for index in result.order]
-    heatmap = cosine_heatmap(result.scores, names, "sentence", caption, "sentences")
+    texts = names or result.sentences
+    labels = [f"{index + 1} {shorten(texts[index])}" for index in result.order]
+    heatmap = cosine_heatmap(result.scores, labels, "sentence", caption, "sentences")
     if result.recipe.similarity == "cosine":
         return heatmap
     scale = Scale.around_zero(result.compared.scores, coverage=1)

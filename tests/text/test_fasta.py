@@ -55,6 +55,7 @@ def test_every_reader_accepts_fasta(tmp_path: Path, suffix: str) -> None:
     ]
     rows = list(records(find_inputs(tmp_path)))
     assert [(row.line, row.text) for row in rows] == [(2, SEQUENCES[0]), (6, SEQUENCES[1])]
+    assert rows[0].header == {"name": "sp|P1|ONE", "description": "Protein one OS=Homo sapiens"}
 
 
 def test_all_errors_are_listed_with_their_lines() -> None:
