@@ -235,13 +235,14 @@ function paintRowLabels(pen, picture, range) {
   }
 }
 
-/** The vertical center of a row label; the first label is moved down if its row is too small for it.
+/** The vertical center of a row label; the first and the last label are moved inward if their rows are too small.
  *
  * @param {MatrixPicture} picture @param {number} row */
 function getRowLabelMiddle(picture, row) {
   const { pitchY, top } = picture.geometry;
   const middle = (getRowEdge(picture, row) + getRowEdge(picture, row + 1) - getGap(picture)) / 2;
-  return pitchY < GAPPED_PITCH ? Math.max(middle, top + 6) : middle;
+  if (pitchY >= GAPPED_PITCH) return middle;
+  return Math.min(Math.max(middle, top + 6), getRowEdge(picture, picture.model.rowCount) - 4);
 }
 
 /** @param {MatrixPicture} picture @param {number} column */
