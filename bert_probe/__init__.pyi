@@ -3,6 +3,7 @@
 from .analyses.attention.attention import Attention as Attention
 from .analyses.attention.attention import AttentionLong as AttentionLong
 from .analyses.attention.attention import TokenRollout as TokenRollout
+from .analyses.attention.contacts import Contacts as Contacts
 from .analyses.attention.find_heads import FindHeads as FindHeads
 from .analyses.attention.head_confidence import HeadConfidence as HeadConfidence
 from .analyses.attention.head_means import HeadMeans as HeadMeans

@@ -224,7 +224,7 @@ def _list_parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
 
     path = click.Path(path_type=Path)
     if inputs.list_option:
-        help_line = f"The {inputs.list_name}: a file with one per line, a table, a folder, or a corpus store."
+        help_line = f"The {inputs.list_name}: one per line, a table, FASTA, a folder, or a corpus store."
         return [
             click.option(inputs.list_option, "file", type=path, required=True, metavar="FILE", help=help_line)
         ]
@@ -239,12 +239,13 @@ def _list_parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
 
 def _answer(question: Any, values: dict[str, Any]) -> Result:
     """Read the inputs of a command and return the result."""
+    from bert_probe.cli.options import with_notice
     from bert_probe.core.inputs import InputValues
     from bert_probe.runtime.progress import terminal_bar
 
     inputs, truncate = question.inputs, values["truncate"]
     checkpoints = [values["checkpoint"], *([values["other"]] if inputs.models > 1 else [])]
-    traces = inputs.traces(checkpoints, _texts(inputs, values))
+    traces = [with_notice(trace) for trace in inputs.traces(checkpoints, _texts(inputs, values))]
     sentences = _sentences(inputs, values) if inputs.has_sentences else ()
     files = {
         name: _rows(file, values[name], values["as_named"])
@@ -259,17 +260,22 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
 
 
 def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
+    from bert_probe.cli.options import read_text
     from bert_probe.errors import SelectionError
 
     truncate = values["truncate"]
     if inputs.texts[1] is None:
-        return [(text, None, truncate) for text in values["texts"]]
+        return [(read_text(text), None, truncate) for text in values["texts"]]
     text_a, text_b, pair = values.get("text_a"), values.get("text_b"), values.get("pair")
     if text_b is not None and pair is not None:
         raise SelectionError("TEXT_B and --pair cannot be combined. Leave one of them out.")
     pair_a = values.get("pair_a") if pair is None else pair
     pairs = [(text_a, pair_a), (text_b, values.get("pair_b"))]
-    return [(text, second, truncate) for text, second in pairs if text is not None]
+    return [
+        (read_text(text), None if second is None else read_text(second), truncate)
+        for text, second in pairs
+        if text is not None
+    ]
 
 
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:

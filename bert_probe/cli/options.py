@@ -23,6 +23,7 @@ from bert_probe.core.writing import reserved, write
 from bert_probe.errors import ExportError, SelectionError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import existing
+from bert_probe.model.trace import Trace
 from bert_probe.runtime.progress import exit_on_sigterm, terminal_bar
 from bert_probe.runtime.terminal import SafeStream, visible
 from bert_probe.views.page import EXTENSIONS, Page, is_view_file
@@ -349,9 +350,35 @@ def text_options(command: Command) -> Command:
     @pair_option
     @functools.wraps(command)
     def run(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool, **values: Any) -> Any:
-        return command(trace=checkpoint.trace(text, pair, truncate), **values)
+        parts = read_text(text), None if pair is None else read_text(pair)
+        return command(trace=with_notice(checkpoint.trace(*parts, truncate)), **values)
 
     return run
+
+
+def read_text(text: str) -> str:
+    """Return a text, or the sequence of a text that is a FASTA record, which a message on stderr states.
+
+    Raises:
+        TextError: the text has several FASTA records, or invalid lines.
+    """
+    from bert_probe.text.fasta import single_record
+
+    record = single_record(text)
+    if record is None:
+        return text
+    click.echo(f"The text is FASTA: its header, {record.name[:100]}, is left out.", err=True)
+    return record.sequence
+
+
+def with_notice(trace: Trace) -> Trace:
+    """Return a trace; if most of its tokens are unknown to the model, a message on stderr says so."""
+    from bert_probe.analyses.vocabulary.tokens import find_unknown_tokens
+
+    unknown = find_unknown_tokens(trace)
+    if unknown is not None:
+        click.echo(f"Note: {unknown}", err=True)
+    return trace
 
 
 def print_bytes(content: bytes) -> None:

@@ -370,8 +370,8 @@ def rows_table(sentences: Sequence[ReadRecord], schema: TableSchema) -> pa.Table
         "tokens": [len(sentence.encoding) for sentence in sentences],
         "tokens_dropped": [sentence.encoding.dropped for sentence in sentences],
         "about": [
-            json.dumps(dict(record.tagged.metadata), ensure_ascii=False)
-            if record.tagged and record.tagged.metadata
+            json.dumps(dict(header), ensure_ascii=False)
+            if (header := record.header or (record.tagged.metadata if record.tagged else None))
             else None
             for record in records
         ],

@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.formats import ValidationErrors, csv_reader, describe_csv_error
+from bert_probe.text.fasta import read_records
+from bert_probe.text.formats import FASTA_ENDINGS, ValidationErrors, csv_reader, describe_csv_error
 from bert_probe.text.sentence_files import detect_separator, find_column, lines
 from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_reader
 
@@ -174,12 +175,14 @@ class FileRow(NamedTuple):
         text: the sentence; None if it cannot be read.
         tagged: words and tags of the sentence; None if the format has no tags.
         problem: a sentence that explains why the text cannot be read; "" for a valid row.
+        header: name and description of a sequence from FASTA; None for other rows.
     """
 
     line: int
     text: str | None
     tagged: TaggedSentence | None = None
     problem: str = ""
+    header: Mapping[str, str] | None = None
 
 
 def refused_row(line: int, problem: str) -> FileRow:
@@ -360,6 +363,39 @@ def _parse_json(text: str) -> tuple[object, str]:
         return None, "The line is JSON that is nested too deeply."
 
 
+# FASTA files have a header line before each sequence, which may have several lines.
+
+
+def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
+    """Yield the sequences of a FASTA file. A record with an invalid line is rejected as a whole."""
+    unreadable: list[tuple[int, str]] = []
+
+    def numbered_lines() -> Iterator[tuple[int, str]]:
+        for line in lines:
+            if line.problem or line.text is None:
+                unreadable.append((line.number, line.problem))
+            else:
+                yield line.number, line.text
+
+    for record in read_records(numbered_lines(), MAX_LINE, unique=False):
+        problems = sorted([*record.problems, *unreadable])
+        unreadable.clear()
+        header = {"name": record.name, "description": record.description}
+        yield (
+            _fasta_row(record.line, problems)
+            if problems
+            else FileRow(record.line, record.sequence, header=header)
+        )
+    if unreadable:
+        yield _fasta_row(unreadable[0][0], unreadable)
+
+
+def _fasta_row(line: int, problems: list[tuple[int, str]]) -> FileRow:
+    """Return a rejected row with the first of its problems."""
+    number, problem = problems[0]
+    return refused_row(line, f"Line {number:,}: {problem.rstrip('.')}.")
+
+
 # CoNLL and CoNLL-U files have one word per line, and a blank line after each sentence.
 
 
@@ -491,12 +527,13 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         ".ndjson": _json_rows,
         ".conllu": _conllu_rows,
         ".conll": _conll_rows,
+        **dict.fromkeys(FASTA_ENDINGS, _fasta_rows),
     }
 )
 ENDINGS = (*READERS, PARQUET)
 """Extensions of the files that are read from a folder. One of `COMPRESSED_ENDINGS` may follow each of them
 except for Parquet's."""
-WITHOUT_COLUMNS = (".txt", ".text", ".conllu", ".conll")
+WITHOUT_COLUMNS = (".txt", ".text", ".conllu", ".conll", *FASTA_ENDINGS)
 
 
 def ending_of(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
@@ -82,6 +82,7 @@ class Record:
         text: the sentence, stripped, with spaces in place of line breaks; None if it cannot be read.
         tagged: words and tags of the sentence; None if the format has no tags.
         problem: a sentence that explains why the text cannot be read; "" for a valid row.
+        header: name and description of a sequence from FASTA; None for other rows.
     """
 
     row: int
@@ -90,6 +91,7 @@ class Record:
     text: str | None
     tagged: TaggedSentence | None = None
     problem: str = ""
+    header: Mapping[str, str] | None = None
 
 
 def find_inputs(
@@ -317,7 +319,7 @@ def records(files: Iterable[MatchedFile], column: str | None = None) -> Iterator
     for file in files:
         for row in _rows(file, column):
             number += 1
-            yield Record(number, file.name, row.line, row.text, row.tagged, row.problem)
+            yield Record(number, file.name, row.line, row.text, row.tagged, row.problem, row.header)
 
 
 def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,6 +54,8 @@ class Token(str):
         special: whether the tokenizer added the token ([CLS], [SEP], <s>).
         split_word: whether the token's word has more than one token.
         display: readable form, without the vocabulary's space markers.
+        residue: number of the residue (or nucleotide), from 1, in a text with one token for each residue;
+            None for special tokens, and in all other texts.
     """
 
     position: int
@@ -64,6 +67,7 @@ class Token(str):
     special: bool
     split_word: bool
     display: str
+    residue: int | None = None
 
     def __new__(cls, token: str, **attributes: Any) -> Self:
         """Create a token from its vocabulary string and the attributes of the class."""
@@ -356,7 +360,9 @@ class Encoder:
                 return_attention_mask=True,
                 verbose=False,
             )
-        added = [bool(flag) for flag in encoded["special_tokens_mask"]]
+        # EsmTokenizer without an end token (Nucleotide Transformer) reports a flag for the missing token too.
+        flags = encoded["special_tokens_mask"][: len(encoded["input_ids"])]
+        added = [bool(flag) for flag in flags]
         positions = (
             encoded.encodings[0]
             if self.tokenizer.is_fast
@@ -383,6 +389,7 @@ class Encoder:
         ids = pieces.input_lists["input_ids"]
         types = pieces.input_lists.get("token_type_ids")
         strings = self.tokenizer.convert_ids_to_tokens(ids)
+        residues = self._residues(pieces, texts)
         of_word = Counter(zip(pieces.texts, pieces.words, strict=True))
         tokens: list[Token] = []
         segment = 0
@@ -407,9 +414,27 @@ class Encoder:
                     special=is_special,
                     split_word=not is_special and word is not None and of_word[sequence, word] > 1,
                     display=self._display(string, is_special),
+                    residue=residues.get(position),
                 )
             )
         return tuple(tokens)
+
+    def _residues(self, pieces: _TokenizerOutput, texts: tuple[str, ...]) -> Mapping[int, int]:
+        """Return the number of the residue of each token, from 1, for texts with one token per residue.
+
+        In such a text each token is one letter, and the letters cover the text; spaces between them do not
+        count. Mask tokens stand for one residue. The mapping lacks the tokens of other texts.
+        """
+        numbers: dict[int, int] = {}
+        mask_id = self.tokenizer.mask_token_id
+        for segment, text in enumerate(texts):
+            positions = [place for place, number in enumerate(pieces.texts) if number == segment]
+            spans = [_trim(text, *pieces.spans[place]) for place in positions]
+            masks = [pieces.input_lists["input_ids"][place] == mask_id for place in positions]
+            if len(positions) > 1 and are_residues(text, spans, masks):
+                first = 1 + sum(len(part) for part in text[: spans[0][0]].split())
+                numbers |= {place: first + index for index, place in enumerate(positions)}
+        return numbers
 
     def _display(self, token: str, special: bool) -> str:
         if special:
@@ -418,6 +443,25 @@ class Encoder:
         if not self.tokenizer.is_fast:
             display = without_marks(display)
         return display.strip(" ") or SPACE * len(display) or token
+
+
+_RESIDUE = re.compile(r"[A-Za-z*.-]")
+"""A residue or nucleotide in one-letter code, a stop, or a gap."""
+
+
+def are_residues(text: str, spans: Sequence[tuple[int, int]], masks: Sequence[bool]) -> bool:
+    """Return whether each token of a text is one residue, with nothing but spaces between the tokens.
+
+    Args:
+        text: the text.
+        spans: character span of each token, in order.
+        masks: whether each token is a mask token, which may have a name of any length.
+    """
+    gaps = zip([end for _, end in spans], [start for start, _ in spans[1:]], strict=False)
+    return all(
+        is_mask or _RESIDUE.fullmatch(text[start:end])
+        for (start, end), is_mask in zip(spans, masks, strict=True)
+    ) and not any(text[end:start].strip() for end, start in gaps)
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:

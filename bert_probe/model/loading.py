@@ -339,8 +339,15 @@ def _loading_errors(source: Source) -> Iterator[None]:
         ) from None
 
 
+_REMOVABLE = {
+    "pooler": "The weights contain no pooler, so pooler output is unavailable.",
+    "contact_head": "The weights contain no contact head, so contacts are not predicted.",
+}
+"""Part of an encoder that works without it → the note if the weights lack this part."""
+
+
 def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
-    """Raise an error for weights that do not fit the config; remove a pooler without trained weights.
+    """Raise an error for weights that do not fit the config; remove parts that the weights may lack.
 
     transformers would initialize missing weights with random numbers and ignore weights that the model does
     not use. Either would make the output meaningless.
@@ -358,15 +365,15 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
     encoder_ids = {id(parameter) for parameter in network.parameters()}
     outside = {name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids}
     missing = sorted(set(report["missing_keys"]) - outside)
-    pooler = {name for name, _ in network.named_parameters() if name.startswith("pooler.")}
-    absent_pooler = pooler and pooler <= set(missing)  # a partial pooler is an error
-    required = [key for key in missing if not (absent_pooler and key in pooler)]
-    if required:
-        raise WeightsError(f"The weights lack {list_names(required)}, which the config describes. {REMEDY}")
     notes = []
-    if absent_pooler:
-        network.pooler = None
-        notes.append("The weights contain no pooler, so pooler output is unavailable.")
+    for part, note in _REMOVABLE.items():
+        names = {name for name, _ in network.named_parameters() if name.startswith(f"{part}.")}
+        if names and names <= set(missing):  # a part that lacks only some of its weights is an error
+            setattr(network, part, None)
+            notes.append(note)
+            missing = [name for name in missing if name not in names]
+    if missing:
+        raise WeightsError(f"The weights lack {list_names(missing)}, which the config describes. {REMEDY}")
     unused = sorted(report["unexpected_keys"])
     _check_unused(network, unused)
     check_finite(network)

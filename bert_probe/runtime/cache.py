@@ -14,6 +14,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.jobs import await_done
 from bert_probe.text.documents import Document, DocumentList
+from bert_probe.text.sentence_files import Sentence
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -169,4 +170,6 @@ def _input_key(value: Any) -> Hashable:
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(value, Checkpoint | Document | DocumentList):
         return value.cache_key
+    if isinstance(value, Sentence):  # equal to every string with the same text
+        return (str(value), value.name)
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
+from bert_probe.text.fasta import FastaRecord, read_records, records_in_text
 from bert_probe.text.formats import (
+    FASTA,
     LINES,
     TABLE,
     BrokenRow,
@@ -169,11 +171,14 @@ def as_documents(texts: Iterable[str]) -> DocumentList:
 
 
 def read_documents(file: str | Path, as_named: bool = False, skip_broken: bool = False) -> DocumentList:
-    """Read documents from a text file, one per line, from the rows of a table, or from a folder.
+    """Read documents from a text file, one per line, from the rows of a table, from FASTA, or from a folder.
 
     The file may be compressed (.gz, .zst). A table is a .csv, .tsv, .jsonl, .ndjson or .parquet file with a
     column `text` (or only one column), and optional columns `_id` and `title`. Without `_id`, the ID of a
     document is the number of its row, from 1. Blank lines are skipped.
+
+    Of a FASTA file (.fasta, .fa, .faa or .fna), each sequence is a document, with the name in its header as
+    ID. Descriptions are not read, because the model would read them with the sequence.
 
     In a folder, each file with an extension in `FOLDER_ENDINGS`, at any depth, is a document. Its ID is its
     path within the folder. Hidden files and folders and symbolic links are not read.
@@ -219,9 +224,20 @@ def parse_documents(
 
 
 def documents_in_text(text: str) -> list[str]:
-    """Return the documents of a typed text: paragraphs if empty lines separate them, otherwise lines."""
+    """Return the documents of a typed text: the sequences of FASTA records, paragraphs if empty lines
+    separate them, or lines.
+
+    Raises:
+        InvalidFileError: the text is FASTA with invalid lines.
+    """
+    if records := records_in_text(text, "The text"):
+        return list(map(_document_of_record, records))
     paragraphs = [part.strip() for part in re.split(r"\n[^\S\n]*\n", text) if part.strip()]
     return paragraphs if len(paragraphs) > 1 else list(lines(text))
+
+
+def _document_of_record(record: FastaRecord) -> Document:
+    return Document(record.sequence, record.name)
 
 
 def document_of_line(line: str) -> Document:
@@ -363,7 +379,7 @@ def _documents(
             return reader.documents(skip_broken)
         reader = _Reader(name, max_rows=max_documents)
         is_named = as_named or is_table(stem)
-        form = format_of(stem) if is_table(stem) else LINES
+        form = format_of(stem) if is_table(stem) or format_of(stem) == FASTA else LINES
         file_lines = check_format(
             lines_of(unpacked, name, "surrogateescape", max_bytes), name, form, is_named
         )
@@ -373,12 +389,26 @@ def _documents(
                 raise TextError(f"The header of {name} is not UTF-8. Save the file as UTF-8.")
             _add_rows(reader, header, rows)
             return reader.documents(skip_broken)
-        for number, line in enumerate(file_lines, 1):
-            if _NOT_UTF8.search(line):
-                reader.refuse(number, "it is not UTF-8")
-            elif line.strip():
-                reader.add(number, Document(line.strip()))
+        _add_lines(reader, file_lines, form == FASTA)
     return reader.documents(skip_broken)
+
+
+def _add_lines(reader: _Reader, file_lines: Iterable[str], is_fasta: bool) -> None:
+    """Add the lines of a text file, or the records of a FASTA file, to a reader."""
+    if is_fasta:
+        for record in read_records(enumerate(file_lines, 1), unique=False):
+            if _NOT_UTF8.search(record.name):
+                reader.refuse(record.line, "the header is not UTF-8")
+            for line, problem in record.problems:
+                reader.refuse(line, problem)
+            if not record.problems and not _NOT_UTF8.search(record.name):
+                reader.add(record.line, _document_of_record(record))
+        return
+    for number, line in enumerate(file_lines, 1):
+        if _NOT_UTF8.search(line):
+            reader.refuse(number, "it is not UTF-8")
+        elif line.strip():
+            reader.add(number, Document(line.strip()))
 
 
 def _add_rows(reader: _Reader, header: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]]) -> None:

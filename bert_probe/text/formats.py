@@ -16,6 +16,8 @@ from bert_probe.text import strict_json
 from bert_probe.text.strict_json import DuplicateKeyError
 
 LINES, TABLE, JSON_LINES, CONLL, CONLLU = "lines", "table", "JSON lines", "CoNLL", "CoNLL-U"
+FASTA = "FASTA"
+FASTA_ENDINGS = (".fasta", ".fa", ".faa", ".fna")
 _JSON, _MARKUP = "JSON", "markup"
 
 _ENDINGS = {
@@ -25,6 +27,7 @@ _ENDINGS = {
     ".ndjson": JSON_LINES,
     ".conll": CONLL,
     ".conllu": CONLLU,
+    **dict.fromkeys(FASTA_ENDINGS, FASTA),
 }
 _DESCRIPTIONS = {
     LINES: "plain text",
@@ -32,6 +35,7 @@ _DESCRIPTIONS = {
     JSON_LINES: "JSON lines",
     CONLL: "CoNLL",
     CONLLU: "CoNLL-U",
+    FASTA: "FASTA",
     _JSON: "JSON",
     _MARKUP: "HTML or XML",
 }
@@ -41,6 +45,7 @@ _REMEDIES = {
     JSON_LINES: "Give it the extension .jsonl",
     CONLL: "Give it the extension .conll",
     CONLLU: "Give it the extension .conllu",
+    FASTA: "Give it the extension .fasta",
     _JSON: "Save it as JSON lines, one object per line",
     _MARKUP: "Save its text, or its table as CSV",
 }
@@ -97,6 +102,8 @@ def looks_like(lines: Sequence[str], read_as: str) -> str:
         return _MARKUP
     if first[0] in "{[" and (kind := _json_kind(filled)):
         return kind
+    if is_fasta(filled):
+        return FASTA
     if _is_treebank(filled):
         return CONLLU
     if _is_conll(lines):
@@ -104,6 +111,20 @@ def looks_like(lines: Sequence[str], read_as: str) -> str:
     if _is_table(filled, ",;" if read_as in (CONLL, CONLLU) else "\t,;"):
         return TABLE
     return LINES if read_as == TABLE and _is_sentence(filled[0]) else ""
+
+
+_SEQUENCE = re.compile(r"[A-Za-z*.-]{2,}")
+
+
+def is_fasta(lines: Sequence[str]) -> bool:
+    """Return whether lines are FASTA: a header with a name, and after it a line that is only a sequence."""
+    filled = [line.strip() for line in lines[:_SAMPLE] if line.strip() and not line.startswith(";")]
+    return (
+        len(filled) > 1
+        and bool(re.match(r">\s*\S", filled[0]))
+        and bool(_SEQUENCE.fullmatch("".join(filled[1].split())))
+        and len(filled[1].split()[0]) > 1
+    )
 
 
 def _json_kind(filled: Sequence[str]) -> str:

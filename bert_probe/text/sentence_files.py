@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -18,7 +18,9 @@ from types import SimpleNamespace
 from typing import BinaryIO, cast
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
+from bert_probe.text.fasta import FastaRecord, parse_fasta, records_in_text
 from bert_probe.text.formats import (
+    FASTA,
     JSON_LINES,
     LINES,
     TABLE,
@@ -52,20 +54,22 @@ class Sentence(str):
 
     Attributes:
         line: line number in the file, from 1; blank lines are counted too.
+        name: name of a sequence, from the header of a FASTA record; "" for other sentences.
     """
 
-    __slots__ = ("line",)  # avoids an instance dict, which would be larger than the sentence
+    __slots__ = ("line", "name")  # avoids an instance dict, which would be larger than the sentence
 
     line: int
+    name: str
 
-    def __new__(cls, text: str, line: int) -> Sentence:
-        """Create a sentence from a text and its line number."""
+    def __new__(cls, text: str, line: int, name: str = "") -> Sentence:
+        """Create a sentence from a text, its line number and its name."""
         sentence = super().__new__(cls, text)
-        sentence.line = line
+        sentence.line, sentence.name = line, name
         return sentence
 
-    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]
-        return str(self), self.line
+    def __getnewargs__(self) -> tuple[str, int, str]:  # type: ignore[override]
+        return str(self), self.line, self.name
 
 
 def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[int, str]]:
@@ -93,14 +97,15 @@ def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[in
 
 
 def read_sentences(file: str | Path, column: str | None = None, as_named: bool = False) -> tuple[str, ...]:
-    """Read sentences from a text file, one per line, or from a column of a table with a header.
+    """Read sentences from a text file, one per line, from a column of a table, or from FASTA.
 
     Blank lines and empty cells are skipped; error messages still give line numbers of the file. The file is
     read in chunks, so memory is bounded by `MAX_BYTES` and `MAX_SENTENCES`.
 
     Args:
-        file: a file in UTF-8. .csv, .tsv, .jsonl and .ndjson are tables; all other files have one sentence
-            per line.
+        file: a file in UTF-8, which may be compressed by gzip (.gz). .csv, .tsv, .jsonl and .ndjson are
+            tables; .fasta, .fa, .faa and .fna are FASTA, of which each sequence is a sentence; all other
+            files have one sentence per line.
         column: name of the column. By default, the only column, or the column named "sentence" or "text".
         as_named: trust the file extension, even if the contents look like another format.
 
@@ -177,24 +182,42 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def parse_sentences(
-    content: bytes, name: str, column: str | None = None, as_named: bool = False
+    content: bytes,
+    name: str,
+    column: str | None = None,
+    as_named: bool = False,
+    max_bytes: int | None = None,
 ) -> tuple[str, ...]:
     """Parse the sentences in a file's bytes, as `read_sentences` does. Line breaks in cells become spaces.
 
     Args:
         name: the file name; its extension distinguishes tables from plain text.
+        max_bytes: maximum size of the decompressed file in bytes; by default `MAX_BYTES`.
 
     Raises:
         TextError, EmptyTextError, SelectionError: as in `read_sentences`.
     """
-    return _sentences(io.BytesIO(content), name, column, as_named)
+    return _sentences(io.BytesIO(content), name, column, as_named, max_bytes)
 
 
-def _sentences(stream: BinaryIO, name: str, column: str | None, as_named: bool = False) -> tuple[str, ...]:
-    read_as = format_of(name) if is_table(name) else LINES
+def _sentences(
+    stream: BinaryIO, name: str, column: str | None, as_named: bool = False, max_bytes: int | None = None
+) -> tuple[str, ...]:
+    with unpack(stream, name) as (unpacked, stem):
+        return _unpacked_sentences(unpacked, stem, column, as_named, max_bytes)
+
+
+def _unpacked_sentences(
+    stream: BinaryIO, name: str, column: str | None, as_named: bool, max_bytes: int | None
+) -> tuple[str, ...]:
+    read_as = format_of(name) if is_table(name) or format_of(name) == FASTA else LINES
     file_lines = check_format(
-        lines_of(stream, name), name, read_as, as_named or (is_table(name) and column is not None)
+        lines_of(stream, name, max_bytes=max_bytes),
+        name,
+        read_as,
+        as_named or (is_table(name) and column is not None),
     )
+    cells: Iterable[tuple[int, str]]
     if is_table(name):
         header, rows = table_of(file_lines, name)
         index = find_column(header, column, name)
@@ -205,10 +228,16 @@ def _sentences(stream: BinaryIO, name: str, column: str | None, as_named: bool =
             raise SelectionError(
                 f"{name} has no columns: only .csv, .tsv and .jsonl files have columns. Omit the column."
             )
+        if read_as == FASTA:
+            return _limited(tuple(map(sentence_of_record, parse_fasta(file_lines, name))), name)
         cells = ((line, text.strip()) for line, text in enumerate(file_lines, 1))
     sentences = tuple(islice((Sentence(text, line) for line, text in cells if text), MAX_SENTENCES + 1))
     if not sentences:
         raise EmptyTextError(f"{name} has no sentences. Write one per line.")
+    return _limited(sentences, name)
+
+
+def _limited(sentences: tuple[Sentence, ...], name: str) -> tuple[str, ...]:
     if len(sentences) > MAX_SENTENCES:
         raise TextError(f"{name} has more than {MAX_SENTENCES:,} sentences. Split the file.")
     return sentences
@@ -228,6 +257,27 @@ def lines(text: str) -> list[Sentence]:
     """Return the lines of a text that are not blank, without spaces at their ends."""
     numbered = enumerate(_LINE_END.split(text), 1)
     return [Sentence(line.strip(), number) for number, line in numbered if line.strip()]
+
+
+def sentence_of_record(record: FastaRecord) -> Sentence:
+    """Return the sequence of a FASTA record as a sentence."""
+    return Sentence(record.sequence, record.line, record.name)
+
+
+def sentence_name(text: str) -> str:
+    """Return the name of a sequence from a FASTA file; a sentence without a name is its own name."""
+    name = text.name if isinstance(text, Sentence) else ""
+    return name or str(text)
+
+
+def sentences_in_text(text: str) -> tuple[Sentence, ...]:
+    """Return the sentences of a typed text: the sequences of FASTA records, otherwise its lines.
+
+    Raises:
+        InvalidFileError: the text is FASTA with invalid lines.
+    """
+    records = records_in_text(text, "The text")
+    return tuple(map(sentence_of_record, records)) if records else tuple(lines(text))
 
 
 def column_names(content: bytes, name: str) -> tuple[str, ...]:

@@ -23,17 +23,27 @@ class Unit(str):
         segment: 0 for the first text, 1 for the second text of a pair.
         special: whether the unit is a special token.
         display: readable form of the unit.
+        residue: number of the residue, if the unit is one; see `Token`.
     """
 
     positions: tuple[int, ...]
     segment: int
     special: bool
     display: str
+    residue: int | None
 
-    def __new__(cls, text: str, positions: tuple[int, ...], segment: int, special: bool) -> Self:
+    def __new__(
+        cls,
+        text: str,
+        positions: tuple[int, ...],
+        segment: int,
+        special: bool,
+        residue: int | None = None,
+    ) -> Self:
         """Create a unit from its text and the positions of its tokens."""
         self = super().__new__(cls, text)
         self.positions, self.segment, self.special, self.display = positions, segment, special, text
+        self.residue = residue
         return self
 
     @property
@@ -42,7 +52,7 @@ class Unit(str):
         return self.positions[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Unit, (str(self), self.positions, self.segment, self.special)
+        return Unit, (str(self), self.positions, self.segment, self.special, self.residue)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +147,7 @@ def _unit(tokens: list[Token], texts: tuple[str, str]) -> Unit:
     # The first token may consist of nothing but the space before the word.
     covered = texts[first.segment][first.start : last.end]
     text = str(first) if first.special else covered.strip() or covered or first.display
-    return Unit(text, positions, first.segment, first.special)
+    return Unit(text, positions, first.segment, first.special, first.residue)
 
 
 def find_word(trace: Trace, word: str) -> Unit:

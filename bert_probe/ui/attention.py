@@ -19,6 +19,7 @@ from bert_probe.analyses.attention.attention import (
     Head,
     TokenRollout,
 )
+from bert_probe.analyses.attention.contacts import predicts_contacts
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.measures import AttentionMeasure, measures
 from bert_probe.analyses.attention.measures import get_measure as measure_named
@@ -35,6 +36,7 @@ from bert_probe.ui.components import head_view as components
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.model_view import model_view as model_view_component
 from bert_probe.ui.components.toolbar import toolbar
+from bert_probe.ui.contacts import draw_contacts
 from bert_probe.ui.export import export
 from bert_probe.views import head_view as head_views
 from bert_probe.views import heatmaps, pictures
@@ -226,6 +228,8 @@ VIEWS = {
 }
 HEAD_VIEW, MODEL_VIEW = "head_view", "model_view"
 """Component keys of the head view and the model view."""
+CONTACTS = {"contacts": "Contacts"}
+"""The view that is offered for sequences with one token per residue, and for models with a contact head."""
 _WEIGHTS_ONLY = ALL[:1]
 """The measures that the BertViz views support: attention weights only."""
 _DIRECTIONS = {"from": "From this token", "into": "Into this token"}
@@ -241,7 +245,8 @@ def render() -> None:
     )
     traced = workbench.trace_request()
     with row:
-        view = state.segmented_control("show", "View", VIEWS, "heads")
+        views = VIEWS | CONTACTS if _has_contacts(traced.a) else VIEWS
+        view = state.segmented_control("show", "View", views, "heads")
         trace = workbench.choose_trace(traced)
     blocks.truncation_notice(trace)
     _draw(view, trace)
@@ -256,6 +261,7 @@ def _draw(view: str, trace: Trace) -> None:
         "heatmap": partial(grid, as_table=False),
         "table": partial(grid, as_table=True),
         "rollout": rollout,
+        "contacts": draw_contacts,
         "head-view": bertviz_head_view,
         "model-view": bertviz_model_view,
     }
@@ -264,6 +270,10 @@ def _draw(view: str, trace: Trace) -> None:
     except ProbeError as error:
         blocks.error_box(error)
     state.publish()
+
+
+def _has_contacts(trace: Trace) -> bool:
+    return predicts_contacts(trace) or any(token.residue is not None for token in trace.tokens)
 
 
 # ---------------------------------------------------------------- BertViz

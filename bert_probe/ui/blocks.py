@@ -21,8 +21,8 @@ from bert_probe.ui.components.strip import strip
 from bert_probe.ui.state import escape
 from bert_probe.views.strip import StripToken
 from bert_probe.views.text import labels as labels
+from bert_probe.views.text import place_name, ruler_number, shorten
 from bert_probe.views.text import positions as positions
-from bert_probe.views.text import shorten
 
 TASK_LABELS: Final = {
     "fill-mask": "Fill mask",
@@ -96,8 +96,11 @@ def truncation_notice(trace: Trace) -> None:
 
 
 def unique_names(tokens: Sequence[Token | Unit]) -> list[str]:
-    """Return a unique column name for each token, composed of its position and text."""
-    return [f"{token.position} {shorten(token.display)}" for token in tokens]
+    """Return a unique column name for each token: its position and text, or a residue such as K10."""
+    return [
+        f"{token.position} {shorten(token.display)}" if token.residue is None else place_name(token)
+        for token in tokens
+    ]
 
 
 def token_strip(
@@ -118,6 +121,7 @@ def token_strip(
             special=token.special,
             joined=token.position > 0 and token.continues(tokens[token.position - 1]),
             detail=_detail(token),
+            number=ruler_number(token),
         )
         for token in tokens
     ]
@@ -127,6 +131,7 @@ def token_strip(
 
 def _detail(token: Token) -> str:
     place = "special token" if token.special else f"characters {token.start}–{token.end}"
+    place = place if token.residue is None else f"residue {token.residue} · {place}"
     raw = "" if token.display == str(token) else f" · in the vocabulary: {shorten(token)}"
     return f"id {token.id} · position {token.position} · segment {'AB'[token.segment]} · {place}{raw}"
 

@@ -36,7 +36,7 @@ from bert_probe.views.heatmaps import (
 from bert_probe.views.measures import CHANGES
 from bert_probe.views.selection import digest
 from bert_probe.views.strip import Mark, StripToken
-from bert_probe.views.text import shorten
+from bert_probe.views.text import describe_place, ruler_number, shorten
 
 MAX_TOKENS_AT_ONCE = 32
 """Maximum number of tokens for which patching, under a second long, starts without a click."""
@@ -141,11 +141,10 @@ def _strip_tokens(side: Alignment, segment: int, selected: int | None = None) ->
         place = f"not in {other}"
         if index in counterparts:
             mark = "partner" if index == selected else ""
-            place = f"in {other} at {side.units_b[counterparts[index]].position}"
-        detail = f"position {unit.position} · {place}"
-        tokens.append(
-            StripToken(shorten(unit.display), unit.position, segment, unit.special, joined, detail, mark)
-        )
+            place = f"in {other} at {describe_place(side.units_b[counterparts[index]])}"
+        detail = f"{describe_place(unit)} · {place}"
+        text, number = shorten(unit.display), ruler_number(unit)
+        tokens.append(StripToken(text, unit.position, segment, unit.special, joined, detail, mark, number))
     return tokens
 
 

@@ -193,7 +193,7 @@ BUILT: Final = "corpus made"
 _SEEN: Final = "corpus stores seen"
 """Session key of the names of stores that have been shown."""
 _SOURCES: Final = {"example": "Sample sentences", "file": "Your sentences"}
-_TYPES: Final = ("txt", "csv", "tsv", "jsonl", "parquet", "conllu")
+_TYPES: Final = ("txt", "csv", "tsv", "jsonl", "parquet", "conllu", *sentence_input.FASTA_TYPES)
 _TABLE_SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
 _TAGGED_SUFFIX: Final = ".conllu"
 _SHARD_ROWS: Final = 500
@@ -227,7 +227,8 @@ def _from_file(checkpoint: Checkpoint) -> None:
     )
     if file is None:
         st.caption(
-            "Accepted formats: text with one sentence per line, CSV, TSV, JSON Lines, Parquet and CoNLL-U. "
+            "Accepted formats: text with one sentence per line, CSV, TSV, JSON Lines, Parquet, FASTA and "
+            "CoNLL-U. "
             "The tags of a CoNLL-U file are stored too."
         )
         return

@@ -167,9 +167,9 @@ def as_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
 
 
-def sentence_map(plane: SentenceMapResult) -> Any:
-    """Return a scatter plot of sentences, numbered if there are few, with the text on hover."""
-    sentences, layout = plane.sentences, plane.layout
+def sentence_map(plane: SentenceMapResult, names: Sequence[str] = ()) -> Any:
+    """Return a scatter plot of sentences, numbered if there are few, with the name or the text on hover."""
+    sentences, layout = names or plane.sentences, plane.layout
     few = len(sentences) <= MAX_NUMBERED
     figure = go.Figure()
     figure.add_scatter(

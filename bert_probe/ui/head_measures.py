@@ -13,7 +13,7 @@ from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import callbacks, paths
-from bert_probe.text.sentence_files import lines
+from bert_probe.text.sentence_files import sentences_in_text
 from bert_probe.ui import blocks, jobs, selection_state, sentence_input, state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
@@ -122,8 +122,12 @@ def choose_sentences(source: str) -> tuple[str, ...]:
         return baseline_sentences()
     if source == "paste":
         placeholder = "The first sentence\nThe second sentence"
-        return tuple(lines(sentence_input.paste_text("many_pasted", "Sentences, one per line", placeholder)))
-    sentences = sentence_input.upload_sentences("many", "A text file in UTF-8, one sentence per line")
+        return sentences_in_text(
+            sentence_input.paste_text("many_pasted", "Sentences, one per line, or FASTA", placeholder)
+        )
+    sentences = sentence_input.upload_sentences(
+        "many", "A text file in UTF-8, one sentence per line, or FASTA"
+    )
     if not sentences:
         blocks.caveat(f"Empty lines are skipped. At most {MAX_SENTENCES:,} sentences.")
     return sentences

@@ -34,7 +34,7 @@ from bert_probe.views.heatmaps import find_heads_heatmap, head_grid
 from bert_probe.views.measures import LABELLING, MEASURES
 from bert_probe.views.palette import SHARES, Scale
 from bert_probe.views.strip import StripToken
-from bert_probe.views.text import shorten
+from bert_probe.views.text import describe_place, ruler_number, shorten
 
 _PARTS = {
     "profiles": "Profiles",
@@ -244,7 +244,13 @@ def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, s
     st.markdown(f"**{label}**")
     tokens = [
         StripToken(
-            shorten(unit.display), index, unit.segment, unit.special, False, f"position {unit.position}"
+            shorten(unit.display),
+            index,
+            unit.segment,
+            unit.special,
+            False,
+            describe_place(unit),
+            number=ruler_number(unit),
         )
         for index, unit in enumerate(units)
     ]

@@ -37,10 +37,11 @@ def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
     """
     size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
     help_text = (
-        "One text per line, or a table with a header. A column named label divides the texts into groups. "
+        "One text per line, FASTA, or a table with a header. A column named label divides the texts into "
+        "groups. "
         f"UTF-8, at most {size}. The file stays in memory on this machine."
     )
-    types = ["txt", "csv", "tsv", "jsonl"]
+    types = ["txt", "csv", "tsv", "jsonl", *sentence_input.FASTA_TYPES, "gz"]
     file = sentence_input.upload_file("map", "Text file", types, help_text, _read_map_file)
     if file is None:
         return None
@@ -51,7 +52,9 @@ def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
         labels = f"{len(file.rows.labels):,} labels" if file.rows.labels else "numeric labels"
         blocks.caveat(f"{len(file.rows.rows):,} texts from {state.escape(file.name)}, with {labels}.")
         return file.rows
-    texts = parse_sentences(file.content, file.name, _choose_text_column(file))
+    texts = parse_sentences(
+        file.content, file.name, _choose_text_column(file), max_bytes=sentence_input.MAX_BYTES
+    )
     sentence_input.check_count(texts, MAX_MAP_TEXTS)
     blocks.caveat(f"{len(texts):,} texts from {state.escape(file.name)}. Empty lines are skipped.")
     return texts

@@ -22,7 +22,7 @@ from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CL
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import cache_key
-from bert_probe.text.sentence_files import lines
+from bert_probe.text.sentence_files import sentences_in_text
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state
 from bert_probe.ui.export import export
@@ -267,11 +267,9 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
         source = state.segmented_control("tune_from", "Source of the lines", _SOURCES, "paste")
         try:
             texts = (
-                tuple(
-                    lines(
-                        sentence_input.paste_text(
-                            "tune_pasted", "Lines of text", "The first line\nThe second line", 140
-                        )
+                sentences_in_text(
+                    sentence_input.paste_text(
+                        "tune_pasted", "Lines of text", "The first line\nThe second line", 140
                     )
                 )
                 if source == "paste"

@@ -17,7 +17,13 @@ from bert_probe.errors import InvalidFileError, ProbeError, TextError
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import TextInput, ViewFile
 from bert_probe.text.documents import DocumentList, as_documents, documents_in_text, parse_documents
-from bert_probe.text.sentence_files import column_names, default_column, lines, parse_sentences
+from bert_probe.text.formats import FASTA_ENDINGS
+from bert_probe.text.sentence_files import (
+    column_names,
+    default_column,
+    parse_sentences,
+    sentences_in_text,
+)
 from bert_probe.ui import blocks, state, url_texts
 
 T = TypeVar("T")
@@ -26,6 +32,9 @@ MAX_DOCUMENTS = 20_000
 """Maximum number of documents on a page. The command line has no such limit."""
 MAX_BYTES = 5_000_000
 """Size limit of a file, in bytes. It equals Streamlit's setting `server.maxUploadSize`."""
+
+FASTA_TYPES = [ending.removeprefix(".") for ending in FASTA_ENDINGS]
+"""Extensions of FASTA files, for uploaders."""
 
 _UPLOAD, _FILE = "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Text", "file": "File"}
@@ -38,7 +47,7 @@ def choose_sentences() -> tuple[str, ...] | None:
         TextError, SelectionError: the file cannot be read; see `parse_sentences`.
     """
     source = state.segmented_control("sentences_from", "Source of the sentences", _SOURCES, "typed")
-    return tuple(lines(_SENTENCES.draw())) if source == "typed" else _sentences_from_file()
+    return sentences_in_text(_SENTENCES.draw()) if source == "typed" else _sentences_from_file()
 
 
 def check_size(name: str, content: bytes | str) -> None:
@@ -113,7 +122,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
         TextError: the file is larger than `MAX_BYTES` or cannot be read; see `parse_sentences`.
     """
     kept = f"{key}_file"
-    upload = st.file_uploader(label, type=["txt"], key=f"{key}_upload")
+    upload = st.file_uploader(label, type=["txt", *FASTA_TYPES, "gz"], key=f"{key}_upload")
     if upload is not None and not is_deleted(upload):
         st.session_state[kept] = (upload.name, upload.getvalue())
         state.preserve(kept)
@@ -123,7 +132,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
     check_size(name, content)
     if upload is None:
         blocks.caveat(f"{state.escape(name)} was uploaded earlier.")
-    return parse_sentences(content, name)
+    return parse_sentences(content, name, max_bytes=MAX_BYTES)
 
 
 def check_count(texts: Sized, maximum: int, name: str = "sentences") -> None:
@@ -204,8 +213,8 @@ class TypedList:
 
 def _sentences_from_file() -> tuple[str, ...] | None:
     st.file_uploader(
-        "A text file with one sentence per line, or a table with a header",
-        ["txt", "csv", "tsv", "jsonl"],
+        "A text file with one sentence per line, a table with a header, or FASTA",
+        ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "gz"],
         key=_UPLOAD,
         on_change=_keep_file,
         help=f"UTF-8, at most {MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",
@@ -216,7 +225,7 @@ def _sentences_from_file() -> tuple[str, ...] | None:
     check_size(name, content)
     columns = column_names(content, name)
     column = choose_column("sentences_column", columns, name) if columns else None
-    sentences = parse_sentences(content, name, column)
+    sentences = parse_sentences(content, name, column, max_bytes=MAX_BYTES)
     of_column = f", column {state.escape(column)}" if column is not None else ""
     st.caption(f"{len(sentences):,} sentences from {state.escape(name)}{of_column}. Empty lines are skipped.")
     return sentences
@@ -379,8 +388,8 @@ def choose_documents() -> DocumentList | None:
         return as_documents(documents_in_text(_DOCUMENTS.draw()))
     file = upload_file(
         "documents",
-        "A text file with one document per line, or a table with a column named text",
-        ["txt", "csv", "tsv", "jsonl", "parquet", "gz", "zst"],
+        "A text file with one document per line, a table with a column named text, or FASTA",
+        ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "parquet", "gz", "zst"],
         "A table may also have the columns _id and title, as in the BEIR benchmark. UTF-8, optionally "
         "compressed (.gz, .zst), at most "
         f"{MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",

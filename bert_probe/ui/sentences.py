@@ -26,6 +26,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.cache import cache_key
 from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.sentence_files import sentence_name
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export, table_bytes
@@ -189,12 +190,13 @@ def _comparison(question: Sentences, checkpoint: Checkpoint, texts: tuple[str, .
     if result is None:
         return
     part = state.segmented_control("sentences_part", "Show", _PARTS, "heatmap")
+    names = tuple(sentence_name(text) for text in texts)
     if part == "nearest":
-        _nearest(result, checkpoint)
+        _nearest(result, checkpoint, names)
     elif part == "map":
-        _map(result, checkpoint, truncate)
+        _map(result, checkpoint, truncate, names)
     else:
-        _similarity(result, part, checkpoint)
+        _similarity(result, part, checkpoint, names)
 
 
 def _embed(
@@ -236,13 +238,13 @@ def _exports(part: Result, name: str, result: SentencesResult) -> None:
     )
 
 
-def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint) -> None:
+def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
     """Draw the similarity matrix as a heatmap or a table."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         ordered = result.showing(order=_segmented_control("sentences_order", "Order", _ORDERS, "tree"))
         scores, labels = (
             ordered.scores,
-            [f"{index + 1} {result.sentences[index]}" for index in ordered.order],
+            [f"{index + 1} {names[index]}" for index in ordered.order],
         )
         st.space("stretch")
         _exports(ordered, "sentences", result)
@@ -255,23 +257,26 @@ def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint) -> N
             column_config={name: st.column_config.NumberColumn(format="%.4f") for name in labels},
         )
         return
-    cell = heatmap(sentences_heatmap(ordered), key="sentences_matrix")
+    cell = heatmap(sentences_heatmap(ordered, names), key="sentences_matrix")
     if cell is None:
         blocks.caveat("Click a cell to read its two sentences.")
     else:
         for index in (ordered.order[cell.row], ordered.order[cell.column]):
-            st.text(f"{index + 1}  {result.sentences[index]}")
+            name = "" if names[index] == result.sentences[index] else f"{names[index]}  "
+            st.text(f"{index + 1}  {name}{result.sentences[index]}")
         st.markdown(f"{result.recipe.score_title} **{scores[cell.row, cell.column]:.4f}**")
         settings = result.question
         calibration = SimilarityCalibration(settings.pooling, settings.prompt, settings.dimensions)
         show_calibration(checkpoint, calibration, float(scores[cell.row, cell.column]))
 
 
-def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
+def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
     """Draw the pairs of sentences with the highest similarity."""
     question = Sentences.from_address(state.url_parameters(), checkpoint.description)
     pairs = result.showing(show="nearest", order=question.order, count=question.count)
     table = pairs.frame()
+    for side in "ab":
+        table[f"sentence_{side}"] = [names[number - 1] for number in table[side]]
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Most similar pairs", anchor=False)
         _exports(pairs, "nearest-sentences", result)
@@ -306,17 +311,17 @@ def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool
     )
 
 
-def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> None:
+def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names: tuple[str, ...]) -> None:
     """Draw the sentences as points on a two-dimensional map."""
     plane = _compute_map(result, checkpoint, truncate)
     if plane is None:
         return
-    table, method = plane.frame(), plane.question.method
+    table, method = plane.frame().assign(sentence=list(names)), plane.question.method
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header(f"Sentences by {_METHODS[method]}", anchor=False)
         _exports(plane, "sentence-map", result)
     event = st.plotly_chart(
-        figures.sentence_map(plane),
+        figures.sentence_map(plane, names),
         width="stretch",
         config=figures.MAP_CONFIG,
         key=f"sentences_map_{method}",

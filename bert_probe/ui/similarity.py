@@ -17,7 +17,7 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.views.heatmaps import similarity_heatmap
 from bert_probe.views.matrix import Cell, HeatmapSpec
-from bert_probe.views.text import shorten
+from bert_probe.views.text import place_name, shorten
 
 
 def render() -> None:
@@ -85,9 +85,16 @@ def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell
         f"**{unrelated.mean[layer]:.2f}**, and 5% of the pairs reach **{unrelated.p95[layer]:.2f}** or more. "
         "Compare a value with these baselines."
     )
+    if any(token.residue is not None for token in result.rows):
+        blocks.caveat("The reference sentences are English, so this baseline does not apply to sequences.")
     pair = None
     if cell is not None:
-        name = f"{shorten(result.rows[cell.row].display)} – {shorten(result.columns[cell.column].display)}"
+        first, second = result.rows[cell.row], result.columns[cell.column]
+        names = [
+            shorten(token.display) if token.residue is None else place_name(token)
+            for token in (first, second)
+        ]
+        name = " – ".join(names)
         pair = figures.PairCurve(name, result.curve(cell.row, cell.column))
     blocks.chart(
         figures.layer_curves(baseline, layer, pair),

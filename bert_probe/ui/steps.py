@@ -24,6 +24,7 @@ from bert_probe.ui.export import export
 from bert_probe.ui.vectors import numbers
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.steps import step_heatmaps, step_titles
+from bert_probe.views.text import place_name
 
 
 def _choose_head(trace: Trace) -> tuple[int, int]:
@@ -49,6 +50,8 @@ def _choose_token(trace: Trace, key: str, label: str, default: int) -> int:
 
 def _name(token: Token) -> str:
     """Return a token's text and position as Markdown."""
+    if token.residue is not None:
+        return f"**{state.escape(place_name(token))}**"
     return f"**{state.escape(token.display)}** ({token.position})"
 
 

@@ -17,7 +17,7 @@ from bert_probe.errors import InvalidFileError, TextError
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER, SEPARATOR, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sample_data import everyday_topics
-from bert_probe.text.sentence_files import lines, parse_sentences
+from bert_probe.text.sentence_files import parse_sentences, sentences_in_text
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from bert_probe.training.models import ALL, HEAD, LORA, TOP, ParameterCount, count_by_scope
 from bert_probe.training.schedule import (
@@ -33,7 +33,7 @@ HELD_OUT_OPTIONS = {"0.1": "10%", "0.2": "20%", "0.3": "30%", "0.5": "50%", "fil
 """URL value → label of each option for the size of the held-out split."""
 _DEFAULT_SHARE = "0.2"
 _SOURCES = {"example": "Sample: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
-_TABLES, _TAGGED, _PLAIN = ("csv", "tsv", "jsonl"), ("conll", "conllu"), ("txt",)
+_TABLES, _TAGGED, _PLAIN = ("csv", "tsv", "jsonl"), ("conll", "conllu"), ("txt", *sentence_input.FASTA_TYPES)
 _PASTED, _READ = "train_lines", "train_lines_read"
 _PREVIEW_ROWS = 100
 _FORMATS = (
@@ -122,13 +122,13 @@ def _paste() -> tuple[str, TrainingRows] | None:
             "Paste texts, one per line",
             help_text="Press Ctrl+Enter, or leave the field, to read the texts.",
         )
+        last = st.session_state.get(_READ)
+        # The plan is cached by the identity of the rows, so create them only once.
+        if last is None or last[0] != text:
+            last = st.session_state[_READ] = (text, sentences_in_text(text))
     except TextError as error:
         _file_error(error, "pasted lines")
         return None
-    last = st.session_state.get(_READ)
-    # The plan is cached by the identity of the rows, so create them only once.
-    if last is None or last[0] != text:
-        last = st.session_state[_READ] = (text, tuple(lines(text)))
     return ("lines.txt", last[1]) if last[1] else None
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import streamlit as st
 
+from bert_probe.analyses.vocabulary.tokens import find_unknown_tokens
 from bert_probe.errors import PickledWeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import max_input_tokens
@@ -16,6 +17,7 @@ from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi
+from bert_probe.text.fasta import single_record
 from bert_probe.ui import blocks, consent, conversion, jobs, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
 
@@ -510,13 +512,63 @@ def trace_request() -> TracedRequest:
 def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: bool) -> list[Trace]:
     """Return one trace for each text, for pages that do not use the traces of `trace_request`.
 
+    Of a FASTA record, only the sequence is read; a message says so. Another message is drawn if most tokens
+    are unknown to the model.
+
     Raises:
-        ProbeError: the model cannot read a text.
+        ProbeError: the model cannot read a text, or a text has several FASTA records.
     """
     now = request()
     url_texts.check(*(name for name in ("a", "b") if not getattr(now, name)))
+    sequences = [
+        (_read_sequence(text), None if pair is None else _read_sequence(pair)) for text, pair in texts
+    ]
     with st.spinner("Running the model …", show_time=False):
-        return shared_cache.traces(opened, texts, truncate)
+        traces = shared_cache.traces(opened, sequences, truncate)
+    for trace in traces:
+        _unknown_tokens_notice(trace)
+    return traces
+
+
+def _read_sequence(text: str) -> str:
+    """Return the sequence of a text that is a FASTA record, and draw a message; or the text unchanged.
+
+    Raises:
+        TextError: the text has several FASTA records, or invalid lines.
+    """
+    record = single_record(text)
+    if record is None:
+        return text
+    st.info(
+        f"The text is FASTA. The model reads the sequence of **{state.escape(record.name)}** "
+        f"({len(record.sequence):,} characters) without its header."
+    )
+    return record.sequence
+
+
+def _unknown_tokens_notice(trace: Trace) -> None:
+    """Draw a warning if most tokens are unknown, with a button that applies the suggested change."""
+    unknown = find_unknown_tokens(trace)
+    if unknown is None:
+        return
+    st.warning(state.escape(str(unknown), 1_000), icon=":material/help:")
+    now = request()
+    field = next((name for name in ("a", "b") if _is_sequence_of(getattr(now, name), trace)), None)
+    if unknown.change and field is not None:
+        st.button(
+            f"Write sentence {field.upper()} with {unknown.change}",
+            key=f"unknown_{field}",
+            on_click=submit,
+            args=(replace(now, **{field: unknown.text}),),
+        )
+
+
+def _is_sequence_of(text: str, trace: Trace) -> bool:
+    return (
+        bool(text)
+        and trace.encoding.pair is None
+        and "".join(text.split()).endswith("".join(trace.encoding.text.split()))
+    )
 
 
 def choose_trace(traced: TracedRequest) -> Trace:

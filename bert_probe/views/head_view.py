@@ -189,12 +189,15 @@ def _texts(units: Sequence[Token | Unit]) -> list[str]:
 
 
 def _unit_arrays(units: Sequence[Token | Unit], prefix: str = "") -> dict[str, Array]:
-    """Return the positions, segments and special flags of tokens or words."""
-    return {
+    """Return positions, segments, special flags and, for a sequence, residue numbers of tokens or words."""
+    arrays: dict[str, Array] = {
         f"{prefix}firsts": np.array([unit.position for unit in units], np.dtype("<u2")),
         f"{prefix}segments": np.array([unit.segment for unit in units], np.uint8),
         f"{prefix}specials": np.array([unit.special for unit in units], np.uint8),
     }
+    if any(unit.residue is not None for unit in units):
+        arrays[f"{prefix}residues"] = np.array([unit.residue or 0 for unit in units], np.dtype("<u2"))
+    return arrays
 
 
 OVERFLOW_OPTIONS: Final = ("several", "layout", "direction", "fit", "lines")

@@ -35,7 +35,7 @@ from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.measures import CHANGES, MEASURES
 from bert_probe.views.palette import SHARES, Scale
 from bert_probe.views.steps import strips
-from bert_probe.views.text import labels, positions, shorten
+from bert_probe.views.text import labels, place_name, positions, shorten
 
 COSINES = Scale("diverging", -1, 1)
 
@@ -83,7 +83,7 @@ def attention_heatmap(result: AttentionResult, root: bool = True) -> Heatmap:
 def token_rollout_heatmap(result: TokenRolloutResult) -> Heatmap:
     """Return a heatmap of the rollout of a token, one row per layer."""
     unit = result.units[result.chosen]
-    name = f"{shorten(unit.display)} ({unit.position})"
+    name = place_name(unit)
     # Rounding can make a share slightly larger than 1; the scale still ends at 1.
     end = 1.0 if result.values.max() <= SHARES.high + SHARES.slack else Scale.from_zero(result.values).high
     captions = {
@@ -205,11 +205,17 @@ def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
     )
 
 
-def sentences_heatmap(result: SentencesResult) -> Heatmap:
-    """Return a heatmap of the score of each pair of sentences, in the order of `SentencesResult.order`."""
+def sentences_heatmap(result: SentencesResult, names: Sequence[str] = ()) -> Heatmap:
+    """Return a heatmap of the score of each pair of sentences, in the order of `SentencesResult.order`.
+
+    Args:
+        result: The sentences and their scores.
+        names: A label for each sentence; by default the sentence.
+    """
     caption = f"{result.recipe.score_title} of each pair of sentences"
-    names = [f"{index + 1} {shorten(result.sentences[index])}" for index in result.order]
-    heatmap = cosine_heatmap(result.scores, names, "sentence", caption, "sentences")
+    texts = names or result.sentences
+    labels = [f"{index + 1} {shorten(texts[index])}" for index in result.order]
+    heatmap = cosine_heatmap(result.scores, labels, "sentence", caption, "sentences")
     if result.recipe.similarity == "cosine":
         return heatmap
     scale = Scale.around_zero(result.compared.scores, coverage=1)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from bert_probe.views.page import Page
 from bert_probe.views.palette import Scale
 from bert_probe.views.payload import pack
+from bert_probe.views.text import ResidueNumbers
 
 Matrix: TypeAlias = NDArray[np.float32]
 
@@ -36,7 +37,8 @@ class HeatmapSpec(TypedDict):
     decimals: NotRequired[int]  # decimals of the value in the tooltip; default 4
     square: NotRequired[bool]  # square cells (default), or cells that fit the width
     whole: NotRequired[bool]  # whether all cells are initially visible, even if very small; default False
-    row_positions: NotRequired[Sequence[int | None] | None]  # token positions, which distinguish equal labels
+    # token positions, which distinguish equal labels; for `ResidueNumbers` the axis is drawn as a ruler
+    row_positions: NotRequired[Sequence[int | None] | None]
     column_positions: NotRequired[Sequence[int | None] | None]
     file_name: NotRequired[str]  # name of saved files, without extension
 
@@ -92,6 +94,8 @@ def payload(
         # If rows and columns have the same labels, the labels are sent once.
         "columns": None if list(columns) == list(rows) else list(columns),
         "rowPositions": _positions(drawing.get("row_positions"), len(rows), "row_positions"),
+        "rowRuler": isinstance(drawing.get("row_positions"), ResidueNumbers),
+        "columnRuler": isinstance(drawing.get("column_positions"), ResidueNumbers),
         "columnPositions": _positions(drawing.get("column_positions"), len(columns), "column_positions"),
         "rowAxis": drawing["row_axis"],
         "columnAxis": drawing["column_axis"],

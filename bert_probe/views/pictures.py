@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bert_probe.analyses.attention.attention import AttentionResult, TokenRolloutResult
+from bert_probe.analyses.attention.contacts import ContactsResult
 from bert_probe.analyses.attention.find_heads import FindHeadsResult
 from bert_probe.analyses.attention.heads import Heads, HeadsResult
 from bert_probe.analyses.attention.steps import AttentionStepsResult
@@ -34,6 +35,7 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
 from bert_probe.text.labeled_texts import CLASSES
 from bert_probe.views import contributions, head_view, heatmaps, layer_map, matrix, model_view, steps
+from bert_probe.views.contacts import contacts_heatmap
 from bert_probe.views.head_view import AnswerFn, HeadViewData, call_method, compute_labels
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
@@ -61,6 +63,7 @@ PICTURES: Final[dict[type[Result], Picture]] = {
     AttentionStepsResult: Picture(
         lambda result: list(steps.step_heatmaps(result, steps.key_position(result)).values())
     ),
+    ContactsResult: Picture(lambda result: [contacts_heatmap(result)]),
     HeadChangeResult: Picture(lambda result: [heatmaps.head_change_heatmap(result)], caveat=CAVEAT),
     VectorChangeResult: Picture(lambda result: [heatmaps.vector_change_heatmap(result)]),
     AttributionFaithfulnessResult: Picture(

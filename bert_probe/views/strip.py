@@ -22,6 +22,7 @@ class StripToken:
     joined: bool  # whether the token continues the word of the previous token
     detail: str  # tooltip
     mark: Mark = ""
+    number: str = ""  # small number after the text, such as that of a residue
 
 
 def strip_data(
@@ -62,6 +63,7 @@ def _record(piece: StripToken) -> dict[str, object]:
         "joined": piece.joined,
         "detail": piece.detail,
         "mark": piece.mark,
+        "number": piece.number,
     }
 
 

@@ -30,6 +30,32 @@ def labels(units: Sequence[Token | Unit]) -> list[str]:
     return [shorten(unit.display) for unit in units]
 
 
-def positions(units: Sequence[Token | Unit]) -> list[int]:
-    """Return the positions of tokens or words in the model's input."""
+class ResidueNumbers(list[int | None]):
+    """Numbers of the residues of a sequence, from 1, with which an axis is drawn as a ruler."""
+
+
+def positions(units: Sequence[Token | Unit]) -> Sequence[int | None]:
+    """Return the numbers of residues, or the positions in the model's input if the tokens are not residues.
+
+    A special token of a sequence has no number.
+    """
+    if any(unit.residue is not None for unit in units):
+        return ResidueNumbers(unit.residue for unit in units)
     return [unit.position for unit in units]
+
+
+def ruler_number(unit: Token | Unit) -> str:
+    """Return the number of the first and of each tenth residue of a sequence; "" for all other units."""
+    residue = unit.residue
+    return str(residue) if residue is not None and (residue == 1 or residue % 10 == 0) else ""
+
+
+def describe_place(unit: Token | Unit) -> str:
+    """Return the place of a token or word: "position 11", or "residue 10" in a sequence."""
+    return f"position {unit.position}" if unit.residue is None else f"residue {unit.residue}"
+
+
+def place_name(unit: Token | Unit) -> str:
+    """Return a token or word with its place: "ground (11)", or "K10" for the tenth residue of a sequence."""
+    name = shorten(unit.display)
+    return f"{name} ({unit.position})" if unit.residue is None else f"{name}{unit.residue}"

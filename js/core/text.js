@@ -92,6 +92,23 @@ export function computeLabelStep(count, pitch, room) {
 }
 
 /**
+ * The step, 10, 20, 50, 100 …, at which the numbers of a residue ruler fit.
+ *
+ * @param {number} pitch
+ * @param {number} room
+ */
+export function computeRulerStep(pitch, room) {
+  return 10 * computeLabelStep(Number.POSITIVE_INFINITY, 10 * pitch, room);
+}
+
+/** Whether the number of a residue is part of a ruler: the first one, and each multiple of the step.
+ *
+ * @param {number | null} number @param {number} step */
+export function isTick(number, step) {
+  return number !== null && (number === 1 || number % step === 0);
+}
+
+/**
  * Whether a label remains after thinning: numbers that are multiples of the step, and other labels by their index.
  *
  * @param {string} label

@@ -6,7 +6,7 @@ import { Attention } from "./attention.js";
 import { exportHeads } from "./export.js";
 import { computeHeadLayout } from "./layout.js";
 import { createLineFilter } from "./lines.js";
-import { unpackHeads } from "./model.js";
+import { labelUnit, unpackHeads } from "./model.js";
 
 const BOX = { width: 880, height: 640 }; // size of a file without a screen
 
@@ -23,8 +23,8 @@ export function renderHeadFile(bytes, { theme, measure }) {
   /** @type {import("../core/selection.js").Head[]} */
   const series = model.rolled ? [MEAN] : heads;
   const filter = createLineFilter(model, options);
-  const labels = filter.units.map((unit) => model.names[unit]);
-  const geometry = computeHeadLayout(labels, BOX, options, measure);
+  const labels = filter.units.map((unit) => labelUnit(model, unit));
+  const geometry = computeHeadLayout(labels, BOX, options, measure, model.isRuler);
   const unitIndices = new Map(filter.units.map((unit, index) => [unit, index]));
   const attention = new Attention(model);
   if (pins.side === "key") attention.prepareColumns([...model.heads.keys()], Number.POSITIVE_INFINITY);

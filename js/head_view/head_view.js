@@ -22,7 +22,7 @@ import { exportHeads } from "./export.js";
 import { computeHeadLayout, findUnit, getVisibleRange } from "./layout.js";
 import { createLineFilter } from "./lines.js";
 import { computeActiveWeights, computeBars, selectVisibleLines } from "./marks.js";
-import { nameLayer, nameUnit, switchUnits, unpackHeads } from "./model.js";
+import { labelUnit, nameLayer, nameUnit, switchUnits, tagUnit, unpackHeads } from "./model.js";
 import { paintActive, paintCursor, paintHeads } from "./paint.js";
 import { headParts } from "./parts.js";
 import {
@@ -275,8 +275,8 @@ class HeadView extends ScrolledView {
   /** @override @param {{width: number, height: number}} box */
   computeLayout(box) {
     const { model, lineFilter, measure } = this;
-    const names = lineFilter.units.map((unit) => model.names[unit]);
-    return computeHeadLayout(names, box, this.selection.options, measure);
+    const names = lineFilter.units.map((unit) => labelUnit(model, unit));
+    return computeHeadLayout(names, box, this.selection.options, measure, model.isRuler);
   }
 
   /** @override */
@@ -348,7 +348,7 @@ class HeadView extends ScrolledView {
           : createTitle(model, this.series, this.labels[model.layer - 1] ?? [])),
       );
     }
-    const pinned = pins.units.map((unit) => model.names[unit]).join(" + ");
+    const pinned = pins.units.map((unit) => tagUnit(model, unit)).join(" + ");
     parts.pinnedLine.replaceChildren(
       pinned
         ? element("span", {}, element("span", { class: "pin" }, "Pinned"), element("bdi", {}, pinned))
@@ -388,7 +388,7 @@ class HeadView extends ScrolledView {
   updatePointer(place) {
     const { stage } = this.parts;
     stage.style.cursor = place ? "pointer" : "default";
-    stage.title = place ? this.model.names[this.lineFilter.units[place.index]] : "";
+    stage.title = place ? tagUnit(this.model, this.lineFilter.units[place.index]) : "";
   }
 
   /** Pins a token. All pins are on one side; pinning on the other side replaces them. @override @param {Place} place */

@@ -1,6 +1,6 @@
 // The layout of tokens and lines, in columns and in reading direction, without drawing.
 
-import { computeLabelStep, measureWidest } from "../core/text.js";
+import { computeLabelStep, computeRulerStep, measureWidest } from "../core/text.js";
 
 /**
  * @typedef {import("../core/pen.js").Area} Area
@@ -41,12 +41,17 @@ const EDGE = 6;
  * @param {Box} box
  * @param {Pick<import("../core/selection.js").Options, "layout" | "fit">} options
  * @param {Measure} measure
+ * @param {boolean} [isRuler] whether the units are residues, whose numbers remain when labels are thinned
  * @returns {HeadGeometry}
  */
-export function computeHeadLayout(labels, box, { layout, fit }, measure) {
-  return layout === "columns"
-    ? layOutColumns(labels, box, fit, measure)
-    : layOutReading(labels, box, fit, measure);
+export function computeHeadLayout(labels, box, { layout, fit }, measure, isRuler = false) {
+  const geometry =
+    layout === "columns"
+      ? layOutColumns(labels, box, fit, measure)
+      : layOutReading(labels, box, fit, measure);
+  if (!isRuler || geometry.labelStep === 1) return geometry;
+  const pitch = (geometry.starts[labels.length] - geometry.starts[0]) / labels.length;
+  return { ...geometry, labelStep: computeRulerStep(pitch, geometry.isVertical ? MIN_PITCH : 40) };
 }
 
 /** @param {string[]} labels @param {Box} box @param {boolean} fit @param {Measure} measure @returns {HeadGeometry} */

@@ -36,6 +36,14 @@ test("in reading order a query is above its key", () => {
   assert.ok(starts[2] - starts[1] < starts[1] - starts[0], "a shorter token is narrower");
 });
 
+test("a thinned ruler of residues has a step of 10 or more", () => {
+  const labels = Array.from({ length: 60 }, () => "M");
+  /** @param {boolean} isRuler */
+  const step = (isRuler) =>
+    computeHeadLayout(labels, BOX, { layout: "columns", fit: true }, measure, isRuler).labelStep;
+  assert.deepEqual([step(false), step(true)], [2, 10]);
+});
+
 test("a fitted long text does not scroll, and its labels are thinned", () => {
   const labels = Array.from({ length: 400 }, (_, i) => `token${i}`);
   const columns = computeHeadLayout(labels, BOX, { layout: "columns", fit: true }, measure);

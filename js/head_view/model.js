@@ -2,7 +2,7 @@
 
 import { Payload } from "../core/payload.js";
 import { MEAN } from "../core/selection.js";
-import { makeVisible } from "../core/text.js";
+import { isTick, makeVisible } from "../core/text.js";
 
 /** @typedef {import("../core/selection.js").Head} Head */
 
@@ -33,7 +33,8 @@ import { makeVisible } from "../core/text.js";
 /**
  * A token or word.
  *
- * @typedef {{text: string, segment: number, special: boolean, first: number, pieces: number}} Unit
+ * @typedef {{text: string, segment: number, special: boolean, first: number, pieces: number, residue: number | null}} Unit
+ *   `residue`: the number of a residue, from 1
  */
 
 /** @typedef {ReturnType<typeof unpackHeads>} HeadModel */
@@ -67,6 +68,8 @@ function readUnits(payload, { texts, full }, prefix) {
   const firsts = payload.numbers(`${prefix}firsts`, Uint16Array);
   const segments = payload.numbers(`${prefix}segments`, Uint8Array);
   const specials = payload.numbers(`${prefix}specials`, Uint8Array);
+  const hasResidues = payload.has(`${prefix}residues`);
+  const residues = hasResidues ? payload.numbers(`${prefix}residues`, Uint16Array) : null;
   /** @type {Unit[]} */
   const units = texts.map((text, i) => ({
     text,
@@ -74,8 +77,9 @@ function readUnits(payload, { texts, full }, prefix) {
     special: specials[i] === 1,
     first: firsts[i],
     pieces: (firsts[i + 1] ?? payload.description.tokenCount) - firsts[i],
+    residue: residues?.[i] || null,
   }));
-  return { units, names: units.map((unit) => makeVisible(unit.text)), full };
+  return { units, names: units.map((unit) => makeVisible(unit.text)), full, isRuler: hasResidues };
 }
 
 /**
@@ -86,9 +90,9 @@ function readUnits(payload, { texts, full }, prefix) {
  * @returns {HeadModel}
  */
 export function switchUnits(model, words) {
-  const { units, names, full, other } = model;
+  const { units, names, full, isRuler, other } = model;
   if (!other || model.words === words) return model;
-  return { ...model, ...other, words, other: { units, names, full } };
+  return { ...model, ...other, words, other: { units, names, full, isRuler } };
 }
 
 /**
@@ -123,13 +127,34 @@ export function nameLayer({ layerNumbers }, layer) {
 }
 
 /**
- * The name of a unit with its position, such as "ground (11)".
+ * The name of a unit with its position, such as "ground (11)", or "K10" for a residue.
  *
- * @param {HeadModel} model
+ * @param {Pick<HeadModel, "names" | "units">} model
  * @param {number} unit
  */
 export function nameUnit(model, unit) {
-  return `${model.names[unit]} (${model.units[unit].first})`;
+  const { first, residue } = model.units[unit];
+  return residue === null ? `${model.names[unit]} (${first})` : `${model.names[unit]}${residue}`;
+}
+
+/**
+ * The label of a unit next to the lines; each tenth residue has its number.
+ *
+ * @param {Pick<HeadModel, "names" | "units">} model
+ * @param {number} unit
+ */
+export function labelUnit(model, unit) {
+  return isTick(model.units[unit].residue, 10) ? nameUnit(model, unit) : model.names[unit];
+}
+
+/**
+ * The name of a unit without the position of a token that is not a residue.
+ *
+ * @param {Pick<HeadModel, "names" | "units">} model
+ * @param {number} unit
+ */
+export function tagUnit(model, unit) {
+  return model.units[unit].residue === null ? model.names[unit] : nameUnit(model, unit);
 }
 
 /**

@@ -3,8 +3,9 @@
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { getHeadColor } from "../core/color.js";
 import { MEAN } from "../core/selection.js";
-import { formatNumber, isLabelVisible, truncateText } from "../core/text.js";
+import { formatNumber, isLabelVisible, isTick, truncateText } from "../core/text.js";
 import { getAnchor, getVisibleRange } from "./layout.js";
+import { labelUnit, tagUnit } from "./model.js";
 
 /**
  * @typedef {import("../core/pen.js").Pen} Pen
@@ -142,15 +143,21 @@ export function getSeriesColor({ model, theme }, head) {
  * @param {HeadPicture} picture
  * @param {Set<number>} [highlighted] */
 function paintUnits(pen, picture, highlighted) {
-  const { geometry, units, theme, model } = picture;
+  const { units, theme, model } = picture;
   const [first, end] = getVisibleRange(picture);
   for (let index = first; index < end; index++) {
-    if (!isLabelVisible("", index, geometry.labelStep)) continue;
     const unit = units[index];
+    if (!isUnitVisible(picture, index)) continue;
     const fill = model.units[unit].special && !highlighted?.has(unit) ? theme.muted : theme.ink;
     for (const side of SIDES) paintLabel(pen, picture, side, index, fill);
     if (model.units[unit].segment) paintSegment(pen, picture, index);
   }
+}
+
+/** Whether the label of a unit remains after thinning. @param {HeadPicture} picture @param {number} index */
+function isUnitVisible({ model, units, geometry: { labelStep } }, index) {
+  if (!model.isRuler || labelStep === 1) return isLabelVisible("", index, labelStep);
+  return isTick(model.units[units[index]].residue, labelStep);
 }
 
 /** @type {Side[]} */
@@ -158,7 +165,9 @@ const SIDES = ["query", "key"];
 
 /** @param {HeadPicture} picture @param {number} index */
 function truncateLabel({ model, units, geometry, measure }, index, weight = 400) {
-  return truncateText(model.names[units[index]], geometry.labelLimit, geometry.size, measure, weight);
+  // A bold label is a tag, which has the number of each residue.
+  const label = weight > 400 ? tagUnit(model, units[index]) : labelUnit(model, units[index]);
+  return truncateText(label, geometry.labelLimit, geometry.size, measure, weight);
 }
 
 /** @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} index @param {string} fill */

@@ -1,6 +1,6 @@
 // The layout of a heatmap, without drawing: gutters, pitch of the cells, angle and thinning of the labels.
 
-import { computeLabelStep, isLabelVisible, measureWidest } from "../core/text.js";
+import { computeLabelStep, computeRulerStep, isLabelVisible, measureWidest } from "../core/text.js";
 
 /**
  * @typedef {import("./model.js").MatrixModel} MatrixModel
@@ -11,7 +11,7 @@ import { computeLabelStep, isLabelVisible, measureWidest } from "../core/text.js
 /**
  * The part of a model that the layout needs.
  *
- * @typedef {Pick<MatrixModel, "rowLabels" | "columnLabels" | "rowCount" | "columnCount" | "rowAxis" | "columnAxis" |
+ * @typedef {Pick<MatrixModel, "rowLabels" | "columnLabels" | "rowNumbers" | "columnNumbers" | "rowCount" | "columnCount" | "rowAxis" | "columnAxis" |
  *   "square">} Shape
  */
 
@@ -66,7 +66,10 @@ export function computeMatrixLayout(model, box, zoom, measure) {
     columns,
     rows: {
       size: pitch.y >= READABLE_PITCH ? size : 11,
-      labelStep: computeLabelStep(model.rowCount, pitch.y, 14),
+      labelStep:
+        model.rowNumbers && pitch.y < TIGHT_PITCH
+          ? computeRulerStep(pitch.y, 14)
+          : computeLabelStep(model.rowCount, pitch.y, 14),
     },
     contentWidth: left + model.columnCount * pitch.x + right,
     contentHeight: columns.height + model.rowCount * pitch.y + 2,
@@ -95,7 +98,8 @@ export function layOutAtPitch(model, measure, geometry, pitch) {
  */
 function measureRowGutter(model, box, size, measure) {
   const limit = Math.min(ROW_LABEL_LIMIT, Math.max(64, box.width * 0.3));
-  const labels = measureWidest(model.rowLabels, size, measure, limit);
+  const numbers = model.rowNumbers ? measure(`${Math.max(...model.rowNumbers.map(Number))}  `, size) : 0;
+  const labels = numbers + measureWidest(model.rowLabels, size, measure, limit);
   const axes = Math.max(measure(formatRowAxis(model), 11, 600), measure(formatColumnAxis(model), 11, 600));
   return Math.ceil(Math.min(Math.max(labels * BOLD, axes), limit)) + GAP + 6;
 }
@@ -188,6 +192,7 @@ export function stepZoom(geometry, ratio) {
  */
 function layOutColumnLabels(model, pitch, measure) {
   const { columnLabels: labels } = model;
+  if (model.columnNumbers) return layOutColumnRuler(model.columnNumbers, pitch, measure);
   const numeric = isSequence(labels);
   const size = pitch >= READABLE_PITCH || numeric ? 12 : 11;
   const longest = measureWidest(labels, size, measure, COLUMN_LABEL_LIMIT);
@@ -213,6 +218,21 @@ function layOutColumnLabels(model, pitch, measure) {
   }
   const height = Math.max(Math.ceil(tallest * BOLD) + GAP + 6, axes);
   return { angle: 90, size, labelStep, limit, height, overhang: 2 };
+}
+
+/**
+ * Column labels of residues: letters with the number of each tenth residue above them, or thinned numbers.
+ *
+ * @param {(number | null)[]} numbers
+ * @param {number} pitch
+ * @param {Measure} measure
+ */
+function layOutColumnRuler(numbers, pitch, measure) {
+  const size = 12;
+  const widest = measure(String(Math.max(...numbers.map(Number))), size);
+  const labelStep = pitch < TIGHT_PITCH ? computeRulerStep(pitch, widest + 10) : 1;
+  const limit = widest + measure("W", size, 600) + 1;
+  return { angle: 0, size, labelStep, limit, height: 42, overhang: (widest - pitch) / 2 };
 }
 
 /**

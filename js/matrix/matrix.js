@@ -9,7 +9,7 @@ import { readColors } from "../core/scale.js";
 import { ScrolledView } from "../core/scrolled_view.js";
 import { explainRefusal, exportMatrix } from "./file.js";
 import { computeMatrixLayout, findSpot, MAX_ZOOM_PITCH, stepZoom } from "./layout.js";
-import { describeCell, isCell, unpackMatrix } from "./model.js";
+import { describeCell, getName, isCell, unpackMatrix } from "./model.js";
 import { paintMarks, paintMatrix } from "./paint.js";
 import { matrixParts, readoutNodes } from "./parts.js";
 
@@ -200,7 +200,9 @@ class MatrixView extends ScrolledView {
   /** The full text of a label under the pointer, which may be truncated in the picture. @param {Spot | null} spot */
   getFullLabel(spot) {
     if (!spot || isCell(spot)) return "";
-    return spot.row === null ? this.model.columnLabels[Number(spot.column)] : this.model.rowLabels[spot.row];
+    return spot.row === null
+      ? getName(this.model, "column", Number(spot.column))
+      : getName(this.model, "row", spot.row);
   }
 
   /** @override @param {Spot} spot */

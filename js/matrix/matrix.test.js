@@ -10,7 +10,7 @@ import {
   MAX_ZOOM_PITCH,
   stepZoom,
 } from "./layout.js";
-import { describeCell, getValue, unpackMatrix } from "./model.js";
+import { describeCell, getAxisText, getValue, unpackMatrix } from "./model.js";
 import { paintMatrix } from "./paint.js";
 
 const BOX = { width: 800, height: 600 };
@@ -49,6 +49,44 @@ test("identical labels are sent once for both axes", () => {
   assert.equal(three.columnCount, 3);
   assert.ok(Math.abs(getValue(three, 1, 2) - 0.5) < 1e-7);
   assert.equal(describeCell(three, { row: 1, column: 2 }), "t1 (1) → t2: 0.5000");
+});
+
+/** A sequence of residues between two special tokens. @param {number} count */
+function createRuler(count) {
+  const rows = ["<cls>", ..."M".repeat(count), "<eos>"];
+  const numbers = rows.map((_, i) => (i === 0 || i > count ? null : i));
+  const ruler = { rowPositions: numbers, columnPositions: numbers, rowRuler: true, columnRuler: true };
+  return createModel(count + 2, { ...ruler, rows });
+}
+
+test("residues are numbered from 1, and a thinned ruler has round numbers", () => {
+  const model = createRuler(1000);
+  assert.equal(describeCell(model, { row: 10, column: 0 }), "M10 → <cls>: 0.0000");
+  /** @param {import("./layout.js").Zoom["mode"]} mode */
+  const read = (mode) => {
+    const { columns, rows, pitchY } = computeMatrixLayout(model, BOX, { mode, factor: 1 }, measure);
+    const texts = model.rowLabels.map((_, row) => getAxisText(model, "row", row, rows.labelStep));
+    return { columns, pitchY, labelStep: rows.labelStep, texts: texts.filter(Boolean) };
+  };
+  const readable = read("auto");
+  assert.equal(readable.labelStep, 1);
+  assert.equal(readable.columns.angle, 0, "letters are upright");
+  assert.equal(readable.texts.length, 1002);
+  const fitted = read("fit");
+  assert.ok(fitted.labelStep % 10 === 0 && fitted.labelStep * fitted.pitchY >= 14);
+  assert.deepEqual(fitted.texts.slice(0, 2), ["1", String(fitted.labelStep)]);
+  assert.equal(fitted.texts.at(-1), "1000");
+});
+
+test("a file of a ruler has the number of each tenth residue", () => {
+  const model = createRuler(25);
+  const geometry = computeMatrixLayout(model, BOX, AUTO, measure);
+  const viewport = { x: 0, y: 0, width: geometry.contentWidth, height: geometry.contentHeight };
+  const pen = new SvgPen(viewport.width, viewport.height, "A", "serif");
+  paintMatrix(pen, { model, theme, colors, measure, geometry, ratio: 1, viewport });
+  const texts = Array.from(pen.svg.matchAll(/<text [^>]*>([^<]*)</g), ([, text]) => text);
+  const numbers = texts.filter((text) => /^\d+$/.test(text)).map(Number);
+  assert.deepEqual(numbers, [1, 10, 20, 1, 10, 20]);
 });
 
 test("a short text fits, with a whole number of pixels per cell", () => {

@@ -2,7 +2,7 @@
 
 import { Payload } from "../core/payload.js";
 import { createColorIndexer } from "../core/scale.js";
-import { formatNumber, makeVisible } from "../core/text.js";
+import { formatNumber, isLabelVisible, isTick, makeVisible } from "../core/text.js";
 
 /**
  * The description of a heatmap from `views/matrix.py`.
@@ -14,6 +14,8 @@ import { formatNumber, makeVisible } from "../core/text.js";
  * @property {string[] | null} columns null if they equal the rows
  * @property {(number | null)[] | null} rowPositions
  * @property {(number | null)[] | null} columnPositions
+ * @property {boolean} rowRuler whether the row positions are numbers of residues
+ * @property {boolean} columnRuler
  * @property {string} rowAxis
  * @property {string} columnAxis
  * @property {string} caption
@@ -47,6 +49,9 @@ export function unpackMatrix(bytes) {
     ...description,
     rowLabels: description.rows.map(makeVisible),
     columnLabels: columns.map(makeVisible),
+    /** Numbers of the residues, null for a special token; null if the axis is not a ruler. */
+    rowNumbers: description.rowRuler ? description.rowPositions : null,
+    columnNumbers: description.columnRuler ? description.columnPositions : null,
     rowCount: description.rows.length,
     columnCount: columns.length,
     lightTable: payload.numbers("light", Uint8Array),
@@ -74,17 +79,47 @@ export function isCell(spot) {
   return spot !== null && spot.row !== null && spot.column !== null;
 }
 
+/** @typedef {Pick<MatrixModel, "rowLabels" | "columnLabels" | "rowNumbers" | "columnNumbers">} Labels */
+
 /**
- * The label of a row or a column, and the position that distinguishes repeated labels.
+ * The label of a row or a column; a residue with its number, such as "K10".
+ *
+ * @param {Labels} model
+ * @param {"row" | "column"} axis
+ * @param {number} index
+ */
+export function getName(model, axis, index) {
+  const numbers = axis === "row" ? model.rowNumbers : model.columnNumbers;
+  const labels = axis === "row" ? model.rowLabels : model.columnLabels;
+  return `${labels[index]}${numbers?.[index] ?? ""}`;
+}
+
+/**
+ * The text at an axis after thinning; "" for none. A thinned ruler has numbers only.
+ *
+ * @param {Labels} model
+ * @param {"row" | "column"} axis
+ * @param {number} index
+ * @param {number} labelStep
+ */
+export function getAxisText(model, axis, index, labelStep) {
+  const numbers = axis === "row" ? model.rowNumbers : model.columnNumbers;
+  const label = (axis === "row" ? model.rowLabels : model.columnLabels)[index];
+  if (numbers && labelStep > 1) return isTick(numbers[index], labelStep) ? String(numbers[index]) : "";
+  return isLabelVisible(label, index, labelStep) ? label : "";
+}
+
+/**
+ * The name of a row or a column, and the position that distinguishes repeated labels.
  *
  * @param {MatrixModel} model
  * @param {"row" | "column"} axis
  * @param {number} index
  */
 export function getLabel(model, axis, index) {
+  const isRuler = axis === "row" ? model.rowRuler : model.columnRuler;
   const positions = axis === "row" ? model.rowPositions : model.columnPositions;
-  const labels = axis === "row" ? model.rowLabels : model.columnLabels;
-  return { label: labels[index], position: positions ? positions[index] : null };
+  return { label: getName(model, axis, index), position: isRuler || !positions ? null : positions[index] };
 }
 
 /**

@@ -2,9 +2,9 @@
 
 import { packColor, parseColor } from "../core/color.js";
 import { CENTER, NO_VALUE } from "../core/scale.js";
-import { formatNumber, isLabelVisible, truncateText } from "../core/text.js";
+import { formatNumber, isTick, truncateText } from "../core/text.js";
 import { BOLD, COLUMN_LABEL_LIMIT, formatColumnAxis, formatRowAxis, GAP, getVisibleRange } from "./layout.js";
-import { getValue, isCell } from "./model.js";
+import { getAxisText, getName, getValue, isCell } from "./model.js";
 
 /**
  * @typedef {import("../core/pen.js").Pen} Pen
@@ -222,22 +222,27 @@ function paintRowLabels(pen, picture, range) {
   const { model, geometry, theme, measure } = picture;
   const { size, labelStep } = geometry.rows;
   for (let row = range.rowStart; row < range.rowEnd; row++) {
-    const label = model.rowLabels[row];
-    if (!isLabelVisible(label, row, labelStep)) continue;
+    const label = getAxisText(model, "row", row, labelStep);
+    if (!label) continue;
     const text = truncateText(label, geometry.left - GAP - 2, size, measure);
     const lettering = { size, fill: theme.ink, anchor: /** @type {const} */ ("end"), isCentered: true };
     const y = getRowLabelMiddle(picture, row) + 0.5;
     pen.text(text, geometry.left - GAP, y, { ...lettering, width: measure(text, size) });
+    const number = model.rowNumbers?.[row] ?? null;
+    if (!isTick(number, 10)) continue;
+    if (labelStep > 1) paintTick(pen, theme, [geometry.left - 6, y], [geometry.left - 2, y]);
+    else pen.text(String(number), geometry.left - GAP - 16, y, { ...lettering, fill: theme.muted });
   }
 }
 
-/** The vertical center of a row label; the first label is moved down if its row is too small for it.
+/** The vertical center of a row label; the first and the last label are moved inward if their rows are too small.
  *
  * @param {MatrixPicture} picture @param {number} row */
 function getRowLabelMiddle(picture, row) {
   const { pitchY, top } = picture.geometry;
   const middle = (getRowEdge(picture, row) + getRowEdge(picture, row + 1) - getGap(picture)) / 2;
-  return pitchY < GAPPED_PITCH ? Math.max(middle, top + 6) : middle;
+  if (pitchY >= GAPPED_PITCH) return middle;
+  return Math.min(Math.max(middle, top + 6), getRowEdge(picture, picture.model.rowCount) - 4);
 }
 
 /** @param {MatrixPicture} picture @param {number} column */
@@ -260,14 +265,33 @@ function paintColumnLabels(pen, picture, range) {
   const before = angle === 45 ? Math.ceil(COLUMN_LABEL_LIMIT / geometry.pitchX) : 1;
   pen.clip(getColumnLabelArea(picture), () => {
     for (let column = Math.max(range.columnStart - before, 0); column < range.columnEnd; column++) {
-      const label = model.columnLabels[column];
-      if (!isLabelVisible(label, column, labelStep)) continue;
+      const label = getAxisText(model, "column", column, labelStep);
+      const number = model.columnNumbers?.[column] ?? null;
+      // A special token is wider than the column of a ruler, so only its tag shows it.
+      if (!label || (model.columnNumbers && number === null)) continue;
       const text = truncateText(label, limit, size, picture.measure);
-      transformToColumnLabel(pen, picture, column, () =>
-        paintColumnLabel(pen, picture, text, theme.ink, 400),
-      );
+      transformToColumnLabel(pen, picture, column, () => {
+        paintColumnLabel(pen, picture, text, theme.ink, 400);
+        if (!isTick(number, 10)) return;
+        if (labelStep > 1) paintTick(pen, theme, [0, 2], [0, 6]);
+        else pen.text(String(number), 0, -15, { size, fill: theme.muted, anchor: "middle" });
+      });
     }
   });
+}
+
+/** Paints the tick of a numbered residue.
+ *
+ * @param {Pen} pen @param {import("../core/theme.js").Theme} theme
+ * @param {[number, number]} from @param {[number, number]} to */
+function paintTick(pen, theme, from, to) {
+  pen.path(
+    (path) => {
+      path.moveTo(...from);
+      path.lineTo(...to);
+    },
+    { stroke: theme.muted },
+  );
 }
 
 /** The area of the column labels; a centered number of the first column can reach into the corner.
@@ -401,11 +425,11 @@ function paintRowTag(pen, picture, row, fill) {
   const { model, geometry, theme, measure } = picture;
   const { size, labelStep } = geometry.rows;
   const right = geometry.left - GAP;
-  const text = truncateText(model.rowLabels[row], right - 2, size, measure, 600);
+  const text = truncateText(getName(model, "row", row), right - 2, size, measure, 600);
   const width = measure(text, size, 600);
   const y = getRowLabelMiddle(picture, row);
   if (y < geometry.top - 1) return;
-  clearNeighbors(pen, theme, row, 17 / geometry.pitchY, model.rowLabels, labelStep, (neighbor) => {
+  clearNeighbors(pen, picture, "row", row, 17 / geometry.pitchY, labelStep, (neighbor) => {
     return { x: 0, y: getRowLabelMiddle(picture, neighbor) - 9, width: right + 2, height: 18 };
   });
   pen.rectangle(right - width - 4, y - 8, width + 8, 16, { fill, radius: 4 });
@@ -422,11 +446,11 @@ function paintRowTag(pen, picture, row, fill) {
 function paintColumnTag(pen, picture, column, fill) {
   const { model, geometry, theme, measure } = picture;
   const { size, limit, angle, labelStep } = geometry.columns;
-  const text = truncateText(model.columnLabels[column], limit * BOLD, size, measure, 600);
+  const text = truncateText(getName(model, "column", column), limit * BOLD, size, measure, 600);
   const width = measure(text, size, 600);
   const reach = angle === 0 ? width / 2 + limit / 2 + 8 : 17;
   const room = angle === 0 ? limit + 4 : 18;
-  clearNeighbors(pen, theme, column, reach / geometry.pitchX, model.columnLabels, labelStep, (neighbor) => {
+  clearNeighbors(pen, picture, "column", column, reach / geometry.pitchX, labelStep, (neighbor) => {
     return {
       x: getColumnLabelMiddle(picture, neighbor) - room / 2,
       y: 0,
@@ -445,18 +469,19 @@ function paintColumnTag(pen, picture, column, fill) {
  * Hides thinned labels that a tag would partly cover.
  *
  * @param {Pen} pen
- * @param {import("../core/theme.js").Theme} theme
+ * @param {MatrixPicture} picture
+ * @param {"row" | "column"} axis
  * @param {number} index
  * @param {number} span
- * @param {string[]} labels
  * @param {number} labelStep
  * @param {(near: number) => Area} areaOf
  */
-function clearNeighbors(pen, theme, index, span, labels, labelStep, areaOf) {
+function clearNeighbors(pen, { model, theme }, axis, index, span, labelStep, areaOf) {
   if (labelStep === 1) return;
-  const last = Math.min(index + Math.ceil(span), labels.length - 1);
+  const count = axis === "row" ? model.rowCount : model.columnCount;
+  const last = Math.min(index + Math.ceil(span), count - 1);
   for (let neighbor = Math.max(index - Math.ceil(span), 0); neighbor <= last; neighbor++) {
-    if (Math.abs(neighbor - index) > span || !isLabelVisible(labels[neighbor], neighbor, labelStep)) continue;
+    if (Math.abs(neighbor - index) > span || !getAxisText(model, axis, neighbor, labelStep)) continue;
     const { x, y, width, height } = areaOf(neighbor);
     pen.rectangle(x, y, width, height, { fill: theme.background });
   }

@@ -12,7 +12,8 @@ import { readTheme } from "../core/theme.js";
  * The data from `views/strip.py`.
  *
  * @typedef {object} StripData
- * @property {{text: string, position: number, kind: string, joined: boolean, detail: string, mark: string}[]} pieces
+ * @property {{text: string, position: number, kind: string, joined: boolean, detail: string, mark: string, number: string}[]}
+ *   pieces
  * @property {string} key
  * @property {string} of name of the text
  * @property {string} digest hash of the tokens
@@ -83,6 +84,7 @@ class StripView {
       const pill = element("span", { class: `piece ${piece.kind} ${piece.mark}`, tabindex: "-1" }, text);
       pill.setAttribute("role", selectable ? "radio" : "listitem");
       pill.setAttribute("aria-label", piece.detail ? `${text}, ${piece.detail}` : text);
+      if (piece.number) pill.append(element("span", { class: "number" }, piece.number));
       if (!piece.joined || !words.length)
         words.push(element("span", { class: "word", role: "presentation" }));
       words[words.length - 1].append(pill);

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bert_probe.analyses.attention.attention import Attention, AttentionLong, TokenRollout
+from bert_probe.analyses.attention.contacts import Contacts
 from bert_probe.analyses.attention.find_heads import FindHeads
 from bert_probe.analyses.attention.head_confidence import HeadConfidence
 from bert_probe.analyses.attention.head_means import HeadMeans
@@ -238,6 +239,11 @@ EXAMPLES = (
         {"layer": 4, "head": 2, **_SHARED, "words": False, "specials": True, "residual": 0.5},
     ),
     QuestionExample(AttentionLong([1, 2], [0]), one_trace, {"layers": [3], "heads": [1], **_SHARED}),
+    QuestionExample(
+        Contacts(layer=2, head=3, separation=2, top="all"),
+        one_trace,
+        {"method": "attention", "layer": 4, "head": "mean", "separation": 3, "top": "L/5"},
+    ),
     QuestionExample(Similarity(), two_traces, {"layer": 2, "specials": True}),
     QuestionExample(Similarity(0, specials=True), one_trace, {"layer": -1, "specials": False}),
     QuestionExample(Similarity(3), a_pair, {"layer": 2, "specials": True}),

@@ -18,10 +18,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.token_positions import find_positions
 from tests.helpers.families import COMMON, randomize
+from tests.helpers.proteins import SEQUENCE, save_esm
 from tests.helpers.raw import Raw
-
-RESIDUES = "LAGVSERTIDPKQNFYMHWCXBUZO"
-SEQUENCE = "MKTAYIAKQRQISFVKSHFSRQ"
 
 
 def save(folder: Path, config: Any, tokenizer: Any) -> Path:
@@ -36,18 +34,7 @@ def save(folder: Path, config: Any, tokenizer: Any) -> Path:
 @pytest.fixture(scope="module")
 def esm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny ESM-2 with its own tokenizer."""
-    folder = tmp_path_factory.mktemp("esm")
-    special = ["<cls>", "<pad>", "<eos>", "<unk>"]
-    (folder / "vocab.txt").write_text("\n".join([*special, *RESIDUES, ".", "-", "<null_1>", "<mask>"]))
-    tokenizer = transformers.EsmTokenizer(str(folder / "vocab.txt"))
-    config = transformers.EsmConfig(
-        **COMMON,
-        vocab_size=len(tokenizer),
-        pad_token_id=1,
-        mask_token_id=tokenizer.mask_token_id,
-        position_embedding_type="rotary",
-    )
-    return save(folder / "model", config, tokenizer)
+    return save_esm(tmp_path_factory.mktemp("esm"))
 
 
 @pytest.fixture(scope="module", params=["BertweetTokenizer", "PhobertTokenizer"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -11,7 +12,7 @@ from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
-from bert_probe.model.encoding import Encoding, Word
+from bert_probe.model.encoding import Encoding, Token, Word
 from bert_probe.model.trace import Trace
 
 
@@ -81,3 +82,62 @@ def token_table(encoding: Encoding) -> pd.DataFrame:
             "special": [token.special for token in tokens],
         }
     )
+
+
+@dataclass(frozen=True)
+class UnknownTokens:
+    """Most tokens of a text are unknown to the model.
+
+    Attributes:
+        count: number of unknown tokens.
+        total: number of tokens, without special tokens.
+        name: name of the unknown token, such as [UNK].
+        change: what makes more tokens known, such as "a space between the letters"; "" if no change does.
+        text: the text with this change; "" if there is none.
+    """
+
+    count: int
+    total: int
+    name: str
+    change: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        problem = (
+            f"{self.count:,} of {self.total:,} tokens are {self.name}: the model's vocabulary lacks them."
+        )
+        if not self.change:
+            return f"{problem} Use a model whose vocabulary fits the text."
+        return f"{problem} It knows more of the text with {self.change}: {self.text[:40]}"
+
+
+def find_unknown_tokens(trace: Trace) -> UnknownTokens | None:
+    """Return a description of the unknown tokens if they are more than half of the tokens of a text.
+
+    Protein models such as ProtBERT read one letter per word, so a sequence without spaces is one unknown
+    word. Spaces and upper case are tried, and the change with the fewest unknown tokens is suggested.
+    """
+    if trace.made_by is None or (unknown_id := trace.made_by.tokenizer.unk_token_id) is None:
+        return None
+    encoding, encode = trace.encoding, trace.made_by.encode
+
+    def share(tokens: Iterable[Token]) -> tuple[int, int]:
+        ids = [token.id for token in tokens if not token.special]
+        return ids.count(unknown_id), len(ids)
+
+    count, total = share(encoding.tokens)
+    if 2 * count <= total:
+        return None
+    result = UnknownTokens(count, total, str(trace.made_by.tokenizer.unk_token))
+    letters = "".join(encoding.text.split())
+    changes = {
+        "upper case": encoding.text.upper(),
+        "a space between the letters": " ".join(letters),
+        "a space between the letters, in upper case": " ".join(letters.upper()),
+    }
+    best = count / total
+    for change, text in changes.items() if letters.isascii() and letters.isalpha() else ():
+        unknown, number = share(encode(text, truncate=True).tokens)
+        if unknown / number < best:
+            best, result = unknown / number, replace(result, change=change, text=text)
+    return result
