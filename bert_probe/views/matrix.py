@@ -38,6 +38,7 @@ class HeatmapSpec(TypedDict):
     whole: NotRequired[bool]  # whether all cells are initially visible, even if very small; default False
     row_positions: NotRequired[Sequence[int | None] | None]  # token positions, which distinguish equal labels
     column_positions: NotRequired[Sequence[int | None] | None]
+    marked: NotRequired[Sequence[tuple[int, int]]]  # rows and columns of outlined cells
     file_name: NotRequired[str]  # name of saved files, without extension
 
 
@@ -100,6 +101,7 @@ def payload(
         "decimals": decimals,
         "square": drawing.get("square", True),
         "whole": drawing.get("whole", False),
+        "marked": [[int(row), int(column)] for row, column in drawing.get("marked", ())],
         "fileName": drawing.get("file_name", "matrix"),
         "scale": scale.to_json(),
         "pinned": pinned,

@@ -20,6 +20,7 @@ import { formatNumber, makeVisible } from "../core/text.js";
  * @property {number} decimals
  * @property {boolean} square whether cells are as wide as high
  * @property {boolean} whole whether all cells are visible at first, however small
+ * @property {[number, number][]} [marked] rows and columns of outlined cells
  * @property {string} fileName
  * @property {[number, number] | null} pinned row and column
  * @property {number} revision of the pin
@@ -45,6 +46,7 @@ export function unpackMatrix(bytes) {
   const columns = description.columns ?? description.rows;
   return {
     ...description,
+    marked: description.marked ?? [],
     rowLabels: description.rows.map(makeVisible),
     columnLabels: columns.map(makeVisible),
     rowCount: description.rows.length,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -149,8 +150,8 @@ def _save_sentence_transformers(layout: MultiVectorLayout, encoder: Path, folder
     model.save(str(folder), create_model_card=False)
 
 
-def _save_with_markers(encoder: Path, folder: Path, markers: tuple[str, ...]) -> Any:
-    """Save an encoder with two more tokens; return it."""
+def _save_with_markers(encoder: Path, folder: Path, markers: tuple[str, ...]) -> None:
+    """Save an encoder with two more tokens."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
     tokenizer.add_tokens(list(markers))
     model = transformers.AutoModel.from_pretrained(encoder)
@@ -158,7 +159,6 @@ def _save_with_markers(encoder: Path, folder: Path, markers: tuple[str, ...]) ->
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
-    return model
 
 
 def _projection() -> torch.Tensor:
@@ -193,7 +193,13 @@ def _save_pylate(layout: MultiVectorLayout, encoder: Path, folder: Path) -> None
 
 def _save_colbert(layout: MultiVectorLayout, encoder: Path, folder: Path) -> None:
     """Write the files of the original ColBERT, whose encoder and linear map are in one file."""
-    _save_with_markers(encoder, folder, ("[unused0]", "[unused1]"))
+    shutil.copytree(encoder, folder, dirs_exist_ok=True)
+    # The markers are words of the vocabulary, which the tokenizer does not find in a text.
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    markers = {"8": "[unused0]", "9": "[unused1]"}
+    vocabulary = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {markers.get(word, word): row for word, row in vocabulary.items()}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     file = folder / "model.safetensors"
     weights = {f"bert.{name}": tensor for name, tensor in load_file(file).items()}
     save_file(weights | {"linear.weight": _projection()}, file, {"format": "pt"})

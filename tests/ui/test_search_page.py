@@ -19,7 +19,7 @@ def tables(app: Any) -> list[Any]:
 
 
 def test_the_ranking_is_that_of_the_library(minilm: Checkpoint) -> None:
-    app = open_page("search", search_scorers="both")
+    app = open_page("search", search_compare="bm25")
     expected = bert_probe.Search(QUERY, ("bi-encoder", "bm25")).of(minilm, DOCUMENTS)
     shown = tables(app)[0]
     assert list(shown["document"]) == list(expected.table()["document"])

@@ -374,6 +374,11 @@ class SearchExplanationResult(Result):
         return max(part.off for part in self.contributions)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that a reader of the parts must know."""
+        return () if self.token_config is None or self.token_config.is_trained else (UNTRAINED,)
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """The documents as JSON lines, which a view file stores."""
         return tuple(document.line for document in self.documents)
@@ -383,8 +388,9 @@ class SearchExplanationResult(Result):
         """The pooling, and the score of each explained document."""
         pooling: dict[str, Any] = {} if self.recipe is None else {"recipe": self.recipe.about}
         if self.token_config is not None:
-            notes = {} if self.token_config.is_trained else {"notes": [UNTRAINED]}
-            pooling |= {"query": self.token_config.about, **notes}
+            pooling |= {"query": self.token_config.about}
+        if self.notes:
+            pooling |= {"notes": list(self.notes)}
         scores = {document.id: score for document, score in zip(self.explained, self.scores, strict=True)}
         return {**pooling, "scores": scores}
 
