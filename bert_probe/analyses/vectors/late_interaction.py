@@ -84,6 +84,20 @@ class MultiVectorConfig:
         """Readable name of the score."""
         return SCORE_NAMES[self.similarity]
 
+    def __str__(self) -> str:
+        """Return a readable description, such as “Dense to 128, normalized, expanded to 32 tokens”."""
+        selection, expansion = self.selection, self.selection.expansion
+        parts = [str(module) for module in self.token_modules] or ["last hidden states"]
+        parts += [f"“{self.prefix}” before each text"] if self.prefix else []
+        parts += ["lowercased"] if self.lower_case else []
+        if expansion is not None:
+            attended = ", which are attended to" if expansion.is_attended else ""
+            parts += [f"expanded to {expansion.length:,} tokens{attended}"]
+        parts += [f"truncated to {selection.max_tokens:,} tokens"] if selection.max_tokens else []
+        parts += [f"without {len(selection.skipped):,} tokens of the vocabulary"] if selection.skipped else []
+        parts += [f"with only {len(selection.only):,} tokens of the vocabulary"] if selection.only else []
+        return ", ".join(parts)
+
     @property
     def about(self) -> dict[str, Any]:
         """The configuration as JSON values, for provenance."""
