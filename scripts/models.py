@@ -176,7 +176,7 @@ def _late_interaction(layouts: dict[str, tuple[str, float]]) -> Iterator[str]:
     yield (
         "Tiny checkpoints in the formats of sentence-transformers, PyLate 1.6.0 and the original ColBERT, "
         "and the largest difference of a value of a token's vector from `encode_query` and `encode_document` "
-        "of `MultiVectorEncoder` in float64. A HierarchicalTokenPooling, and queries that are expanded at their "
+        "of `MultiVectorEncoder` in float64. HierarchicalTokenPooling, and the expansion of queries at their "
         "beginning, are refused with a sentence."
     )
     yield ""

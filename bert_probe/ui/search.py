@@ -95,11 +95,13 @@ def _choose_question(checkpoint: Checkpoint, query: str) -> Search:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         options = {name: _SCORERS[name] for name in names}
         first = state.segmented_control("search_scorers", "Rank by", options, names[0], help_text)
-        others = {"none": "Nothing"} | {name: label for name, label in options.items() if name != first}
+        second_options = {"none": "Nothing"} | {
+            name: label for name, label in options.items() if name != first
+        }
         second = state.segmented_control(
             "search_compare",
             "Compare with",
-            others,
+            second_options,
             "none",
             "A second scorer, whose scores and ranks are shown next to those of the first.",
         )

@@ -134,12 +134,12 @@ def test_blocks_do_not_change_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     spans = np.stack([ends - lengths, ends], axis=1)
     documents = TokenVectors(random.normal(size=(ends[-1], 5)), spans, (0,) * 7)
     query = random.normal(size=(4, 5))
-    whole = maxsim(query, documents)
+    scores = maxsim(query, documents)
     expected = [(query @ documents.vectors[a:b].T).max(axis=1).sum() if b > a else np.nan for a, b in spans]
-    np.testing.assert_allclose(whole, expected, atol=1e-12)
+    np.testing.assert_allclose(scores, expected, atol=1e-12)
     for numbers in (1, 4 * 8, 4 * 41):
         monkeypatch.setattr(late_interaction, "_BLOCK_NUMBERS", numbers)
-        np.testing.assert_array_equal(maxsim(query, documents), whole)
+        np.testing.assert_array_equal(maxsim(query, documents), scores)
 
 
 TRAINED = ("expanded", "expanded to a minimum", "not expanded", "decoder", "PyLate")

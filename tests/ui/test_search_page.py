@@ -136,9 +136,9 @@ def test_late_interaction_of_an_untrained_model_shows_its_matches_and_says_so(mi
     assert not app.exception
     scorers = ("late-interaction", "bm25")
     expected = bert_probe.Search(QUERY, scorers).of(minilm, DOCUMENTS)
-    shown = tables(app)[0]
-    assert list(shown["document"]) == list(expected.table()["document"])
-    assert list(shown["score"]) == pytest.approx(list(expected.table()["score"]), abs=1e-5)
+    ranking = tables(app)[0]
+    assert list(ranking["document"]) == list(expected.table()["document"])
+    assert list(ranking["score"]) == pytest.approx(list(expected.table()["score"]), abs=1e-5)
     text = page_text(app)
     assert expected.notes[0] in text
     best = expected.documents[int(expected.order[0])].id

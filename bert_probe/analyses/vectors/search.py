@@ -71,7 +71,7 @@ class Search(Question):
         query: the query.
         scorers: names in `SCORERS`. The first one orders the documents.
         candidates: number of documents that the cross-encoder scores: the best of the first other scorer, or
-            of BM25 if there is no other. Further documents have no score.
+            of BM25 if the cross-encoder is the only one. Further documents have no score.
         count: number of documents in the table.
         prompt: name of the query's prompt, or "none". By default, the prompt named "query", otherwise the
             checkpoint's default prompt.
@@ -196,8 +196,8 @@ class Search(Question):
         rows = np.arange(len(documents.documents))
         if len(rows) > self.candidates:
             name = self.candidates_by
-            others = values[name] if name in values else documents.bm25.score(self.query)
-            rows = np.sort(np.argsort(-others, kind="stable")[: self.candidates])
+            first_scores = values[name] if name in values else documents.bm25.score(self.query)
+            rows = np.sort(np.argsort(-first_scores, kind="stable")[: self.candidates])
         texts = [documents.documents[row] for row in rows]
         names = [f"Document {row + 1:,}" for row in rows]
         scores_of_rows, truncated = pair_scores(checkpoint, self.query, texts, names, progress)
