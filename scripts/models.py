@@ -15,7 +15,14 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.helpers.model_types import Outcome, all_types, layout_difference, outcome
+from tests.helpers import multi_vector_models
+from tests.helpers.model_types import (
+    Outcome,
+    all_types,
+    layout_difference,
+    multi_vector_difference,
+    outcome,
+)
 from tests.helpers.sentence_models import LAYOUTS
 
 TARGET = Path(__file__).parents[1] / "docs" / "models.md"
@@ -122,10 +129,17 @@ def main() -> None:
     with ProcessPoolExecutor(2) as pool:
         outcomes = dict(zip(all_types(), pool.map(outcome, all_types()), strict=True))
         layouts = dict(zip(LAYOUTS, pool.map(layout_difference, LAYOUTS), strict=True))
-    TARGET.write_text("\n".join([INTRODUCTION, *lines(outcomes, layouts), ""]), encoding="utf-8")
+        names = multi_vector_models.LAYOUTS
+        late = dict(zip(names, pool.map(multi_vector_difference, names), strict=True))
+    text = "\n".join([INTRODUCTION, *lines(outcomes, layouts, late), ""])
+    TARGET.write_text(text, encoding="utf-8")
 
 
-def lines(outcomes: dict[str, Outcome], layouts: dict[str, tuple[str, float]]) -> Iterator[str]:
+def lines(
+    outcomes: dict[str, Outcome],
+    layouts: dict[str, tuple[str, float]],
+    late: dict[str, tuple[str, float]],
+) -> Iterator[str]:
     """Yield the lines of the tables."""
     opened = {name: found for name, found in outcomes.items() if found.works != "refused"}
     full = sum(found.works == "fully" for found in opened.values())
@@ -152,7 +166,7 @@ def lines(outcomes: dict[str, Outcome], layouts: dict[str, tuple[str, float]]) -
     yield (
         f"Tiny checkpoints saved by sentence-transformers {sentence_transformers.__version__}, and the "
         "largest difference of a vector's value from `SentenceTransformer.encode` in float64. "
-        "Late-interaction models, Router and WordWeights are refused with a sentence."
+        "Router and WordWeights are refused with a sentence."
     )
     yield ""
     yield "| layout | as pages describe it | difference |"
@@ -160,6 +174,7 @@ def lines(outcomes: dict[str, Outcome], layouts: dict[str, tuple[str, float]]) -
     for name, (text, difference) in layouts.items():
         yield f"| {name} | {text} | {difference:.0e} |"
     yield ""
+    yield from _late_interaction(late)
     yield "## Models"
     yield ""
     yield (
@@ -172,6 +187,23 @@ def lines(outcomes: dict[str, Outcome], layouts: dict[str, tuple[str, float]]) -
     for model_type, names in POPULAR.items():
         for name in names:
             yield f"| {name} | {model_type} | {outcomes[model_type].works} |"
+
+
+def _late_interaction(layouts: dict[str, tuple[str, float]]) -> Iterator[str]:
+    yield "## Late-interaction models"
+    yield ""
+    yield (
+        "Tiny checkpoints in the formats of sentence-transformers, PyLate 1.6.0 and the original ColBERT, "
+        "and the largest difference of a value of a token's vector from `encode_query` and `encode_document` "
+        "of `MultiVectorEncoder` in float64. HierarchicalTokenPooling, and the expansion of queries at their "
+        "beginning, are refused with a sentence."
+    )
+    yield ""
+    yield "| layout | documents | difference |"
+    yield "|---|---|---|"
+    for name, (text, difference) in layouts.items():
+        yield f"| {name} | {text} | {difference:.0e} |"
+    yield ""
 
 
 if __name__ == "__main__":

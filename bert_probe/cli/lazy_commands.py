@@ -239,7 +239,7 @@ def _list_parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
 
 def _answer(question: Any, values: dict[str, Any]) -> Result:
     """Read the inputs of a command and return the result."""
-    from bert_probe.cli.options import with_notice
+    from bert_probe.cli.options import print_message, with_notice
     from bert_probe.core.inputs import InputValues
     from bert_probe.runtime.progress import terminal_bar
 
@@ -253,10 +253,14 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
         if values[name] is not None
     }
     arguments = inputs.arguments(InputValues(checkpoints, traces, sentences, files, truncate))
-    if not question.has_progress:
-        return cast("Result", question.of(*arguments))
-    with terminal_bar(question.command.capitalize(), "steps") as progress:
-        return cast("Result", question.of(*arguments, progress=progress))
+    if question.has_progress:
+        with terminal_bar(question.command.capitalize(), "steps") as progress:
+            result = cast("Result", question.of(*arguments, progress=progress))
+    else:
+        result = cast("Result", question.of(*arguments))
+    for note in getattr(result, "notes", ()):
+        print_message(note)
+    return result
 
 
 def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:

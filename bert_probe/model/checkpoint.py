@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from bert_probe.errors import ProbeError
+    from bert_probe.model.late_interaction import MultiVectorModel
     from bert_probe.model.outputs import OutputHead
     from bert_probe.model.sentence_modules import SentenceModel
     from bert_probe.model.training_history import TrainingHistory
@@ -128,6 +129,9 @@ class Checkpoint:
         sentence_model: how sentence-transformers turns a text into one vector; None if the files do not
             say, or if this is not supported.
         sentence_model_error: why `sentence_model` is not supported, if it is not.
+        multi_vector_model: how a late-interaction checkpoint turns a text into one vector per token; None for
+            another checkpoint, or if this is not supported.
+        multi_vector_error: why `multi_vector_model` is not supported, if it is not.
     """
 
     initial_description: Description
@@ -141,6 +145,8 @@ class Checkpoint:
     training_history: tuple[TrainingHistory, ...] = ()
     sentence_model: SentenceModel | None = None
     sentence_model_error: ProbeError | None = None
+    multi_vector_model: MultiVectorModel | None = None
+    multi_vector_error: ProbeError | None = None
 
     @property
     def description(self) -> Description:
@@ -168,7 +174,13 @@ class Checkpoint:
     @property
     def has_pooling(self) -> bool:
         """Return whether the checkpoint declares its pooling in files of sentence-transformers."""
-        return self.sentence_model is not None or self.sentence_model_error is not None
+        has_files = self.sentence_model is not None or self.sentence_model_error is not None
+        return has_files and not self.is_late_interaction
+
+    @property
+    def is_late_interaction(self) -> bool:
+        """Return whether the checkpoint's files describe a late-interaction model."""
+        return self.multi_vector_model is not None or self.multi_vector_error is not None
 
     @property
     def tokenizer(self) -> Any:

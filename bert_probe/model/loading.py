@@ -12,7 +12,7 @@ import inspect
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -67,6 +67,7 @@ from bert_probe.model.config import (
 )
 from bert_probe.model.encoding import Encoder, panics_as_errors
 from bert_probe.model.forward import as_array, batch
+from bert_probe.model.late_interaction import add_markers, open_multi_vector_model
 from bert_probe.model.lengths import check_expansion
 from bert_probe.model.memory import format_bytes, reserved_memory
 from bert_probe.model.outputs import (
@@ -198,16 +199,20 @@ def load(
         sentence_model, sentence_model_error = open_sentence_model(
             source.folder, description, tokenizer.model_max_length
         )
+        multi_vector, multi_vector_error = open_multi_vector_model(source.folder, description, tokenizer)
+        modules = sentence_model or multi_vector
         return replace(
             checkpoint,
             initial_description=replace(
                 description,
                 notes=notes,
                 outputs_sha256=_outputs_digest(outputs),
-                sentence_model_sha256=sentence_model.sha256 if sentence_model else "",
+                sentence_model_sha256=modules.sha256 if modules else "",
             ),
             sentence_model=sentence_model,
             sentence_model_error=sentence_model_error,
+            multi_vector_model=multi_vector,
+            multi_vector_error=multi_vector_error,
             pads=pads(checkpoint),
             projections=projections(checkpoint),
             outputs={output.task: output for output in outputs},
@@ -282,6 +287,8 @@ def _tokenizer(source: Source, config: Any) -> Any:
             f"model_max_length in tokenizer_config.json is {limit!r}, but must be a number of tokens. "
             "Correct or remove it, and save the file."
         )
+    with suppress(ProbeError):  # `open_multi_vector_model` reports files that cannot be read
+        add_markers(source.folder, tokenizer)
     return tokenizer
 
 

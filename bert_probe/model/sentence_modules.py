@@ -225,21 +225,26 @@ def read_sentence_model(
     """
     if not (folder / MODULES_FILE).is_file():
         return None
-    options = _read(folder / MODEL_FILE, dict) if (folder / MODEL_FILE).is_file() else {}
+    options = read_settings(folder / MODEL_FILE, dict) if (folder / MODEL_FILE).is_file() else {}
     model_type = options.get("model_type", "SentenceTransformer")
     if model_type == "CrossEncoder":
         return None
+    if is_late_interaction(options):
+        raise UnavailableError(
+            "This checkpoint is a late-interaction model, which keeps one vector per token, so there is "
+            f"no vector of a text. Use Search with the scorer late-interaction. {REMEDY}"
+        )
     _check_model_type(model_type)
     before: list[SentenceModule] = []
     after: list[SentenceModule] = []
     modes: tuple[str, ...]
     if model_type == "SparseEncoder":
         modes, include_prompt, size = (_read_splade(folder, options),), True, vocabulary_size
-        transformer = _read_transformer(folder, "logits")
+        transformer = read_transformer(folder, "logits")
     else:
-        transformer = _read_transformer(folder, "last_hidden_state")
+        transformer = read_transformer(folder, "last_hidden_state")
         size, modes, include_prompt = _read_dense_model(folder, hidden_size, before, after)
-    prompts, default_prompt = _read_prompts(options)
+    prompts, default_prompt = read_prompts(options)
     return SentenceModel(
         modes=modes,
         include_prompt=include_prompt,
@@ -252,7 +257,7 @@ def read_sentence_model(
         ),
         prompts=prompts,
         default_prompt=default_prompt,
-        max_tokens=_max_tokens(transformer.get("max_seq_length"), tokenizer_limit, max_tokens),
+        max_tokens=token_limit(transformer.get("max_seq_length"), tokenizer_limit, max_tokens),
         lower_case=bool(transformer.get("do_lower_case")),
     )
 
@@ -278,7 +283,7 @@ def _read_dense_model(
 
 def _read_splade(folder: Path, options: Mapping[str, Any]) -> str:
     """Return the pooling mode of a sparse encoder."""
-    modules = _entries(folder)
+    modules = list_modules(folder)
     kinds = [name.rpartition(".")[2] for name, _ in modules]
     if kinds not in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
         raise UnavailableError(
@@ -287,7 +292,7 @@ def _read_splade(folder: Path, options: Mapping[str, Any]) -> str:
         )
     if options.get("max_active_dims") is not None:
         raise UnavailableError(f"This SparseEncoder limits max_active_dims, which is not supported. {REMEDY}")
-    config = _read(modules[1][1] / "config.json", dict)
+    config = read_settings(modules[1][1] / "config.json", dict)
     ending = {"relu": "", "log1p_relu": "_log1p"}.get(str(config.get("activation_function", "relu")), "?")
     mode = f"splade_{config.get('pooling_strategy', 'max')}{ending}"
     if mode not in SPLADE_MODES:
@@ -332,13 +337,18 @@ def write_sentence_model(folder: Path, model: SentenceModel) -> None:
         (folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
+def is_late_interaction(options: Mapping[str, Any]) -> bool:
+    """Return whether a `MODEL_FILE` describes a late-interaction model of sentence-transformers or PyLate.
+
+    Early versions of PyLate do not write a model type.
+    """
+    return options.get("model_type") in ("MultiVectorEncoder", "ColBERT") or bool(
+        {"query_prefix", "document_prefix"} & options.keys()
+    )
+
+
 def _check_model_type(model_type: Any) -> None:
     """Raise an error for a type of model that does not return one vector per text."""
-    if model_type in ("MultiVectorEncoder", "ColBERT"):
-        raise UnavailableError(
-            "This checkpoint is a late-interaction model, which keeps one vector per token, so there is "
-            f"no vector of a text. Compare its tokens on the page Similarity. {REMEDY}"
-        )
     if model_type not in ("SentenceTransformer", "SparseEncoder"):
         raise UnavailableError(
             f"{MODEL_FILE} describes a {str(model_type)[:100]}, but only SentenceTransformer is supported. "
@@ -346,9 +356,9 @@ def _check_model_type(model_type: Any) -> None:
         )
 
 
-def _entries(folder: Path) -> list[tuple[str, Path]]:
+def list_modules(folder: Path) -> list[tuple[str, Path]]:
     """Return the class name and folder of each module."""
-    entries = _read(folder / MODULES_FILE, list)
+    entries = read_settings(folder / MODULES_FILE, list)
     try:
         modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
     except (TypeError, KeyError):
@@ -364,11 +374,11 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
     """Return the type and folder of each module, after checking their order."""
-    modules = _entries(folder)
+    modules = list_modules(folder)
     kinds = [name.rpartition(".")[2] for name, _ in modules]
     for name, kind in zip((name for name, _ in modules), kinds, strict=True):
         is_own = name.startswith("sentence_transformers.")
-        if not is_own or kind not in (*_READERS, "Transformer", "Pooling", "Dropout"):
+        if not is_own or kind not in (*MODULE_READERS, "Transformer", "Pooling", "Dropout"):
             explanation = f": it {_NOT_SUPPORTED[kind]}" if is_own and kind in _NOT_SUPPORTED else ""
             raise UnavailableError(
                 f"The module {(kind if is_own else name)[:100]} is not supported{explanation}. Supported: "
@@ -398,7 +408,7 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
         expected: the vectors that a module at this place of the list reads.
         size: number of dimensions of these vectors.
     """
-    config = _read(path / "config.json", dict) if (path / "config.json").is_file() else {}
+    config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
     source = config.get("module_input_name") or _VECTOR
     if source == _TOKENS and expected == _VECTOR:
         return size  # it changes vectors of tokens that are already pooled
@@ -408,14 +418,14 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
             f"{str(config.get('module_output_name') or source)[:100]}, which is not supported at its "
             f"place. {REMEDY}"
         )
-    module, output = _READERS[kind](config, path, size)
+    module, output = MODULE_READERS[kind](config, path, size)
     target.append(module)
     return output
 
 
 def _read_dense(config: Mapping[str, Any], path: Path, size: int) -> tuple[SentenceModule, int]:
     inputs, outputs = (
-        _integer(config.get(name), f"{name} of Dense") for name in ("in_features", "out_features")
+        positive_integer(config.get(name), f"{name} of Dense") for name in ("in_features", "out_features")
     )
     if inputs != size:
         raise CheckpointError(
@@ -433,7 +443,7 @@ def _read_dense(config: Mapping[str, Any], path: Path, size: int) -> tuple[Sente
 
 
 def _read_layer_norm(config: Mapping[str, Any], path: Path, size: int) -> tuple[SentenceModule, int]:
-    dimension = _integer(config.get("dimension"), "dimension of LayerNorm")
+    dimension = positive_integer(config.get("dimension"), "dimension of LayerNorm")
     if dimension != size:
         raise CheckpointError(
             f"The module LayerNorm reads vectors of {dimension:,} dimensions, but gets {size:,}. {AGAIN}"
@@ -447,29 +457,32 @@ def _read_normalize(_config: Mapping[str, Any], _path: Path, size: int) -> tuple
     return SentenceModule("Normalize"), size
 
 
-_READERS: Mapping[str, Callable[[Mapping[str, Any], Path, int], tuple[SentenceModule, int]]] = {
+MODULE_READERS: Mapping[str, Callable[[Mapping[str, Any], Path, int], tuple[SentenceModule, int]]] = {
     "Dense": _read_dense,
     "LayerNorm": _read_layer_norm,
     "Normalize": _read_normalize,
 }
 
 
-def _read(path: Path, json_type: type) -> Any:
+def read_settings(path: Path, json_type: type) -> Any:
+    """Return the content of a JSON file, or raise CheckpointError if it is not of a type."""
     content = read_json(path)
     if not isinstance(content, json_type):
         raise CheckpointError(f"{path.name} must contain a JSON {json_type.__name__}. {AGAIN}")
     return content
 
 
-def _read_transformer(folder: Path, expected: str) -> dict[str, Any]:
+def read_transformer(folder: Path, expected: str, expands_queries: bool = False) -> dict[str, Any]:
     """Return the settings of the Transformer module, whose file may be named after the architecture.
 
     Args:
         expected: the output of the model that the following modules read.
+        expands_queries: whether the caller reads query_expansion.
     """
     files = sorted(folder.glob("sentence_*_config.json"))
-    settings: dict[str, Any] = _read(files[0], dict) if files else {}
-    unknown = [name for name in ("query_expansion", "processing_kwargs") if settings.get(name)]
+    settings: dict[str, Any] = read_settings(files[0], dict) if files else {}
+    unsupported = ("processing_kwargs",) if expands_queries else ("query_expansion", "processing_kwargs")
+    unknown = [name for name in unsupported if settings.get(name)]
     if unknown:
         raise UnavailableError(
             f"The module Transformer sets {', '.join(unknown)}, which is not supported. {REMEDY}"
@@ -486,7 +499,7 @@ def _read_transformer(folder: Path, expected: str) -> dict[str, Any]:
 
 def _read_pooling(path: Path) -> tuple[tuple[str, ...], bool]:
     """Return the pooling modes, and whether the tokens of the prompt are pooled."""
-    config = _read(path / "config.json", dict)
+    config = read_settings(path / "config.json", dict)
     setting = config.get("pooling_mode")
     if setting is None:
         setting = [mode for mode in POOLING_MODES if config.get(_LEGACY_MODES[mode])] or ["mean"]
@@ -504,7 +517,7 @@ def _read_pooling(path: Path) -> tuple[tuple[str, ...], bool]:
     return modes, bool(config.get("include_prompt", True))
 
 
-def _read_prompts(options: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
+def read_prompts(options: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
     """Return the prompts, and the name of the default prompt."""
     prompts, default = options.get("prompts") or {}, options.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
@@ -531,7 +544,7 @@ def _similarity(name: Any, default: str) -> str:
 def _truncate_dim(dimensions: Any, size: int) -> int | None:
     if dimensions is None:
         return None
-    if not _integer(dimensions, f"truncate_dim in {MODEL_FILE}") <= size:
+    if not positive_integer(dimensions, f"truncate_dim in {MODEL_FILE}") <= size:
         raise CheckpointError(
             f"truncate_dim in {MODEL_FILE} is {dimensions:,}, but the vectors have {size:,} "
             f"dimensions. {AGAIN}"
@@ -539,16 +552,17 @@ def _truncate_dim(dimensions: Any, size: int) -> int | None:
     return int(dimensions)
 
 
-def _max_tokens(max_seq_length: Any, tokenizer_limit: int | None, model_limit: int | None) -> int | None:
+def token_limit(max_seq_length: Any, tokenizer_limit: int | None, model_limit: int | None) -> int | None:
     """Return max_seq_length, or the tokenizer's limit if it is None, but at most the model's limit."""
     if max_seq_length is not None:
-        _integer(max_seq_length, "max_seq_length of Transformer")
+        positive_integer(max_seq_length, "max_seq_length of Transformer")
     limits = (tokenizer_limit if max_seq_length is None else max_seq_length, model_limit)
     # A tokenizer without a limit has a model_max_length of 1e30.
     return min((int(limit) for limit in limits if limit is not None and limit < 10**9), default=None)
 
 
-def _integer(value: Any, name: str) -> int:
+def positive_integer(value: Any, name: str) -> int:
+    """Return a setting, or raise CheckpointError if it is not an integer from 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise CheckpointError(f"{name} is {str(value)[:100]}, but must be an integer from 1. {AGAIN}")
     return value

@@ -48,6 +48,7 @@ _HUB_FILES = [
     "model.safetensors",
     "model-*-of-*.safetensors",
     "[0-9]_*/model.safetensors",  # weights of sentence-transformers modules
+    "artifact.metadata",  # settings of ColBERT
 ]
 # The hub client's HTTP library differs between versions, but its base error is the parent of HfHubHTTPError.
 _HTTPError: type[Exception] = hub.HfHubHTTPError.__bases__[0]

@@ -10,9 +10,13 @@ import streamlit as st
 
 from bert_probe.analyses.retrieval.rank_swap import RankSwap
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
+from bert_probe.analyses.vectors.late_interaction import TokenMatches
 from bert_probe.analyses.vectors.search import (
-    DOCUMENT_PROMPTS,
-    QUERY_PROMPTS,
+    BI_ENCODER,
+    BM25_SCORER,
+    CROSS_ENCODER,
+    LATE_INTERACTION,
+    SCORERS,
     IndexedDocuments,
     Search,
     SearchResult,
@@ -23,10 +27,10 @@ from bert_probe.analyses.vectors.search_explanation import (
     TermContributions,
     TokenContributions,
 )
+from bert_probe.analyses.vectors.search_pooling import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from bert_probe.core.inputs import DOCUMENTS_FILE
 from bert_probe.errors import ProbeError, UnavailableError
-from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.trace import Array
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths
 from bert_probe.text.documents import Document, DocumentList
@@ -45,12 +49,28 @@ from bert_probe.ui.export import export
 from bert_probe.ui.rank_swap import show_swap
 from bert_probe.ui.score_threshold import show_threshold
 from bert_probe.ui.sentences import choose_dimensions, choose_prompt
-from bert_probe.views.contributions import ShadedSpan, search_explanation_heatmap, shaded_text
+from bert_probe.views.contributions import (
+    ShadedSpan,
+    search_explanation_heatmap,
+    shaded_text,
+    token_matches_heatmap,
+)
 from bert_probe.views.text import percentage, shorten
 
 MIN_PAIRS = 10
 """Minimum number of pairs of documents for a histogram of their scores."""
-_SCORERS = {"bi-encoder": "Model", "bm25": "BM25", "both": "Both"}
+_SCORERS = {
+    BI_ENCODER: "Bi-encoder",
+    LATE_INTERACTION: "Late interaction",
+    CROSS_ENCODER: "Cross-encoder",
+    BM25_SCORER: "BM25",
+}
+_SCORER_HELP = {
+    BI_ENCODER: "similarity of the vectors of query and document",
+    LATE_INTERACTION: "how well each token of the query is matched by a token of the document (MaxSim)",
+    CROSS_ENCODER: "score of query and document read together, for the best documents of another scorer",
+    BM25_SCORER: "words that they share, weighted by their frequency; it needs no model",
+}
 _COUNTS = {"10": "10", "25": "25", "100": "100"}
 _LINKS = ("compare", "attention", "similarity", "answer")
 """Pages to which a document leads."""
@@ -81,41 +101,70 @@ def render() -> None:
 
 def _choose_question(checkpoint: Checkpoint, query: str) -> Search:
     """Draw selectors for the scorers, the prompts and the number of dimensions."""
+    names = _available_scorers(checkpoint)
+    help_text = " ".join(f"{_SCORERS[name]}: {_SCORER_HELP[name]}." for name in names)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
-        scorers = state.segmented_control(
-            "search_scorers",
-            "Rank by",
-            _SCORERS,
-            "bi-encoder",
-            "Model: the similarity of the vectors of query and document. BM25: the words that they share, "
-            "weighted by their frequency. It needs no model and shows what a word search returns.",
+        options = {name: _SCORERS[name] for name in names}
+        first = state.segmented_control("search_scorers", "Rank by", options, names[0], help_text)
+        second_options = {"none": "Nothing"} | {
+            name: label for name, label in options.items() if name != first
+        }
+        second = state.segmented_control(
+            "search_compare",
+            "Compare with",
+            second_options,
+            "none",
+            "A second scorer, whose scores and ranks are shown next to those of the first.",
         )
         count = state.segmented_control(
             "search_count", "Rows", _COUNTS, "10", "Number of documents in the table."
         )
-        question = Search(
-            query, ("bi-encoder", "bm25") if scorers == "both" else (scorers,), count=int(count)
-        )
-        if checkpoint.sentence_model is None or scorers == "bm25":
+        scorers = (first,) if second == "none" else (first, second)
+        question = Search(query, scorers, count=int(count))
+        if not {BI_ENCODER, LATE_INTERACTION} & {*scorers}:
             return question
-        prompt = choose_prompt(checkpoint, "search_prompt", "Prompt of the query", defaults=QUERY_PROMPTS)
-        document_prompt = choose_prompt(
-            checkpoint, "search_document_prompt", "Prompt of the documents", defaults=DOCUMENT_PROMPTS
-        )
-        dimensions = choose_dimensions(checkpoint, "search_dimensions")
-    return replace(question, prompt=prompt, document_prompt=document_prompt, dimensions=dimensions)
+        return _choose_vectors(checkpoint, question)
+
+
+def _choose_vectors(checkpoint: Checkpoint, question: Search) -> Search:
+    """Draw selectors for the prompts and the number of dimensions."""
+    model = checkpoint.multi_vector_model
+    names = None if model is None else tuple(name for name, text in model.prompts if text)
+    if checkpoint.sentence_model is None and not names:
+        return question
+    pooling = "model" if model is None else LATE_INTERACTION
+    labels = {"search_prompt": "Prompt of the query", "search_document_prompt": "Prompt of the documents"}
+    prompts = [
+        choose_prompt(checkpoint, key, label, pooling, defaults, names)
+        for (key, label), defaults in zip(labels.items(), (QUERY_PROMPTS, DOCUMENT_PROMPTS), strict=True)
+    ]
+    has_dimensions = LATE_INTERACTION not in question.scorers
+    dimensions = choose_dimensions(checkpoint, "search_dimensions") if has_dimensions else None
+    return replace(question, prompt=prompts[0], document_prompt=prompts[1], dimensions=dimensions)
+
+
+def _available_scorers(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Return the scorers that are meaningful for a checkpoint, its own scorer first."""
+    head = checkpoint.outputs.get(TEXT_CLASSIFICATION)
+    if head is not None and len(head.labels) == 1:
+        return (CROSS_ENCODER, BM25_SCORER)
+    if checkpoint.is_late_interaction:
+        return (LATE_INTERACTION, BM25_SCORER)
+    return (BI_ENCODER, LATE_INTERACTION, BM25_SCORER)
 
 
 def _search(question: Search, checkpoint: Checkpoint, documents: DocumentList, truncate: bool) -> None:
     index = _index(question, checkpoint, documents, truncate)
-    if index is None:
+    result = None if index is None else _result(question, checkpoint, index, truncate)
+    if index is None or result is None:
         return
-    result: SearchResult = shared_cache.answers.of(question.of, checkpoint, index, truncate)
-    if checkpoint.sentence_model is None and "bi-encoder" in question.scorers:
+    if checkpoint.sentence_model is None and BI_ENCODER in question.scorers:
         blocks.caveat(
             "This model does not declare a pooling. The vectors are the means of its last hidden states, "
             "which were not trained for search."
         )
+    for note in result.notes:
+        blocks.caveat(note)
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Ranking", anchor=False)
         _export(result)
@@ -124,7 +173,7 @@ def _search(question: Search, checkpoint: Checkpoint, documents: DocumentList, t
     _agreement(result)
     scorer = question.scorers[0]
     if len(question.scorers) > 1:
-        scorers = {"bi-encoder": "Model", "bm25": "BM25"}
+        scorers = {name: _SCORERS[name] for name in question.scorers}
         help_text = "Which of the two scores is explained below."
         scorer = state.segmented_control("search_explained", "Explain", scorers, scorer, help_text)
     _explanation(checkpoint, index, result, truncate, selected, scorer)
@@ -132,12 +181,32 @@ def _search(question: Search, checkpoint: Checkpoint, documents: DocumentList, t
         long_documents.render(question, checkpoint, documents, truncate)
 
 
+def _result(
+    question: Search, checkpoint: Checkpoint, index: IndexedDocuments, truncate: bool
+) -> SearchResult | None:
+    """Return the ranking, for which a cross-encoder reads all candidates in a job; None if unfinished."""
+    if CROSS_ENCODER not in question.scorers:
+        result: SearchResult = shared_cache.answers.of(question.of, checkpoint, index, truncate)
+        return result
+    return jobs.answer(
+        "cross-encoder",
+        question.of,
+        checkpoint,
+        index,
+        truncate,
+        label="Score the documents",
+        unit="documents",
+        activity="Scoring",
+        start=True,
+    )
+
+
 def _index(
     question: Search, checkpoint: Checkpoint, documents: DocumentList, truncate: bool
 ) -> IndexedDocuments | None:
     """Encode the documents in a job, which does not depend on the query; return None if it is unfinished."""
-    scorer = "bi-encoder" if "bi-encoder" in question.scorers else "bm25"
-    recipe = replace(question, query="-", scorers=(scorer,), count=1, prompt=None)
+    encoding = tuple(name for name in (BI_ENCODER, LATE_INTERACTION) if name in question.scorers)
+    recipe = replace(question, query="-", scorers=encoding or (BM25_SCORER,), count=1, prompt=None)
     return jobs.answer(
         "document vectors",
         recipe.index,
@@ -178,7 +247,8 @@ def _table(result: SearchResult) -> tuple[int, ...]:
     if not any(frame["title"]):
         frame = frame.drop(columns="title")
     config: dict[str, Any] = {
-        f"{prefix}score": st.column_config.NumberColumn(format="%.4f") for prefix in ("", "bm25_")
+        f"{prefix}score": st.column_config.NumberColumn(format="%.4f")
+        for prefix in ("", *(f"{name.replace('-', '_')}_" for name in SCORERS))
     }
     config |= {
         "rank": st.column_config.NumberColumn(width="small"),
@@ -211,8 +281,9 @@ def _agreement(result: SearchResult) -> None:
     for pair in result.agreement:
         correlation = "undefined" if pair.about["spearman"] is None else f"{pair.spearman:.2f}"
         st.markdown(
-            f"Model and BM25 share **{pair.overlap} of their first {pair.most} documents**. Spearman's rank "
-            f"correlation of all {len(result.documents):,} documents is **{correlation}**."
+            f"{_SCORERS[pair.a]} and {_SCORERS[pair.b]} share **{pair.overlap} of their first {pair.most} "
+            f"documents**. Spearman's rank correlation of all {len(result.documents):,} documents is "
+            f"**{correlation}**."
         )
         if absent := result.without_match:
             blocks.caveat(
@@ -225,8 +296,8 @@ def _agreement(result: SearchResult) -> None:
                 table = pd.DataFrame(
                     {
                         "document": [result.documents[index].id for index in order],
-                        "rank by model": result.ranks[pair.a][order],
-                        "rank by BM25": result.ranks[pair.b][order],
+                        f"rank by {_SCORERS[pair.a]}": result.ranks[pair.a][order],
+                        f"rank by {_SCORERS[pair.b]}": result.ranks[pair.b][order],
                         "text": [str(result.documents[index]) for index in order],
                     }
                 )
@@ -249,11 +320,8 @@ def _explanation(
             "Why this document?" if len(selected) == 1 else f"Why {names[0]} above {names[1]}?", anchor=False
         )
         menu = st.container(width="content")
-    if scorer == "bi-encoder" and result.pair_scores is not None:
-        if len(result.pair_scores) < MIN_PAIRS:
-            blocks.caveat("There are too few documents to tell whether the score is high.")
-        else:
-            _calibration(result, result.pair_scores, selected, names)
+    if scorer == BI_ENCODER:
+        _calibration(result, selected, names)
         show_threshold(checkpoint, _threshold_question(checkpoint, result.question), truncate)
     question = SearchExplanation(
         result.question.query,
@@ -268,6 +336,8 @@ def _explanation(
         explanation = shared_cache.answers.of(question.of, checkpoint, index, truncate)
     except UnavailableError as error:
         st.caption(state.escape(str(error), 1000))
+        for document in documents:
+            _links(result.question.query, document)
         return
     with menu:
         export(
@@ -278,22 +348,25 @@ def _explanation(
         )
     if len(selected) > 1:
         _difference(explanation, names)
-        swap = RankSwap(
-            result.question.query,
-            documents[0].id,
-            documents[1].id,
-            scorer,
-            prompt=result.question.prompt,
-            document_prompt=result.question.document_prompt,
-            dimensions=result.question.dimensions,
-        )
-        show_swap(checkpoint, index, swap, truncate)
+        if scorer in (BI_ENCODER, BM25_SCORER):
+            swap = RankSwap(
+                result.question.query,
+                documents[0].id,
+                documents[1].id,
+                scorer,
+                prompt=result.question.prompt,
+                document_prompt=result.question.document_prompt,
+                dimensions=result.question.dimensions,
+            )
+            show_swap(checkpoint, index, swap, truncate)
     parts = zip(names, documents, explanation.contributions, strict=True)
     for number, (name, document, part) in enumerate(parts):
         if len(selected) > 1:
             st.subheader(name, anchor=False)
         if isinstance(part, TokenContributions):
             _tokens(part, f"search_contributions_{number}", explanation.largest)
+        elif isinstance(part, TokenMatches):
+            _matches(part, f"search_matches_{number}", explanation.largest)
         else:
             _terms(part, document)
         _links(result.question.query, document)
@@ -304,11 +377,15 @@ def _name(document: Document) -> str:
     return f"document {state.escape(document.id)}" + (f" ({title})" if title else "")
 
 
-def _calibration(
-    result: SearchResult, pair_scores: Array, selected: tuple[int, ...], names: list[str]
-) -> None:
+def _calibration(result: SearchResult, selected: tuple[int, ...], names: list[str]) -> None:
     """Draw the scores of random pairs of the documents, with the selected documents marked."""
-    scores, score_name = result.scores["bi-encoder"], result.recipe.score_name
+    pair_scores = result.pair_scores
+    if pair_scores is None or result.recipe is None:
+        return
+    if len(pair_scores) < MIN_PAIRS:
+        blocks.caveat("There are too few documents to tell whether the score is high.")
+        return
+    scores, score_name = result.scores[BI_ENCODER], result.recipe.score_name
     for position, name in zip(selected, names, strict=True):
         st.markdown(
             f"The {score_name} of {name} is **{scores[position]:.4f}**, higher than "
@@ -344,7 +421,8 @@ def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
         f"The scores differ by **{explanation.difference:+.4f}**. Each row is the part of a token or word of "
         "the query in this difference."
     )
-    table = explanation.by_query.rename(columns={"contribution": "first", "against": "second"})
+    columns = {"contribution": "first", "against": "second", "match": "first_match"}
+    table = explanation.by_query.rename(columns=columns | {"against_match": "second_match"})
     table = table.assign(term=[shorten(term) for term in table["term"]])
     blocks.table(
         table,
@@ -353,6 +431,10 @@ def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
         column_config={
             key: st.column_config.NumberColumn(name, format="%.4f")
             for key, name in zip(("first", "second", "difference"), (*names, "difference"), strict=True)
+        }
+        | {
+            key: st.column_config.TextColumn(f"match in {name}")
+            for key, name in zip(("first_match", "second_match"), names, strict=True)
         },
     )
 
@@ -377,6 +459,38 @@ def _tokens(part: TokenContributions, key: str, largest: float) -> None:
     blocks.caveat(
         "A contribution belongs to the vector of a token in the last layer, which contains information from "
         "the whole text. It does not tell what the score would be without the token."
+    )
+
+
+def _matches(part: TokenMatches, key: str, largest: float) -> None:
+    """Draw the document shaded by its matches, the similarity of each pair of tokens, and all matches."""
+    spans = [
+        ShadedSpan(token.start, token.end, float(value))
+        for token, value in zip(part.document.tokens, part.of_document, strict=True)
+        if token.start is not None and token.end is not None
+    ]
+    st.html(shaded_text(part.document.encoding.text, spans, largest))
+    blocks.caveat(
+        "Shaded tokens are the best match of at least one token of the query; point at a token for the sum "
+        "of its similarities to them."
+    )
+    heatmap(token_matches_heatmap(part), key=key)
+    st.markdown(
+        f"**Check:** the {len(part.contributions):,} outlined maxima add up to the {part.score_name} of "
+        f"**{part.score:.4f}**, up to a difference of {part.off:.1e}."
+    )
+    with st.expander("Best match of each token of the query"):
+        blocks.table(
+            part.frame(),
+            "The best match of each token of the query",
+            max_height=390,
+            column_config={
+                name: st.column_config.NumberColumn(format="%.4f") for name in ("similarity", "contribution")
+            },
+        )
+    blocks.caveat(
+        "A similarity compares two vectors of the last layer, each of which depends on its whole text. It "
+        "does not tell what the score would be without the token."
     )
 
 

@@ -91,15 +91,21 @@ def _segmented_control(
 
 
 def choose_prompt(
-    checkpoint: Checkpoint, key: str, label: str, pooling: str = "model", defaults: Sequence[str] = ()
+    checkpoint: Checkpoint,
+    key: str,
+    label: str,
+    pooling: str = "model",
+    defaults: Sequence[str] = (),
+    names: Sequence[str] | None = None,
 ) -> str | None:
     """Draw a selector for a prompt of the checkpoint, if it has any; None for the default.
 
     Args:
         defaults: names of prompts, the first of which that the checkpoint has is the default instead of its
             own.
+        names: names of the prompts; None for those of the pooling.
     """
-    names = prompt_names(checkpoint)
+    names = prompt_names(checkpoint) if names is None else names
     if not names:
         return None
     own = sentence_model(checkpoint).default_prompt if pooling == "model" else None

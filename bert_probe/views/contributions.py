@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from bert_probe.analyses.attribution.attribution import SimilarityAttributionResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
+from bert_probe.analyses.vectors.late_interaction import TokenMatches
 from bert_probe.analyses.vectors.pooling import SCORES
 from bert_probe.analyses.vectors.search_explanation import TokenContributions
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array
-from bert_probe.views.heatmaps import token_pair_heatmap
+from bert_probe.views.heatmaps import COSINES, token_pair_heatmap
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.palette import Scale
 
@@ -70,6 +73,26 @@ def search_explanation_heatmap(part: TokenContributions) -> Heatmap:
     heatmap = _contributions(part.percent, *tokens, pairs, "search-contributions", ("query", "document"))
     rows, columns = map(_mark_prompt, (heatmap.rows, heatmap.columns), part.prompt_positions)
     return heatmap._replace(rows=rows, columns=columns)
+
+
+def token_matches_heatmap(part: TokenMatches) -> Heatmap:
+    """Return a heatmap of the similarity of each token of the query and of the document.
+
+    The best match of each token of the query is outlined.
+    """
+    is_cosine = float(np.abs(part.similarities).max()) <= 1 + 1e-6
+    heatmap = token_pair_heatmap(
+        part.similarities,
+        part.query.tokens,
+        part.document.tokens,
+        ("query", "document"),
+        COSINES if is_cosine else Scale.around_zero(part.similarities, coverage=1),
+        "similarity",
+        "Similarity of each token of the query and of the document; the best match of each row is outlined",
+        "token-matches",
+    )
+    marked = [(row, int(column)) for row, column in enumerate(part.best)]
+    return heatmap._replace(drawing={**heatmap.drawing, "marked": marked})
 
 
 def _mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:

@@ -40,6 +40,7 @@ class HeatmapSpec(TypedDict):
     # token positions, which distinguish equal labels; for `ResidueNumbers` the axis is drawn as a ruler
     row_positions: NotRequired[Sequence[int | None] | None]
     column_positions: NotRequired[Sequence[int | None] | None]
+    marked: NotRequired[Sequence[tuple[int, int]]]  # rows and columns of outlined cells
     file_name: NotRequired[str]  # name of saved files, without extension
 
 
@@ -104,6 +105,7 @@ def payload(
         "decimals": decimals,
         "square": drawing.get("square", True),
         "whole": drawing.get("whole", False),
+        "marked": [[int(row), int(column)] for row, column in drawing.get("marked", ())],
         "fileName": drawing.get("file_name", "matrix"),
         "scale": scale.to_json(),
         "pinned": pinned,

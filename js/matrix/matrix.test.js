@@ -167,3 +167,22 @@ test("a canvas and a file contain the same cells, numbers and labels", () => {
   assert.deepEqual(written, texts);
   assert.equal(texts.filter((text) => /^0\.\d\d$/.test(text)).length, 16);
 });
+
+test("marked cells are outlined, unless cells are too small", () => {
+  /** @param {number} count @param {number[][]} marked */
+  const countStrokes = (count, marked) => {
+    const model = createModel(count, { marked });
+    const geometry = computeMatrixLayout(model, BOX, AUTO, measure);
+    const viewport = { x: 0, y: 0, width: geometry.contentWidth, height: geometry.contentHeight };
+    const pen = new SvgPen(viewport.width, viewport.height, "A", "serif");
+    paintMatrix(pen, { model, theme, colors, measure, geometry, ratio: 1, viewport });
+    return Array.from(pen.svg.matchAll(/<rect [^>]*stroke=/g)).length;
+  };
+  const marked = [
+    [0, 1],
+    [3, 2],
+  ];
+  // An outline has a stroke in the color of the background below that of the ink.
+  assert.equal(countStrokes(4, marked) - countStrokes(4, []), 4);
+  assert.equal(countStrokes(400, marked), countStrokes(400, []));
+});

@@ -22,6 +22,7 @@ import { formatNumber, isLabelVisible, isTick, makeVisible } from "../core/text.
  * @property {number} decimals
  * @property {boolean} square whether cells are as wide as high
  * @property {boolean} whole whether all cells are visible at first, however small
+ * @property {[number, number][]} [marked] rows and columns of outlined cells
  * @property {string} fileName
  * @property {[number, number] | null} pinned row and column
  * @property {number} revision of the pin
@@ -47,6 +48,7 @@ export function unpackMatrix(bytes) {
   const columns = description.columns ?? description.rows;
   return {
     ...description,
+    marked: description.marked ?? [],
     rowLabels: description.rows.map(makeVisible),
     columnLabels: columns.map(makeVisible),
     /** Numbers of the residues, null for a special token; null if the axis is not a ruler. */

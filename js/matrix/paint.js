@@ -25,6 +25,7 @@ import { getAxisText, getName, getValue, isCell } from "./model.js";
  * @property {Area} viewport the visible area of the content
  */
 
+const MARKED_PITCH = 5; // smaller cells would be hidden by their outline
 const GAPPED_PITCH = 12; // cells of this size are painted one by one with gaps; smaller ones as an image
 
 /**
@@ -42,6 +43,7 @@ export function paintMatrix(pen, picture) {
     if (getGap(picture) || pen.resolution === Number.POSITIVE_INFINITY) paintBlocks(pen, picture, range);
     else paintImage(pen, picture, range);
     paintFrame(pen, picture);
+    paintMarked(pen, picture, range);
   });
   pen.clip({ x: 0, y: geometry.top - 1, width: geometry.left, height: viewport.height }, () =>
     paintRowLabels(pen, picture, range),
@@ -83,6 +85,21 @@ function paintFrame(pen, picture) {
   const width = getColumnEdge(picture, model.columnCount) - x - gap + 1;
   const height = getRowEdge(picture, model.rowCount) - y - gap + 1;
   pen.rectangle(x - 0.5, y - 0.5, width, height, { stroke: theme.line });
+}
+
+/**
+ * Paints outlines of the marked cells, unless cells are too small for them.
+ *
+ * @param {Pen} pen @param {MatrixPicture} picture @param {Range} range
+ */
+function paintMarked(pen, picture, range) {
+  const { model, geometry, theme } = picture;
+  if (Math.min(geometry.pitchX, geometry.pitchY) < MARKED_PITCH) return;
+  for (const [row, column] of model.marked) {
+    const isVisible =
+      row >= range.rowStart && row < range.rowEnd && column >= range.columnStart && column < range.columnEnd;
+    if (isVisible) paintOutline(pen, picture, { row, column }, theme.ink, 2);
+  }
 }
 
 /** @param {Pen} pen @param {MatrixPicture} picture @param {Range} range */

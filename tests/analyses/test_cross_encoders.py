@@ -13,7 +13,8 @@ import torch
 import transformers
 
 import bert_probe
-from bert_probe import ClassifyText
+from bert_probe import ClassifyText, Search, SearchExplanation
+from bert_probe.errors import UnavailableError
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import families
 from tests.helpers.exactness import assert_exact, expect_raw
@@ -116,3 +117,91 @@ def test_unknown_activation_gives_no_score_and_says_why(
     assert any(
         f"The cross-encoder has the activation {activation}" in n for n in checkpoint.description.notes
     )
+
+
+QUERY = "the wide river"
+DOCUMENTS = [*families.SENTENCES, "a boat on the river", "night " * 200]
+
+
+@pytest.mark.parametrize("activation", [None, "Tanh"])
+def test_search_scores_equal_cross_encoder(
+    activation: str | None, classifier: Callable[[int], Path], tmp_path: Path
+) -> None:
+    """Without an activation in its files, the model has the default of sentence-transformers, Sigmoid."""
+    folder = classifier(1)
+    if activation is not None:
+        with without_warnings():
+            model = _cross_encoder(folder, activation_fn=getattr(torch.nn, activation)())
+            model.save(str(tmp_path), create_model_card=False)
+        folder = tmp_path
+    pairs = [(QUERY, document) for document in DOCUMENTS]
+    with without_warnings():
+        exact = _cross_encoder(folder, "float64").predict(pairs, convert_to_tensor=True).numpy()
+        expected = _cross_encoder(folder).predict(pairs)
+    for dtype in ("float64", "float32"):
+        checkpoint = bert_probe.load(folder, dtype=dtype)
+        if dtype == "float64":
+            keep_float64(checkpoint.model)
+        result = Search(QUERY, ("cross-encoder",)).of(checkpoint, DOCUMENTS)
+        scores = result.scores["cross-encoder"]
+        if dtype == "float64":
+            assert_exact(scores, exact)
+        else:
+            expect_raw(expected, exact).check(scores)
+    assert result.notes == ()
+    assert [bool(count) for count in result.dropped] == [False] * (len(DOCUMENTS) - 1) + [True]
+    assert list(result.table()["document"]) == [
+        str(index + 1) for index in np.argsort(-expected, kind="stable")
+    ]
+
+
+@pytest.mark.parametrize(
+    "scorers", [("cross-encoder",), ("cross-encoder", "bm25"), ("bm25", "cross-encoder")]
+)
+def test_only_the_candidates_have_a_score(
+    scorers: tuple[str, ...], classifier: Callable[[int], Path]
+) -> None:
+    checkpoint = bert_probe.load(classifier(1))
+    ranking = Search(QUERY, ("bm25",)).of(checkpoint, DOCUMENTS)
+    best = sorted(ranking.order[:3])
+    complete = Search(QUERY, ("cross-encoder",)).of(checkpoint, DOCUMENTS).scores["cross-encoder"]
+    calls: list[tuple[int, int]] = []
+    question = Search(QUERY, scorers, candidates=3)
+    index = question.index(checkpoint, DOCUMENTS)
+    result = question.of(checkpoint, index, progress=lambda *call: calls.append(call))
+    scores = result.scores["cross-encoder"]
+    assert np.flatnonzero(np.isfinite(scores)).tolist() == best
+    np.testing.assert_allclose(scores[best], complete[best], rtol=1e-5)
+    assert calls[-1] == (3, 3)
+    (note,) = result.notes
+    assert note == (
+        f"The cross-encoder has scored only the 3 best documents of bm25; {len(DOCUMENTS) - 3} documents "
+        "have no score."
+    )
+    if scorers[0] == "cross-encoder":
+        table = result.table()
+        assert table["score"].isna().tolist() == [False] * 3 + [True] * (len(DOCUMENTS) - 3)
+        assert result.provenance["facts"]["notes"] == [note]
+    for pair in result.agreement:
+        first, second = (values[best] for values in result.scores.values())
+        expected = np.corrcoef(np.argsort(np.argsort(first)), np.argsort(np.argsort(second)))[0, 1]
+        assert pair.spearman == pytest.approx(expected)
+
+
+def test_other_models_are_not_cross_encoders(minilm: Any, classifier: Callable[[int], Path]) -> None:
+    question = Search(QUERY, ("cross-encoder",))
+    with pytest.raises(UnavailableError, match="is not a cross-encoder: it has no head for"):
+        question.of(minilm, DOCUMENTS)
+    with pytest.raises(UnavailableError, match="it has 3 labels, but a cross-encoder has one"):
+        question.of(bert_probe.load(classifier(3)), DOCUMENTS)
+    folder = classifier(1)
+    settings = {"prompts": {"query": "where is: "}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    with pytest.raises(UnavailableError, match="puts the prompt 'query' before each pair"):
+        question.of(bert_probe.load(folder), DOCUMENTS)
+
+
+def test_the_parts_of_a_cross_encoder_are_attributions(classifier: Callable[[int], Path]) -> None:
+    checkpoint = bert_probe.load(classifier(1))
+    with pytest.raises(UnavailableError, match="Compute attributions of the pair instead"):
+        SearchExplanation(QUERY, scorer="cross-encoder").of(checkpoint, DOCUMENTS)

@@ -16,11 +16,12 @@ import numpy as np
 import transformers
 
 import bert_probe
+from bert_probe.analyses.vectors.late_interaction import document_config, encode_tokens, query_config
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
-from tests.helpers import families, sentence_models
+from tests.helpers import families, multi_vector_models, sentence_models
 from tests.helpers.families import BERT, DECODER, ROBERTA, TEXT, Family, byte_level, metaspace, wordpiece
 from tests.helpers.raw import Raw
 
@@ -216,6 +217,33 @@ def layout_difference(name: str) -> tuple[str, float]:
         vectors = bert_probe.Sentences("model").of(checkpoint, [*families.SENTENCES]).vectors
         expected = sentence_models.reference(saved, "float64").encode([*families.SENTENCES])
         return str(resolve_pooling(checkpoint, "model")), float(np.abs(vectors - expected).max())
+    finally:
+        shutil.rmtree(folder)
+
+
+def multi_vector_difference(name: str) -> tuple[str, float]:
+    """Save a late-interaction layout, and compare its vectors with `MultiVectorEncoder`.
+
+    Returns:
+        A description of how documents are read, and the largest difference of a value in float64.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="layout-"))
+    try:
+        families.build(multi_vector_models.LAYOUTS[name].family, folder / "encoder")
+        saved = multi_vector_models.save(name, folder / "encoder", folder / "model")
+        checkpoint = _in_float64(saved)
+        model = multi_vector_models.reference(saved, "float64")
+        differences = [0.0]
+        sides = (
+            (query_config(checkpoint), model.encode_query),
+            (document_config(checkpoint), model.encode_document),
+        )
+        for config, encode in sides:
+            for text in families.SENTENCES:
+                vectors = encode_tokens(checkpoint, config, text).vectors
+                expected = encode(text, convert_to_numpy=True)
+                differences.append(float(np.abs(vectors - expected).max(initial=0)))
+        return str(sides[1][0]), max(differences)
     finally:
         shutil.rmtree(folder)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import multi_vector_models
 from tests.helpers.exactness import EXACT
 from tests.helpers.gate import prove_unless
 from tests.helpers.model_types import all_types, outcome
@@ -35,6 +36,8 @@ def test_document_lists_all_model_types() -> None:
     layouts = DOCUMENT.read_text(encoding="utf-8").split("## Layouts")[1].split("## Models")[0]
     assert all(f"\n| {name} | " in layouts for name in LAYOUTS)
     assert len(LAYOUTS) >= 25
+    late = DOCUMENT.read_text(encoding="utf-8").split("## Late-interaction models")[1].split("## Models")[0]
+    assert all(f"\n| {name} | " in late for name in multi_vector_models.LAYOUTS)
 
 
 @pytest.mark.parametrize("name", prove_unless(SEED, all_types()))

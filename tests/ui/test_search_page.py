@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 import bert_probe
 from bert_probe.errors import TextError
@@ -14,6 +17,7 @@ from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.ui import score_threshold, search, sentence_input
 from bert_probe.ui.sentence_input import DOCUMENTS, QUERY
 from bert_probe.views.text import percentage
+from tests.helpers import families, multi_vector_models
 from tests.helpers.pages import HOSTILE, MARKDOWN, error_text, open_page, page_text
 
 
@@ -22,7 +26,7 @@ def tables(app: Any) -> list[Any]:
 
 
 def test_the_ranking_is_that_of_the_library(minilm: Checkpoint) -> None:
-    app = open_page("search", search_scorers="both")
+    app = open_page("search", search_compare="bm25")
     expected = bert_probe.Search(QUERY, ("bi-encoder", "bm25")).of(minilm, DOCUMENTS)
     shown = tables(app)[0]
     assert list(shown["document"]) == list(expected.table()["document"])
@@ -214,3 +218,48 @@ def test_a_threshold_from_labeled_pairs(minilm: Checkpoint) -> None:
     app.session_state["threshold_file"] = score_threshold._read_pairs("pairs.csv", b"text,label\na,1\nb,0\n")
     app.run()
     assert "has single texts" in error_text(app)
+
+
+def test_late_interaction_of_an_untrained_model_shows_its_matches_and_says_so(minilm: Checkpoint) -> None:
+    app = open_page("search", search_scorers="late-interaction", search_compare="bm25")
+    assert not app.exception
+    scorers = ("late-interaction", "bm25")
+    expected = bert_probe.Search(QUERY, scorers).of(minilm, DOCUMENTS)
+    ranking = tables(app)[0]
+    assert list(ranking["document"]) == list(expected.table()["document"])
+    assert list(ranking["score"]) == pytest.approx(list(expected.table()["score"]), abs=1e-5)
+    text = page_text(app)
+    assert expected.notes[0] in text
+    best = expected.documents[int(expected.order[0])].id
+    explained = bert_probe.SearchExplanation(QUERY, best, scorer=scorers[0]).of(minilm, DOCUMENTS)
+    assert f"outlined maxima add up to the MaxSim of **{explained.scores[0]:.4f}**" in text
+    matches = next(table for table in tables(app) if "word" in table)
+    assert list(matches["word"]) == list(explained.table()["word"])
+    assert "Late interaction and BM25 share" in text
+
+
+def test_a_late_interaction_model_offers_its_scorer_and_prompts(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = multi_vector_models.save("PyLate", family_folder("bert"), tmp_path / "model")
+    checkpoint = bert_probe.load(folder)
+    documents = ["a boat", "the wide river"]
+    for prompt in ("query", "none"):
+        app = open_page("search", model=str(folder), documents="\n".join(documents), search_prompt=prompt)
+        assert not app.exception
+        result = bert_probe.Search(QUERY, ("late-interaction",), prompt=prompt).of(checkpoint, documents)
+        assert list(tables(app)[0]["score"]) == pytest.approx(list(result.table()["score"]), abs=1e-4)
+        assert "not trained for late interaction" not in page_text(app)
+
+
+def test_a_cross_encoder_scores_pairs_and_leads_to_their_attributions(tmp_path: Path) -> None:
+    model = transformers.BertForSequenceClassification(families.config("bert", num_labels=1))
+    families.randomize(model, 1)
+    model.save_pretrained(tmp_path)
+    families.save_tokenizer("bert", tmp_path)
+    documents = ["a boat", "the wide river"]
+    app = open_page("search", model=str(tmp_path), documents="\n".join(documents))
+    assert not app.exception
+    expected = bert_probe.Search(QUERY, ("cross-encoder",)).of(bert_probe.load(tmp_path), documents)
+    assert list(tables(app)[0]["score"]) == pytest.approx(list(expected.table()["score"]), abs=1e-5)
+    assert "Compute attributions of the pair instead" in page_text(app)

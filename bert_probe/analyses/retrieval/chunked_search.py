@@ -173,10 +173,9 @@ class ChunkedSearch(Question):
             chunk_scores = scored(chunks.vectors)
             late_scores = None if late is None else scored(late)
             whole_scores = scored(whole.vectors)
-        lines = tuple(document.line for document in texts)
         return ChunkedSearchResult(
             self,
-            InputRecord.of_sentences(checkpoint, lines, sum(whole.dropped)),
+            InputRecord.of_documents(checkpoint, texts, sum(whole.dropped)),
             texts,
             spans,
             read_only(whole_scores),

@@ -115,10 +115,9 @@ class PositionEffect(Question):
                 compared = reference = np.broadcast_to(vector.vectors, originals.shape)
             scores = scores_of_rows(rows, compared, recipe.similarity)
             before = scores_of_rows(originals, reference, recipe.similarity)
-        lines = tuple(document.line for document in texts)
         return PositionEffectResult(
             self,
-            InputRecord.of_sentences(checkpoint, lines, 0),
+            InputRecord.of_documents(checkpoint, texts, 0),
             texts,
             variants,
             read_only(scores),

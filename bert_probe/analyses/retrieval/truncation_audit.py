@@ -93,10 +93,9 @@ class TruncationAudit(Question):
             if unread is not None:
                 lost[index] = unread
         progress(len(texts), len(texts))
-        lines = tuple(document.line for document in texts)
         return TruncationAuditResult(
             self,
-            InputRecord.of_sentences(checkpoint, lines, 0),
+            InputRecord.of_documents(checkpoint, texts, 0),
             texts,
             read_only(lengths),
             limit,

@@ -86,8 +86,7 @@ class PoolingConfig:
 
     def text(self, sentence: str) -> str:
         """Return the text that is passed to the tokenizer for a sentence."""
-        text = self.prefix + sentence if isinstance(sentence, str) else sentence
-        return str(Lowercase().normalize_str(text)) if self.lower_case else text
+        return model_text(self.prefix, sentence, self.lower_case)
 
     @property
     def score_name(self) -> str:
@@ -126,6 +125,12 @@ class PoolingConfig:
             "excluded_tokens": self.excluded,
             "lower_case": self.lower_case,
         }
+
+
+def model_text(prefix: str, sentence: str, lower_case: bool) -> str:
+    """Return a sentence with its prompt, lowercased if the checkpoint lowercases texts."""
+    text = prefix + sentence if isinstance(sentence, str) else sentence
+    return str(Lowercase().normalize_str(text)) if lower_case else text
 
 
 def resolve_pooling(
@@ -314,9 +319,7 @@ def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor
     Raises:
         TextError: a text consists of the prompt alone, which is not pooled.
     """
-    states = _at_least_float32(output.last_hidden_state)
-    for module in recipe.token_modules:
-        states = _at_least_float32(module(states))
+    states = token_states(output.last_hidden_state, recipe.token_modules)
     token_mask = _pooled_mask(mask, recipe)[..., None].to(states.dtype)
     parts = [
         _at_least_float32(output.pooler_output) if mode == "pooler" else _MODES[mode](states, token_mask)
@@ -375,6 +378,14 @@ def pool_unpadded(
     """
     output = SimpleNamespace(last_hidden_state=states, pooler_output=pooler)
     return pool(output, torch.ones(states.shape[:2], device=states.device), recipe)
+
+
+def token_states(states: torch.Tensor, modules: Sequence[SentenceModule]) -> torch.Tensor:
+    """Return the output of modules for last hidden states, in float32, or in float64 for float64 states."""
+    states = _at_least_float32(states)
+    for module in modules:
+        states = _at_least_float32(module(states))
+    return states
 
 
 def _at_least_float32(states: torch.Tensor) -> torch.Tensor:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -15,11 +12,24 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
+from bert_probe.analyses.vectors.bm25 import BM25, K1, B
 from bert_probe.analyses.vectors.calibration import MAX_PAIRS, percentile_of, random_pair_scores
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, resolve_pooling, scores
-from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts
+from bert_probe.analyses.vectors.cross_encoder import cross_encoder_head, pair_scores
+from bert_probe.analyses.vectors.late_interaction import (
+    UNTRAINED,
+    MultiVectorConfig,
+    TokenVectors,
+    document_config,
+    encode_documents,
+    encode_tokens,
+    maxsim,
+    query_config,
+)
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, scores
+from bert_probe.analyses.vectors.search_pooling import DOCUMENT_PROMPTS, QUERY_PROMPTS, search_pooling
+from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts, name_text_errors
 from bert_probe.core import frames
-from bert_probe.core.extras import explain_missing, require
+from bert_probe.core.extras import require
 from bert_probe.core.field_types import Choices, Name, Number, Optional, Text
 from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
@@ -31,20 +41,22 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document, DocumentList, as_documents
 
+BI_ENCODER, LATE_INTERACTION, CROSS_ENCODER, BM25_SCORER = (
+    "bi-encoder",
+    "late-interaction",
+    "cross-encoder",
+    "bm25",
+)
 SCORERS: Mapping[str, str] = {
-    "bi-encoder": "Similarity of the vectors of query and document.",
-    "bm25": "Words that they share, weighted by frequency; needs no model.",
+    BI_ENCODER: "Similarity of the vectors of query and document.",
+    LATE_INTERACTION: "MaxSim: how well each token of the query is matched by a token of the document.",
+    CROSS_ENCODER: "Score of query and document read together, for the best documents of another scorer.",
+    BM25_SCORER: "Words that they share, weighted by frequency; needs no model.",
 }
 """Name of a scorer → what it computes."""
-K1, B = 1.2, 0.75
-"""BM25's saturation of the term frequency, and its normalization by the length of the document."""
 OVERLAP = 10
 """Number of documents at the top of two rankings whose overlap is reported."""
-
-QUERY_PROMPTS = ("query",)
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-"""Names of the prompts that sentence-transformers uses for documents, in order of precedence."""
-_WORD = re.compile(r"\w+")
+_OTHER_OPTIONS = "The documents were indexed with other options. Index them with this question."
 
 
 @question("search")
@@ -52,11 +64,14 @@ class Search(Question):
     """The documents that are most similar to a query.
 
     The vectors are those of sentence-transformers' `encode_query` and `encode_document` for a checkpoint with
-    a pooling of its own, and otherwise the mean of the last hidden states.
+    a pooling of its own, and otherwise the mean of the last hidden states. The vectors of tokens are those of
+    a late-interaction model, and otherwise the last hidden states (see `document_config`).
 
     Attributes:
         query: the query.
         scorers: names in `SCORERS`. The first one orders the documents.
+        candidates: number of documents that the cross-encoder scores: the best of the first other scorer, or
+            of BM25 if the cross-encoder is the only one. Further documents have no score.
         count: number of documents in the table.
         prompt: name of the query's prompt, or "none". By default, the prompt named "query", otherwise the
             checkpoint's default prompt.
@@ -69,7 +84,12 @@ class Search(Question):
 
     query: str = param(Text(), positional=True, about="The query.")
     scorers: Sequence[str] = param(
-        Choices(SCORERS), default=("bi-encoder",), about="Scorers, the first of which orders the documents."
+        Choices(SCORERS), default=(BI_ENCODER,), about="Scorers, the first of which orders the documents."
+    )
+    candidates: int = param(
+        Number(1),
+        default=100,
+        about="Number of documents that the cross-encoder scores, the best of another scorer.",
     )
     count: int = param(
         Number(1),
@@ -101,43 +121,96 @@ class Search(Question):
                 dimensions and truncation of documents.
             truncate: truncate texts that are too long instead of raising an error. A checkpoint with a
                 maximum length of its own always truncates.
-            progress: called with the number of distinct documents done and the total.
+            progress: called with the number of distinct documents, or of pairs of the cross-encoder, done and
+                the total.
 
         Raises:
             TextError, EmptyTextError, TooLongError: there are no documents, two documents have the same ID,
                 or a text cannot be encoded.
             SelectionError: the indexed documents do not fit the question; see also `resolve_pooling`.
-            UnavailableError, CheckpointError: see `resolve_pooling`; also if the package of a scorer is
-                missing.
+            UnavailableError, CheckpointError: see `resolve_pooling` and `cross_encoder_head`; also if the
+                package of a scorer is missing.
             OutOfMemoryError: a batch or the vectors need more memory than is free.
         """
         checkpoint = checkpoint.snapshot()
         if not isinstance(documents, IndexedDocuments):
             documents = self.index(checkpoint, documents, truncate, progress)
-        config = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
         values: dict[str, Array] = {}
-        for scorer in self.scorers:
-            if scorer == "bm25":
-                values[scorer] = documents.bm25.score(self.query)
-                continue
-            if documents.encoded is None or documents.recipe != self._document_pooling(checkpoint):
-                raise SelectionError(
-                    "The documents were indexed with other options. Index them with this question."
-                )
-            query = encode_texts(checkpoint, config, [self.query], truncate, lambda _: "The query")
-            with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
-                values[scorer] = scores(query.vectors, documents.encoded.vectors, config.similarity)[0]
-        dropped = documents.encoded.dropped if documents.encoded else (0,) * len(documents.documents)
+        recipe = token_config = None
+        dropped = documents.dropped
+        if BM25_SCORER in self.scorers:
+            values[BM25_SCORER] = documents.bm25.score(self.query)
+        if BI_ENCODER in self.scorers:
+            recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+            values[BI_ENCODER] = self._bi_encoder(checkpoint, documents, recipe, truncate)
+        if LATE_INTERACTION in self.scorers:
+            token_config = query_config(checkpoint, self.prompt)
+            values[LATE_INTERACTION] = self._late_interaction(checkpoint, documents, token_config, truncate)
+        if CROSS_ENCODER in self.scorers:
+            values[CROSS_ENCODER], dropped = self._cross_encoder(checkpoint, documents, values, progress)
         return SearchResult(
             self,
             InputRecord.of_documents(checkpoint, documents.documents, sum(dropped)),
             documents.documents,
-            {name: read_only(value) for name, value in values.items()},
-            documents.pair_scores if "bi-encoder" in values else None,
-            config,
+            {name: read_only(values[name]) for name in self.scorers},
+            documents.pair_scores if BI_ENCODER in values else None,
+            recipe,
             documents.recipe,
+            token_config,
+            documents.token_config,
             dropped,
         )
+
+    def _bi_encoder(
+        self, checkpoint: Checkpoint, documents: IndexedDocuments, recipe: PoolingConfig, truncate: bool
+    ) -> Array:
+        if documents.encoded is None or documents.recipe != self._document_pooling(checkpoint):
+            raise SelectionError(_OTHER_OPTIONS)
+        query = encode_texts(checkpoint, recipe, [self.query], truncate, lambda _: "The query")
+        with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
+            return scores(query.vectors, documents.encoded.vectors, recipe.similarity)[0]
+
+    def _late_interaction(
+        self, checkpoint: Checkpoint, documents: IndexedDocuments, config: MultiVectorConfig, truncate: bool
+    ) -> Array:
+        self._check_dimensions()
+        expected = document_config(checkpoint, self.document_prompt)
+        if documents.tokens is None or documents.token_config != expected:
+            raise SelectionError(_OTHER_OPTIONS)
+        with name_text_errors("The query"):
+            query = encode_tokens(checkpoint, config, self.query, truncate)
+        return maxsim(query.vectors, documents.tokens, config.similarity)
+
+    def _cross_encoder(
+        self,
+        checkpoint: Checkpoint,
+        documents: IndexedDocuments,
+        values: Mapping[str, Array],
+        progress: Progress,
+    ) -> tuple[Array, tuple[int, ...]]:
+        """Return the score of each document, NaN without one, and the number of tokens truncated from each.
+
+        Args:
+            values: scorer → score of each document, of the other scorers.
+        """
+        rows = np.arange(len(documents.documents))
+        if len(rows) > self.candidates:
+            name = self.candidates_by
+            first_scores = values[name] if name in values else documents.bm25.score(self.query)
+            rows = np.sort(np.argsort(-first_scores, kind="stable")[: self.candidates])
+        texts = [documents.documents[row] for row in rows]
+        names = [f"Document {row + 1:,}" for row in rows]
+        scores_of_rows, truncated = pair_scores(checkpoint, self.query, texts, names, progress)
+        all_scores = np.full(len(documents.documents), np.nan, scores_of_rows.dtype)
+        all_scores[rows] = scores_of_rows
+        dropped = np.array(documents.dropped, np.int64)
+        dropped[rows] = np.maximum(dropped[rows], truncated)
+        return all_scores, tuple(dropped.tolist())
+
+    @property
+    def candidates_by(self) -> str:
+        """The scorer that selects the documents for the cross-encoder."""
+        return next((name for name in self.scorers if name != CROSS_ENCODER), BM25_SCORER)
 
     def index(
         self,
@@ -150,38 +223,32 @@ class Search(Question):
 
         The arguments and errors are those of `of`.
         """
-        if "bm25" in self.scorers:
-            require("bm25s")
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
-        recipe = self._document_pooling(checkpoint)
-        encoded = None
-        if "bi-encoder" in self.scorers:
-            name = "Document {:,}".format
+        needs_candidates = self.scorers == (CROSS_ENCODER,) and len(texts) > self.candidates
+        if BM25_SCORER in self.scorers or needs_candidates:
+            require("bm25s")
+        if CROSS_ENCODER in self.scorers:
+            cross_encoder_head(checkpoint)  # fails before the documents are encoded
+        name = "Document {:,}".format
+        encoded = recipe = tokens = token_config = None
+        if BI_ENCODER in self.scorers:
+            recipe = self._document_pooling(checkpoint)
             encoded = encode_texts(checkpoint, recipe, texts, truncate, name, progress)
-        return IndexedDocuments(texts, encoded, recipe)
+        if LATE_INTERACTION in self.scorers:
+            self._check_dimensions()
+            token_config = document_config(checkpoint, self.document_prompt)
+            tokens = encode_documents(checkpoint, token_config, texts, truncate, name, progress)
+        return IndexedDocuments(texts, encoded, recipe, tokens, token_config)
 
     def _document_pooling(self, checkpoint: Checkpoint) -> PoolingConfig:
         return search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
 
-
-def search_pooling(
-    checkpoint: Checkpoint, prompt: str | None, defaults: Iterable[str], dimensions: int | None
-) -> PoolingConfig:
-    """Return the pooling of queries or documents: that of the checkpoint if it has one, otherwise the mean.
-
-    Args:
-        prompt: name of a prompt; None for the first of ``defaults`` that the checkpoint has, otherwise its
-            default prompt.
-
-    Raises:
-        UnavailableError, CheckpointError, SelectionError: see `resolve_pooling`.
-    """
-    model = checkpoint.sentence_model
-    if prompt is None and model is not None:
-        names = dict(model.prompts)
-        prompt = next((name for name in defaults if name in names), None)
-    is_own = model is not None or checkpoint.sentence_model_error is not None
-    return resolve_pooling(checkpoint, "model" if is_own else "mean", prompt, dimensions)
+    def _check_dimensions(self) -> None:
+        if self.dimensions is not None:
+            raise SelectionError(
+                f"dimensions is {self.dimensions:,}, but the vectors of {LATE_INTERACTION} are not "
+                "truncated. Leave dimensions out."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,16 +259,26 @@ class IndexedDocuments:
         documents: the documents.
         encoded: their vectors; None if no scorer needs them.
         recipe: the pooling configuration of the vectors.
+        tokens: the vectors of their tokens; None if no scorer needs them.
+        token_config: how the documents become one vector per token.
     """
 
     documents: DocumentList
     encoded: TextVectors | None
-    recipe: PoolingConfig
+    recipe: PoolingConfig | None
+    tokens: TokenVectors | None = None
+    token_config: MultiVectorConfig | None = None
+
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """Number of tokens truncated from each document, by the scorer that truncates most."""
+        parts = [part.dropped for part in (self.encoded, self.tokens) if part is not None]
+        return tuple(map(max, *parts, (0,) * len(self.documents))) if parts else (0,) * len(self.documents)
 
     @cached_property
     def pair_scores(self) -> Array | None:
         """Sorted scores of random pairs of documents; None if there is no pair with a score."""
-        if self.encoded is None:
+        if self.encoded is None or self.recipe is None:
             return None
         try:
             return random_pair_scores(self.encoded.vectors, self.recipe.similarity)
@@ -220,63 +297,9 @@ class IndexedDocuments:
     @property
     def nbytes(self) -> int:
         """Estimated size of the documents, their vectors and the frequencies of their words in bytes."""
-        vectors = 0 if self.encoded is None else self.encoded.vectors.nbytes
+        parts = [part.vectors for part in (self.encoded, self.tokens) if part is not None]
+        vectors = sum(part.nbytes for part in parts)
         return vectors + 8 * MAX_PAIRS + 20 * sum(map(len, self.documents))
-
-
-class BM25:
-    """Okapi BM25 in the variant of Lucene, with `K1` and `B` (Robertson and Zaragoza 2009).
-
-    A word is a sequence of letters, digits and underscores in lower case.
-    """
-
-    def __init__(self, documents: Sequence[str]) -> None:
-        with explain_missing():
-            import bm25s
-        words = [words_of(document) for document in documents]
-        self._count, self._has_words = len(words), any(words)
-        self._words = words
-        self._mean_length = sum(map(len, words)) / len(words)
-        self._frequencies = Counter(word for document in words for word in set(document))
-        self._index = bm25s.BM25(k1=K1, b=B, method="lucene")
-        if self._has_words:
-            self._index.index(words, show_progress=False)
-
-    def score(self, query: str) -> Array:
-        """Return the score of each document, float32; 0 for a document without a word of the query."""
-        words = words_of(query)
-        if not words or not self._has_words:
-            return np.zeros(self._count, np.float32)
-        values: Array = self._index.get_scores(words)
-        return values.astype(np.float32)
-
-    def terms(self, query: str, document: int) -> pd.DataFrame:
-        """Return the part of each word of the query in the score of a document, float64.
-
-        Columns: term, query_count and count (occurrences in the query and in the document), documents (number
-        of documents with the term), idf, contribution. The contributions add up to the score; the largest is
-        the first.
-
-        Args:
-            document: index of the document, from 0.
-        """
-        length, counts = len(self._words[document]), Counter(self._words[document])
-        rows = []
-        for term, query_count in Counter(words_of(query)).items():
-            count, frequency = counts[term], self._frequencies[term]
-            idf = math.log1p((self._count - frequency + 0.5) / (frequency + 0.5))
-            saturation = count / (count + K1 * (1 - B + B * length / self._mean_length)) if count else 0.0
-            rows.append((term, query_count, count, frequency, idf, query_count * idf * saturation))
-        return (
-            pd.DataFrame(rows, columns=["term", "query_count", "count", "documents", "idf", "contribution"])
-            .astype({"idf": float, "contribution": float})
-            .sort_values("contribution", ascending=False, kind="stable", ignore_index=True)
-        )
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of a text as BM25 counts them."""
-    return _WORD.findall(text.lower())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -288,8 +311,10 @@ class SearchResult(Result):
         scores: scorer → score of each document, of shape [document].
         pair_scores: sorted scores of random pairs of documents by the bi-encoder; None if it is not among
             the scorers, or if there is no pair.
-        recipe: the pooling configuration of the query.
+        recipe: the pooling configuration of the query; None without the bi-encoder.
         document_recipe: the pooling configuration of the documents.
+        token_config: how the query becomes one vector per token; None without late interaction.
+        document_token_config: how the documents become one vector per token.
         dropped: number of tokens truncated from each document.
     """
 
@@ -297,8 +322,10 @@ class SearchResult(Result):
     documents: tuple[Document, ...]
     scores: Mapping[str, Array]
     pair_scores: Array | None
-    recipe: PoolingConfig
-    document_recipe: PoolingConfig
+    recipe: PoolingConfig | None
+    document_recipe: PoolingConfig | None
+    token_config: MultiVectorConfig | None
+    document_token_config: MultiVectorConfig | None
     dropped: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -344,7 +371,7 @@ class SearchResult(Result):
     @property
     def without_match(self) -> int:
         """Number of documents that contain no word of the query, to which BM25 gives 0."""
-        return int((self.scores["bm25"] == 0).sum()) if "bm25" in self.scores else 0
+        return int((self.scores[BM25_SCORER] == 0).sum()) if BM25_SCORER in self.scores else 0
 
     def disagreements(self, a: str, b: str) -> Array:
         """Return documents among the first `OVERLAP` of either scorer, by descending difference of ranks.
@@ -362,15 +389,37 @@ class SearchResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The poolings, the settings of BM25, and how far the scorers agree."""
-        uses_model = "bi-encoder" in self.scores
-        poolings = {"recipe": self.recipe.about, "document_recipe": self.document_recipe.about}
+        """The poolings, the settings of the scorers, and how far they agree."""
+        poolings = {"recipe": self.recipe, "document_recipe": self.document_recipe}
+        configs = {"query": self.token_config, "document": self.document_token_config}
+        vectors = {name: config.about for name, config in configs.items() if config is not None}
         agreement = {"agreement": [pair.about for pair in self.agreement]}
         return {
-            **(poolings if uses_model else {}),
-            **({"bm25": {"k1": K1, "b": B}} if "bm25" in self.scores else {}),
+            **{name: recipe.about for name, recipe in poolings.items() if recipe is not None},
+            **({LATE_INTERACTION: vectors} if vectors else {}),
+            **({BM25_SCORER: {"k1": K1, "b": B}} if BM25_SCORER in self.scores else {}),
+            **({"notes": list(self.notes)} if self.notes else {}),
             **(agreement if self.agreement else {}),
         }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that a reader of the scores must know."""
+        untrained = self.token_config is not None and not self.token_config.is_trained
+        return ((UNTRAINED,) if untrained else ()) + ((self._without_score,) if self._without_score else ())
+
+    @property
+    def _without_score(self) -> str:
+        """A sentence about documents that the cross-encoder has not scored; "" if there are none."""
+        if CROSS_ENCODER not in self.scores:
+            return ""
+        missing = int(np.isnan(self.scores[CROSS_ENCODER]).sum())
+        if not missing:
+            return ""
+        return (
+            f"The cross-encoder has scored only the {len(self.documents) - missing:,} best documents of "
+            f"{self.question.candidates_by}; {missing:,} documents have no score."
+        )
 
     def percentile(self, document: int) -> float:
         """Return the percentage of random pairs of documents with a lower score than a document has.
@@ -380,7 +429,7 @@ class SearchResult(Result):
         """
         if self.pair_scores is None:
             return float("nan")
-        return percentile_of(float(self.scores["bi-encoder"][document]), self.pair_scores)
+        return percentile_of(float(self.scores[BI_ENCODER][document]), self.pair_scores)
 
     def frame(self) -> pd.DataFrame:
         """Return the best documents of the first scorer.
@@ -399,7 +448,7 @@ class SearchResult(Result):
             columns[f"{prefix}score"] = self.scores[name][best]
             columns |= {f"{prefix}rank": self.ranks[name][best]} if prefix else {}
             columns |= (
-                {"percentile": [self.percentile(index) for index in best]} if name == "bi-encoder" else {}
+                {"percentile": [self.percentile(index) for index in best]} if name == BI_ENCODER else {}
             )
         return pd.DataFrame(
             {
@@ -425,7 +474,8 @@ class Agreement:
 
     Attributes:
         a, b: names of the scorers.
-        spearman: Spearman's rank correlation of their scores, −1 to 1; NaN if it is undefined.
+        spearman: Spearman's rank correlation of the documents that both score, −1 to 1; NaN if it is
+            undefined.
         overlap: number of documents among the first `OVERLAP` of both.
         most: largest possible overlap.
     """
@@ -440,6 +490,8 @@ class Agreement:
     def of(cls, a: str, b: str, ranks: Mapping[str, Array], scores: Mapping[str, Array]) -> Agreement:
         """Compare two scorers by the ranks and scores of all documents."""
         first, second = scores[a], scores[b]
+        has_both = np.isfinite(first) & np.isfinite(second)
+        first, second = first[has_both], second[has_both]
         is_defined = len(first) > 1 and all(np.ptp(values) > 0 for values in (first, second))
         spearman = float(spearmanr(first, second).statistic) if is_defined else float("nan")
         overlap = int(((ranks[a] <= OVERLAP) & (ranks[b] <= OVERLAP)).sum())

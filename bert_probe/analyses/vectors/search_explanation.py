@@ -10,6 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bert_probe.analyses.vectors.bm25 import BM25
+from bert_probe.analyses.vectors.cross_encoder import NOT_A_SUM
+from bert_probe.analyses.vectors.late_interaction import (
+    UNTRAINED,
+    MultiVectorConfig,
+    TokenMatches,
+    document_config,
+    encode_tokens,
+    query_config,
+)
 from bert_probe.analyses.vectors.pooling import (
     DIMENSIONS_HELP,
     PoolingConfig,
@@ -22,13 +32,14 @@ from bert_probe.analyses.vectors.pooling import (
     why_not_a_sum,
 )
 from bert_probe.analyses.vectors.search import (
-    BM25,
-    DOCUMENT_PROMPTS,
-    QUERY_PROMPTS,
+    BI_ENCODER,
+    BM25_SCORER,
+    CROSS_ENCODER,
+    LATE_INTERACTION,
     SCORERS,
     IndexedDocuments,
-    search_pooling,
 )
+from bert_probe.analyses.vectors.search_pooling import DOCUMENT_PROMPTS, QUERY_PROMPTS, search_pooling
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
 from bert_probe.core.inputs import Documents
@@ -46,7 +57,9 @@ class SearchExplanation(Question):
     """The parts of a document's score for a query, which add up to it.
 
     With the bi-encoder, one part for each token of the query and each token of the document; for a
-    SparseEncoder, one part for each term of its vocabulary. With BM25, one part for each word of the query.
+    SparseEncoder, one part for each term of its vocabulary. With late interaction, one part for each token of
+    the query: its similarity to its best match among the tokens of the document. With BM25, one part for each
+    word of the query. The score of a cross-encoder has no such parts.
 
     Attributes:
         query: the query.
@@ -66,7 +79,7 @@ class SearchExplanation(Question):
     against: str | None = param(
         Optional(Name()), default=None, about="ID of a second document to compare with."
     )
-    scorer: str = param(Choice(SCORERS), default="bi-encoder", about="The scorer to explain.")
+    scorer: str = param(Choice(SCORERS), default=BI_ENCODER, about="The scorer to explain.")
     prompt: str | None = param(
         Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
     )
@@ -89,35 +102,73 @@ class SearchExplanation(Question):
         Raises:
             SelectionError: there is no document with this ID, or both IDs are the same.
             UnavailableError: the score is not a sum over token pairs, because the similarity function or the
-                pooling is not linear; see also `resolve_pooling`.
+                pooling is not linear, or because the scorer is a cross-encoder; see also `resolve_pooling`.
             TextError, EmptyTextError, TooLongError: a text cannot be encoded.
         """
+        if self.scorer == CROSS_ENCODER:
+            raise UnavailableError(NOT_A_SUM)
         checkpoint = checkpoint.snapshot()
         texts = documents.documents if isinstance(documents, IndexedDocuments) else as_documents(documents)
         indices = self._indices(texts)
-        if self.scorer == "bm25":
+        explained = [texts[index] for index in indices]
+        parts: tuple[Contributions, ...]
+        recipe = token_config = None
+        if self.scorer == BM25_SCORER:
             index = documents.bm25 if isinstance(documents, IndexedDocuments) else BM25(texts)
             scores = index.score(self.query)
-            terms = tuple(
+            parts = tuple(
                 TermContributions(index.terms(self.query, position), float(scores[position]))
                 for position in indices
             )
-            record = InputRecord.of_documents(checkpoint, texts, 0)
-            return SearchExplanationResult(self, record, texts, indices, terms, None)
-        recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+            dropped = 0
+        elif self.scorer == LATE_INTERACTION:
+            token_config = query_config(checkpoint, self.prompt)
+            parts = self._matches(checkpoint, token_config, explained, truncate)
+            dropped = sum(part.document.encoding.dropped for part in parts if isinstance(part, TokenMatches))
+        else:
+            recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+            parts, dropped = self._contributions(checkpoint, recipe, explained, truncate)
+        record = InputRecord.of_documents(checkpoint, texts, dropped)
+        return SearchExplanationResult(self, record, texts, indices, parts, recipe, token_config)
+
+    def _contributions(
+        self, checkpoint: Checkpoint, recipe: PoolingConfig, documents: Sequence[Document], truncate: bool
+    ) -> tuple[tuple[Contributions, ...], int]:
+        """Return the parts of a bi-encoder's scores, and the number of tokens truncated from the documents.
+
+        Args:
+            recipe: the pooling configuration of the query.
+        """
         document_recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
         query = trace_pooled(checkpoint, self.query, recipe, truncate)
-        traces = [trace_pooled(checkpoint, texts[index], document_recipe, truncate) for index in indices]
-        parts: tuple[Contributions, ...]
+        traces = [trace_pooled(checkpoint, document, document_recipe, truncate) for document in documents]
+        dropped = sum(trace.encoding.dropped for trace in traces)
         model = checkpoint.sentence_model
         if model is not None and model.is_sparse and recipe.similarity in ("cosine", "dot"):
             names = checkpoint.encoder.tokenizer.convert_ids_to_tokens([*range(model.size)])
-            parts = tuple(_sparse(query, recipe, trace, document_recipe, names) for trace in traces)
-        else:
-            parts = tuple(TokenContributions.of(query, recipe, trace, document_recipe) for trace in traces)
-        dropped = sum(trace.encoding.dropped for trace in traces)
-        record = InputRecord.of_documents(checkpoint, texts, dropped)
-        return SearchExplanationResult(self, record, texts, indices, parts, recipe)
+            return tuple(_sparse(query, recipe, trace, document_recipe, names) for trace in traces), dropped
+        return tuple(
+            TokenContributions.of(query, recipe, trace, document_recipe) for trace in traces
+        ), dropped
+
+    def _matches(
+        self, checkpoint: Checkpoint, config: MultiVectorConfig, documents: Sequence[Document], truncate: bool
+    ) -> tuple[TokenMatches, ...]:
+        """Return the parts of the scores of late interaction.
+
+        Args:
+            config: how the query becomes one vector per token.
+        """
+        if self.dimensions is not None:
+            raise SelectionError(f"{LATE_INTERACTION} does not truncate vectors. Leave dimensions out.")
+        of_documents = document_config(checkpoint, self.document_prompt)
+        query = encode_tokens(checkpoint, config, self.query, truncate)
+        return tuple(
+            TokenMatches.of(
+                query, encode_tokens(checkpoint, of_documents, document, truncate), config.similarity
+            )
+            for document in documents
+        )
 
     def _indices(self, texts: Sequence[Document]) -> tuple[int, ...]:
         by_id = {document.id: index for index, document in enumerate(texts)}
@@ -246,7 +297,7 @@ class TermContributions:
         return self.terms.copy()
 
 
-Contributions = TokenContributions | TermContributions
+Contributions = TokenContributions | TermContributions | TokenMatches
 
 
 def _sparse(
@@ -284,7 +335,8 @@ class SearchExplanationResult(Result):
         documents: all documents of the search.
         indices: indices of the explained documents, from 0.
         contributions: the parts of the score of each explained document.
-        recipe: the pooling configuration of the query; None for BM25.
+        recipe: the pooling configuration of the query; None without the bi-encoder.
+        token_config: how the query becomes one vector per token; None without late interaction.
     """
 
     question: SearchExplanation
@@ -292,6 +344,7 @@ class SearchExplanationResult(Result):
     indices: tuple[int, ...]
     contributions: tuple[Contributions, ...]
     recipe: PoolingConfig | None
+    token_config: MultiVectorConfig | None = None
 
     @property
     def explained(self) -> tuple[Document, ...]:
@@ -306,7 +359,7 @@ class SearchExplanationResult(Result):
     @property
     def largest(self) -> float:
         """The largest absolute contribution of a token of an explained document; 0 without tokens."""
-        parts = [part for part in self.contributions if isinstance(part, TokenContributions)]
+        parts = [part for part in self.contributions if not isinstance(part, TermContributions)]
         return max((float(np.abs(part.of_document).max()) for part in parts), default=0.0)
 
     @property
@@ -320,6 +373,11 @@ class SearchExplanationResult(Result):
         return max(part.off for part in self.contributions)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that a reader of the parts must know."""
+        return () if self.token_config is None or self.token_config.is_trained else (UNTRAINED,)
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """The documents as JSON lines, which a view file stores."""
         return tuple(document.line for document in self.documents)
@@ -327,7 +385,11 @@ class SearchExplanationResult(Result):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The pooling, and the score of each explained document."""
-        pooling = {} if self.recipe is None else {"recipe": self.recipe.about}
+        pooling: dict[str, Any] = {} if self.recipe is None else {"recipe": self.recipe.about}
+        if self.token_config is not None:
+            pooling |= {"query": self.token_config.about}
+        if self.notes:
+            pooling |= {"notes": list(self.notes)}
         scores = {document.id: score for document, score in zip(self.explained, self.scores, strict=True)}
         return {**pooling, "scores": scores}
 
@@ -336,14 +398,16 @@ class SearchExplanationResult(Result):
         """The contribution of each token or term of the query, to each explained document.
 
         Columns: term, contribution; for two documents also against (the contribution to the score of the
-        second document) and difference. The differences add up to the difference of the scores.
+        second document) and difference. The differences add up to the difference of the scores. With late
+        interaction also match and against_match, the words of the documents that match the token best.
         """
         tables = [part.by_query() for part in self.contributions]
         if len(tables) == 1:
             return tables[0]
         a, b = tables
         if list(a["term"]) == list(b["term"]):
-            both = a.assign(against=b["contribution"])
+            match = {"against_match": b["match"]} if "match" in b else {}
+            both = a.assign(**match, against=b["contribution"])
         else:
             both = a.merge(
                 b.rename(columns={"contribution": "against"}), how="outer", on="term", sort=False
@@ -354,7 +418,8 @@ class SearchExplanationResult(Result):
         """Return one row for each part of a score.
 
         Columns: document (ID); for the bi-encoder query_token, query_position, token, position (from 0);
-        for a SparseEncoder term, query_weight, document_weight; for BM25 term, query_count and count
+        for late interaction the same, with word (of the token in the document) and similarity; for a
+        SparseEncoder term, query_weight, document_weight; for BM25 term, query_count and count
         (occurrences in the query and in the document), documents (number of documents with the term), idf;
         and contribution. The contributions of a document add up to its score.
         """

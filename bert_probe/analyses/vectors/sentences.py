@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -347,7 +348,14 @@ def encode_texts(
         OutOfMemoryError: a batch needs more memory than is free.
     """
     inputs = [
-        _inputs(checkpoint, config, text, truncate, name(number)) for number, text in enumerate(texts, 1)
+        encode_inputs(
+            checkpoint,
+            config.text(text),
+            config.max_tokens,
+            truncate or config.max_tokens is not None,
+            name(number),
+        )
+        for number, text in enumerate(texts, 1)
     ]
     ids = [tuple(text.inputs["input_ids"].tolist()) for text in inputs]
     # Run equal texts once, and sort them so that rounding does not depend on their order.
@@ -379,13 +387,19 @@ def _vectors(
     return vectors
 
 
-def _inputs(
-    checkpoint: Checkpoint, config: PoolingConfig, text: str, truncate: bool, name: str
+def encode_inputs(
+    checkpoint: Checkpoint, text: str, max_tokens: int | None, truncate: bool, name: str
 ) -> ModelInputs:
+    """Return the model inputs of a text; errors begin with its name."""
+    with name_text_errors(name):
+        return checkpoint.encoder.inputs(text, max_tokens, truncate)
+
+
+@contextmanager
+def name_text_errors(name: str) -> Iterator[None]:
+    """Add the name of a text to the errors about it."""
     try:
-        return checkpoint.encoder.inputs(
-            config.text(text), config.max_tokens, truncate or config.max_tokens is not None
-        )
+        yield
     except TextError as error:
         raise type(error)(f"{name}: {error}") from None
 

@@ -1,0 +1,458 @@
+"""Late-interaction models (ColBERT, Khattab and Zaharia 2020): one vector per token, read from files.
+
+Three formats are read: that of sentence-transformers' `MultiVectorEncoder`, that of PyLate, and that of the
+original ColBERT. The vectors are those of `MultiVectorEncoder`, which opens all three.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from tokenizers import AddedToken
+
+from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, UnavailableError, memory_errors
+from bert_probe.model.checkpoint import Description
+from bert_probe.model.config import reason
+from bert_probe.model.encoding import Encoding, Token
+from bert_probe.model.sentence_modules import (
+    MODEL_FILE,
+    MODULE_READERS,
+    MODULES_FILE,
+    SentenceModule,
+    is_late_interaction,
+    list_modules,
+    positive_integer,
+    read_prompts,
+    read_settings,
+    read_transformer,
+    token_limit,
+)
+from bert_probe.model.sentence_networks import AGAIN, DenseNetwork
+from bert_probe.model.sources import digest, read_config
+
+MAXSIM, MEAN_MAXSIM = "maxsim", "meanmaxsim"
+COLBERT_ARCHITECTURE = "HF_ColBERT"
+"""The architecture in the config.json of the original ColBERT."""
+COLBERT_FILE = "artifact.metadata"
+"""The settings of the original ColBERT."""
+
+_TOKENS = "token_embeddings"
+_DENSE_OF_PYLATE = "pylate.models.Dense.Dense"
+_DEFAULT_LENGTH = 32
+"""Length of an expanded query, if the settings of PyLate or ColBERT do not state it."""
+_PYLATE_SETTINGS = frozenset(
+    (
+        *("query_length", "document_length", "query_expansion", "do_query_expansion", "skiplist_words"),
+        *("attend_to_expansion_tokens", "attend_to_mask_tokens", "query_prefix", "document_prefix"),
+    )
+)
+_REMEDY = "Use the scorer bi-encoder with another checkpoint."
+
+
+@dataclass(frozen=True)
+class QueryExpansion:
+    """Tokens after a short query, whose vectors are compared like those of its words.
+
+    Attributes:
+        length: number of tokens of a query with its expansion.
+        token_id: the token that is appended, which is [MASK] in most models.
+        is_attended: whether the tokens of the query attend to the appended tokens.
+    """
+
+    length: int
+    token_id: int
+    is_attended: bool
+
+    def expand(self, encoding: Encoding, tokenizer: Any) -> Encoding:
+        """Return a tokenized query with the appended tokens."""
+        start, count = len(encoding), self.length - len(encoding)
+        if count <= 0:
+            return encoding
+        name = tokenizer.convert_ids_to_tokens(self.token_id)
+        tokens = [
+            Token(
+                name,
+                position=position,
+                id=self.token_id,
+                segment=0,
+                word=None,
+                start=None,
+                end=None,
+                special=True,
+                split_word=False,
+                display=name,
+            )
+            for position in range(start, self.length)
+        ]
+        appended = {"input_ids": self.token_id, "attention_mask": int(self.is_attended)}
+        inputs = {
+            input_name: np.append(values, np.full(count, appended.get(input_name, 0), values.dtype))
+            for input_name, values in encoding.inputs.items()
+        }
+        for values in inputs.values():
+            values.flags.writeable = False
+        return replace(encoding, tokens=(*encoding.tokens, *tokens), inputs=MappingProxyType(inputs))
+
+
+@dataclass(frozen=True)
+class TokenSelection:
+    """How queries or documents are read, and which of their tokens have a vector.
+
+    Attributes:
+        max_tokens: longer texts are truncated to this many tokens, including special tokens; None for no
+            limit.
+        skipped: IDs of tokens without a vector, such as punctuation.
+        only: IDs of the only tokens with a vector; None for all.
+        expansion: the tokens that are appended; None for none.
+    """
+
+    max_tokens: int | None
+    skipped: tuple[int, ...] = ()
+    only: tuple[int, ...] | None = None
+    expansion: QueryExpansion | None = None
+
+    def mask(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return whether each token has a vector, of shape [token]."""
+        values = np.asarray(ids)
+        has_vector: np.ndarray = ~np.isin(values, self.skipped)
+        return has_vector if self.only is None else has_vector & np.isin(values, self.only)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The selection as JSON values."""
+        expansion = self.expansion
+        return {
+            "max_tokens": self.max_tokens,
+            "skipped_tokens": list(self.skipped),
+            **({} if self.only is None else {"only_tokens": list(self.only)}),
+            "expanded_to": None if expansion is None else expansion.length,
+            **({} if expansion is None else {"attends_to_expansion": expansion.is_attended}),
+        }
+
+
+@dataclass(frozen=True)
+class MultiVectorModel:
+    """How a late-interaction checkpoint turns a text into one vector per token.
+
+    Attributes:
+        token_modules: modules applied to the last hidden state of each token.
+        size: number of dimensions of a vector.
+        similarity: `MAXSIM`, or `MEAN_MAXSIM` for MaxSim divided by the number of vectors of the query.
+        prompts: names and texts of the prompts. Queries have the prompt named query, documents the one named
+            document.
+        query, document: how queries and documents are read.
+        lower_case: whether texts are lowercased first.
+    """
+
+    token_modules: tuple[SentenceModule, ...]
+    size: int
+    similarity: str
+    prompts: tuple[tuple[str, str], ...]
+    query: TokenSelection
+    document: TokenSelection
+    lower_case: bool
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of all settings and of the weights of the modules."""
+        return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def open_multi_vector_model(
+    folder: Path, description: Description, tokenizer: Any
+) -> tuple[MultiVectorModel | None, ProbeError | None]:
+    """Return what `read_multi_vector_model` returns, or the error that it raises."""
+    try:
+        with memory_errors(f"The modules of {description.name} need more memory than is free here."):
+            return read_multi_vector_model(folder, description, tokenizer), None
+    except OutOfMemoryError:
+        raise
+    except ProbeError as error:
+        return None, error
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # values of broken files
+        return None, CheckpointError(f"The late-interaction files are broken: {reason(error)}. {AGAIN}")
+
+
+def read_multi_vector_model(
+    folder: Path, description: Description, tokenizer: Any
+) -> MultiVectorModel | None:
+    """Read how a checkpoint turns a text into one vector per token.
+
+    Args:
+        description: sizes of the encoder.
+        tokenizer: the checkpoint's tokenizer, after `add_markers`.
+
+    Returns:
+        None if the folder is not a late-interaction checkpoint.
+
+    Raises:
+        UnavailableError: a module or setting is not supported.
+        CheckpointError: a file is broken, or a module's weights do not fit its config.
+    """
+    options = _read_options(folder)
+    if options is None:
+        return None
+    settings = _legacy_settings(options) | read_transformer(folder, "last_hidden_state", True)
+    if "message" in (settings.get("modality_config") or {}):
+        raise UnavailableError(
+            f"The module Transformer writes texts with a chat template, which is not supported. {_REMEDY}"
+        )
+    modules, mask, size = _read_modules(folder, options, description.hidden_size)
+    limit = token_limit(settings.get("max_seq_length"), tokenizer.model_max_length, description.max_tokens)
+    skip = _skipped(mask, tokenizer)
+    only = mask.get("keep_only_token_ids") or None if mask else None
+    similarity = options.get("similarity_fn_name")
+    return MultiVectorModel(
+        token_modules=tuple(modules),
+        size=size,
+        similarity=similarity if similarity == MEAN_MAXSIM else MAXSIM,
+        prompts=read_prompts({"prompts": _prompts(options)})[0],
+        query=_query_selection(settings, limit, description.max_tokens, skip["query"], mask, tokenizer),
+        document=TokenSelection(
+            _within(settings.get("document_length"), limit, description.max_tokens),
+            skip["document"],
+            None if only is None else tuple(map(int, only)),
+        ),
+        lower_case=bool(settings.get("do_lower_case")),
+    )
+
+
+def add_markers(folder: Path, tokenizer: Any) -> None:
+    """Register the marker of queries and that of documents, such as "[Q] ", as tokens.
+
+    PyLate and ColBERT insert the markers as tokens. The tokenizer files of some checkpoints do not say so;
+    then the marker of a typed text would be split.
+    """
+    options = _read_options(folder)
+    if options is None:
+        return
+    vocabulary = tokenizer.get_vocab()
+    markers = []
+    for marker in (options.get("query_prefix"), options.get("document_prefix")):
+        if not isinstance(marker, str) or not marker.split():
+            continue
+        # PyLate stores the marker with its space as one token, ColBERT without it.
+        name = next((text for text in (marker, marker.split(None, 1)[0]) if text in vocabulary), None)
+        if name is not None and tokenizer.tokenize(name) != [name]:
+            markers.append(AddedToken(name, normalized=False, special=True))
+    if markers:
+        tokenizer.add_tokens(markers, special_tokens=True)
+
+
+def _read_options(folder: Path) -> dict[str, Any] | None:
+    """Return the settings of a late-interaction checkpoint in PyLate's names; None for another checkpoint."""
+    if (folder / MODULES_FILE).is_file():
+        options: dict[str, Any] = {}
+        if (folder / MODEL_FILE).is_file():
+            options = read_settings(folder / MODEL_FILE, dict)
+        return options if is_late_interaction(options) else None
+    if COLBERT_ARCHITECTURE not in (read_config(folder).get("architectures") or ()):
+        return None
+    file = folder / COLBERT_FILE
+    metadata: dict[str, Any] = read_settings(file, dict) if file.is_file() else {}
+    return {
+        "model_type": COLBERT_ARCHITECTURE,
+        "query_prefix": f"{metadata.get('query_token_id') or '[unused0]'} ",
+        "document_prefix": f"{metadata.get('doc_token_id') or '[unused1]'} ",
+        "query_length": metadata.get("query_maxlen"),
+        "document_length": metadata.get("doc_maxlen"),
+        "attend_to_expansion_tokens": metadata.get("attend_to_mask_tokens"),
+        "skiplist_words": None if metadata.get("mask_punctuation", True) else [],
+    }
+
+
+def _legacy_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the Transformer module that PyLate and ColBERT write next to the prompts."""
+    names = ("query_length", "document_length")
+    settings = {name: options[name] for name in names if options.get(name) is not None}
+    if "query_expansion" in options:
+        return settings | {"query_expansion": options["query_expansion"]}
+    if not _PYLATE_SETTINGS & options.keys() or options.get("do_query_expansion") is False:
+        return settings
+    attends = options.get("attend_to_expansion_tokens", options.get("attend_to_mask_tokens"))
+    length = settings.pop("query_length", None) or _DEFAULT_LENGTH
+    return settings | {"query_expansion": {"strategy": "fixed", "attend": bool(attends), "length": length}}
+
+
+def _prompts(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the prompts, with the markers of PyLate and ColBERT at the beginning of them."""
+    saved = options.get("prompts") or {}
+    if not isinstance(saved, dict):
+        raise CheckpointError(f"The prompts in {MODEL_FILE} must be texts by name. {AGAIN}")
+    prompts: dict[str, Any] = {"query": None, "document": None} | saved
+    for name in ("query", "document"):
+        marker = options.get(f"{name}_prefix") or ""
+        prompts[name] = marker + (prompts[name] or "").removeprefix(marker)
+    return prompts
+
+
+def _read_modules(
+    folder: Path, options: Mapping[str, Any], size: int
+) -> tuple[list[SentenceModule], dict[str, Any] | None, int]:
+    """Read the modules after the encoder.
+
+    Args:
+        size: size of the encoder's last hidden states.
+
+    Returns:
+        The modules, the settings of the MultiVectorMask (None without one), and the size of a vector.
+    """
+    model_type = options.get("model_type")
+    if model_type == COLBERT_ARCHITECTURE:
+        projection, size = _read_projection(folder, size)
+        return [projection, SentenceModule("Normalize")], _default_mask(options), size
+    entries = list_modules(folder)
+    if not entries or _kind(entries[0][0]) != "Transformer" or entries[0][1].resolve() != folder.resolve():
+        raise UnavailableError(
+            f"The first module must be a Transformer in the folder of the model. {_REMEDY}"
+        )
+    modules: list[SentenceModule] = []
+    masks = []
+    for name, path in entries[1:]:
+        kind = _kind(name)
+        is_known = name.startswith("sentence_transformers.") or name == _DENSE_OF_PYLATE
+        config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
+        source = config.get("module_input_name") or ("" if kind == "Normalize" else _TOKENS)
+        if is_known and kind == "MultiVectorMask":
+            masks.append(config)
+        elif is_known and kind in ("Dense", "Normalize") and source == _TOKENS:
+            if (config.get("module_output_name") or source) != source:
+                raise UnavailableError(f"The module {kind} does not write vectors of tokens. {_REMEDY}")
+            module, size = MODULE_READERS[kind](config, path, size)
+            modules.append(module)
+        elif not is_known or kind != "Normalize":  # a Normalize of the text's vector does nothing
+            raise UnavailableError(
+                f"The module {(kind if is_known else name)[:100]} of a late-interaction model is not "
+                f"supported. Supported: Transformer, Dense, Normalize and MultiVectorMask. {_REMEDY}"
+            )
+    if model_type != "MultiVectorEncoder":  # PyLate does both without a module
+        return [*modules, SentenceModule("Normalize")], _default_mask(options), size
+    if len(masks) > 1:
+        raise UnavailableError(
+            f"{MODULES_FILE} lists {len(masks)} modules of type MultiVectorMask, but only 1 is supported. "
+            f"{_REMEDY}"
+        )
+    return modules, masks[0] if masks else None, size
+
+
+def _kind(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _default_mask(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the mask that PyLate and ColBERT apply: documents without punctuation."""
+    words = options.get("skiplist_words")
+    return {"skiplist_words": list(string.punctuation) if words is None else words}
+
+
+def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
+    """Read the linear map of the original ColBERT, which is next to the weights of the encoder."""
+    name, file = "linear.weight", folder / "model.safetensors"
+    try:
+        with safe_open(file, framework="pt") as weights:
+            weight = weights.get_tensor(name).clone()
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{file.name} has no {name}, the map to the vectors of ColBERT ({reason(error)}). {AGAIN}"
+        ) from None
+    if weight.ndim != 2 or weight.shape[1] != size or not weight.isfinite().all():
+        raise CheckpointError(
+            f"{name} has the shape {list(weight.shape)} or values that are not finite, but must map {size:,} "
+            f"dimensions. {AGAIN}"
+        )
+    weight = weight if weight.dtype == torch.float64 else weight.float()
+    outputs = int(weight.shape[0])
+    with torch.device("meta"):
+        network = DenseNetwork(size, outputs, False, False)
+    network.load_state_dict({name: weight}, assign=True)
+    network.eval().requires_grad_(False)
+    settings = (("size", outputs), ("activation", "Identity"), ("residual", False))
+    return SentenceModule("Dense", settings, digest([file]), network), outputs
+
+
+def _skipped(mask: Mapping[str, Any] | None, tokenizer: Any) -> dict[str, tuple[int, ...]]:
+    """Return the IDs of the tokens without a vector, of queries and of documents.
+
+    Words that are not a token of the vocabulary are left out, because they would remove unknown words.
+    """
+    words = (mask or {}).get("skiplist_words") or []
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise CheckpointError(f"skiplist_words must be a list of texts. {AGAIN}")
+    unknown, unknown_id = tokenizer.unk_token, tokenizer.unk_token_id
+    ids = {word: tokenizer.convert_tokens_to_ids(word) for word in words}
+    skipped = {id_ for word, id_ in ids.items() if id_ is not None and (id_ != unknown_id or word == unknown)}
+    tasks = (mask or {}).get("skiplist_tasks")
+    names: Iterable[Any] = ["document"] if tasks is None else [tasks] if isinstance(tasks, str) else tasks
+    return {name: tuple(sorted(map(int, skipped))) if name in names else () for name in ("query", "document")}
+
+
+def _query_selection(
+    settings: Mapping[str, Any],
+    limit: int | None,
+    model_limit: int | None,
+    skipped: tuple[int, ...],
+    mask: Mapping[str, Any] | None,
+    tokenizer: Any,
+) -> TokenSelection:
+    """Return how queries are read, with their expansion."""
+    own = settings.get("query_length")
+    expansion = settings.get("query_expansion")
+    if expansion is None:
+        return TokenSelection(_within(own, limit, model_limit), skipped)
+    if not isinstance(expansion, dict) or expansion.get("strategy") not in ("fixed", "min"):
+        raise UnavailableError(
+            f"query_expansion is {str(expansion)[:100]}, but only the strategies fixed and min are "
+            f"supported. {_REMEDY}"
+        )
+    length = positive_integer(expansion.get("length"), "length of query_expansion")
+    if own is not None and positive_integer(own, "query_length") < length:
+        raise CheckpointError(f"query_length is {own:,}, below the length of query_expansion. {AGAIN}")
+    if model_limit is not None and length > model_limit:
+        raise CheckpointError(
+            f"Queries are expanded to {length:,} tokens, but the model reads at most {model_limit:,}. {AGAIN}"
+        )
+    if tokenizer.padding_side != "right":
+        raise UnavailableError(
+            f"Queries are expanded at their beginning, because the tokenizer pads there, which is not "
+            f"supported. {_REMEDY}"
+        )
+    target = length if expansion["strategy"] == "fixed" else own
+    max_tokens = _within(target, limit, model_limit)
+    is_attended = bool(expansion.get("attend"))
+    if mask is None and not is_attended:  # then the appended tokens count as padding
+        return TokenSelection(max_tokens, skipped)
+    token_id = _expansion_token(expansion.get("token"), tokenizer)
+    return TokenSelection(max_tokens, skipped, expansion=QueryExpansion(length, token_id, is_attended))
+
+
+def _expansion_token(name: Any, tokenizer: Any) -> int:
+    """Return the ID of the token that is appended to queries: [MASK], or the last token of a decoder."""
+    if name is None:
+        ids = [tokenizer.mask_token_id, tokenizer.eos_token_id]
+        token_id = next((id_ for id_ in ids if id_ is not None), None)
+    else:
+        token_id = tokenizer.convert_tokens_to_ids(str(name))
+        if token_id == tokenizer.unk_token_id and name != tokenizer.unk_token:
+            token_id = None
+    if token_id is None:
+        raise CheckpointError(
+            f"The vocabulary has no token {str(name or '[MASK]')[:100]} to expand queries with. {AGAIN}"
+        )
+    return int(token_id)
+
+
+def _within(own: Any, limit: int | None, model_limit: int | None) -> int | None:
+    """Return the maximum number of tokens of queries or documents, at most that of the model."""
+    if own is None:
+        return limit
+    positive_integer(own, "The length of queries or documents")
+    return int(own) if model_limit is None else min(int(own), model_limit)
