@@ -95,18 +95,23 @@ def choose_prompt(
     """Draw a selector for a prompt of the checkpoint, if it has any; None for the default.
 
     Args:
-        defaults: names of prompts, the first of which that the checkpoint has is the default instead of its
-            own.
+        defaults: names of prompts, the first of which that the checkpoint has is the default, instead of its
+            own; without such a prompt, the default is no prompt.
     """
     names = prompt_names(checkpoint)
     if not names:
         return None
-    own = sentence_model(checkpoint).default_prompt if pooling == "model" else None
+    own = sentence_model(checkpoint).default_prompt if pooling == "model" and not defaults else None
     default = next((name for name in defaults if name in names), own or NO_PROMPT)
-    options = {name: state.escape(name, 100) for name in names} | {NO_PROMPT: "No prompt"}
+    tasks = sentence_model(checkpoint).tasks
+    no_prompt = "Default" if tasks else "No prompt"
+    options = {name: state.escape(name, 100) for name in names} | {NO_PROMPT: no_prompt}
     help_text = "The text that the checkpoint puts before each text, as it was trained."
+    if tasks:
+        help_text += f" The tasks {', '.join(tasks)} also select their own modules."
     name = state.segmented_control(key, label, options, default, help_text)
-    return None if name == default else name
+    # With a Router, the name of the default prompt also selects a task, unlike no name.
+    return None if name == default and not tasks else name
 
 
 def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:

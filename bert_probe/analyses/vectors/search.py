@@ -16,7 +16,14 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from bert_probe.analyses.vectors.calibration import MAX_PAIRS, percentile_of, random_pair_scores
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, resolve_pooling, scores
+from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    DOCUMENT_PROMPTS,
+    NO_PROMPT,
+    PoolingConfig,
+    resolve_pooling,
+    scores,
+)
 from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts
 from bert_probe.core import frames
 from bert_probe.core.extras import explain_missing, require
@@ -42,8 +49,6 @@ OVERLAP = 10
 """Number of documents at the top of two rankings whose overlap is reported."""
 
 QUERY_PROMPTS = ("query",)
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-"""Names of the prompts that sentence-transformers uses for documents, in order of precedence."""
 _WORD = re.compile(r"\w+")
 
 
@@ -58,10 +63,10 @@ class Search(Question):
         query: the query.
         scorers: names in `SCORERS`. The first one orders the documents.
         count: number of documents in the table.
-        prompt: name of the query's prompt, or "none". By default, the prompt named "query", otherwise the
-            checkpoint's default prompt.
+        prompt: name of the query's prompt, or "none". By default, the prompt named "query" if there is one.
+            It also selects the task "query" of a Router.
         document_prompt: name of the documents' prompt, or "none". By default, the prompt named "document",
-            "passage" or "corpus", otherwise the checkpoint's default prompt.
+            "passage" or "corpus" if there is one. It also selects the task "document" of a Router.
         dimensions: number of dimensions to which the vectors are truncated.
     """
 
@@ -170,16 +175,17 @@ def search_pooling(
     """Return the pooling of queries or documents: that of the checkpoint if it has one, otherwise the mean.
 
     Args:
-        prompt: name of a prompt; None for the first of ``defaults`` that the checkpoint has, otherwise its
-            default prompt.
+        prompt: name of a prompt; None for the first of ``defaults`` that the checkpoint has as a prompt,
+            otherwise as a task, otherwise for no prompt. Like `encode_query` and `encode_document`, it never
+            uses the checkpoint's default prompt.
 
     Raises:
         UnavailableError, CheckpointError, SelectionError: see `resolve_pooling`.
     """
     model = checkpoint.sentence_model
     if prompt is None and model is not None:
-        names = dict(model.prompts)
-        prompt = next((name for name in defaults if name in names), None)
+        names = [name for own in (dict(model.prompts), model.tasks) for name in defaults if name in own]
+        prompt = names[0] if names else NO_PROMPT
     is_own = model is not None or checkpoint.sentence_model_error is not None
     return resolve_pooling(checkpoint, "model" if is_own else "mean", prompt, dimensions)
 
