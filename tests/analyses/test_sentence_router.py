@@ -90,6 +90,8 @@ def test_trained_model_keeps_its_routes(name: str, routed: Any, tmp_path: Path) 
     for task in ("query", "document"):
         expected = model.encode(TEXTS, prompt_name=task, task=task)
         assert_exact(Sentences("model", prompt=task).of(checkpoint, TEXTS).vectors, expected)
+    if name != "router without a default":
+        assert_exact(Sentences("model").of(checkpoint, TEXTS).vectors, model.encode(TEXTS))
 
 
 def test_the_encoder_in_a_router_is_opened(routed: Any) -> None:

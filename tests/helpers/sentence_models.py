@@ -127,7 +127,7 @@ LAYOUTS: dict[str, Layout] = {
         routes={"a": (_dense(20),), "b": (_dense(20),), "document": (_dense(20),)},
         router={
             "allow_empty_key": False,
-            "route_mappings": {("query", "text"): "a", ("other", None): "b", ("image", "image"): "b"},
+            "route_mappings": {("query", "text"): "a", ("other", None): "b", ("document", None): "b"},
         },
     ),
     "lengths": Layout((_pool(),), {"query_length": 5, "document_length": 9}),

@@ -95,6 +95,11 @@ class PoolingConfig:
         return str(Lowercase().normalize_str(text)) if self.lower_case else text
 
     @property
+    def changes_text(self) -> bool:
+        """Whether texts have a prompt, are lowercased, or are truncated to a maximum length."""
+        return bool(self.prefix or self.lower_case or self.max_tokens)
+
+    @property
     def score_name(self) -> str:
         """Readable name of the score of two vectors."""
         return SCORES[self.similarity]
