@@ -40,6 +40,7 @@ from .analyses.probing.probe import Probe as Probe
 from .analyses.probing.relations import Relations as Relations
 from .analyses.probing.structural_probe import StructuralProbe as StructuralProbe
 from .analyses.vectors.calibration import SimilarityCalibration as SimilarityCalibration
+from .analyses.vectors.dimensions import DimensionCurve as DimensionCurve
 from .analyses.vectors.embedding import Embedding as Embedding
 from .analyses.vectors.embedding import HiddenStates as HiddenStates
 from .analyses.vectors.embedding import Pooler as Pooler

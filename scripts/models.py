@@ -133,7 +133,7 @@ def lines(outcomes: dict[str, Outcome], layouts: dict[str, tuple[str, float]]) -
     yield (
         f"Tiny checkpoints saved by sentence-transformers {sentence_transformers.__version__}, and the "
         "largest difference of a vector's value from `SentenceTransformer.encode` in float64. "
-        "Late-interaction models, Router and WordWeights are refused with a sentence."
+        "Late-interaction models and WordWeights are refused with a sentence."
     )
     yield ""
     yield "| layout | as pages describe it | difference |"

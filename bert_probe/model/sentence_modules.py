@@ -37,7 +37,7 @@ from bert_probe.model.sentence_router import (
     routers,
     select_route,
 )
-from bert_probe.model.sources import read_json
+from bert_probe.model.sources import read_config, read_json
 
 MODEL_FILE = "config_sentence_transformers.json"
 
@@ -155,6 +155,8 @@ class SentenceModel:
         max_tokens: longer texts are truncated to this many tokens, including special tokens; None for no
             limit.
         lower_case: whether texts are lowercased first.
+        trained_dimensions: numbers of dimensions for which the model was trained (Matryoshka), from its
+            config.json; () if it does not list any.
         routes: for each task that selects modules or a length of its own, such as "query" and "document", how
             texts are encoded for it, or the reason that this is not supported.
         default_error: why a text without a task cannot be encoded; "" if it can.
@@ -171,6 +173,7 @@ class SentenceModel:
     default_prompt: str | None
     max_tokens: int | None
     lower_case: bool
+    trained_dimensions: tuple[int, ...] = ()
     routes: tuple[tuple[str, SentenceModel | str], ...] = ()
     default_error: str = ""
 
@@ -287,6 +290,7 @@ def read_sentence_model(
             default_prompt=default_prompt,
             max_tokens=_max_tokens(length, tokenizer_limit, max_tokens),
             lower_case=bool(transformer.get("do_lower_case")),
+            trained_dimensions=_trained_dimensions(encoder, size),
         )
 
     return _with_routes(read, _tasks(entries, encoder))
@@ -573,6 +577,13 @@ def _truncate_dim(dimensions: Any, size: int) -> int | None:
             f"dimensions. {AGAIN}"
         )
     return int(dimensions)
+
+
+def _trained_dimensions(encoder: Path, size: int) -> tuple[int, ...]:
+    """Return the valid numbers among the matryoshka_dimensions of config.json."""
+    sizes = read_config(encoder).get("matryoshka_dimensions")
+    numbers = [n for n in sizes if isinstance(n, int) and 1 <= n <= size] if isinstance(sizes, list) else []
+    return tuple(sorted(set(numbers)))
 
 
 def _max_tokens(max_seq_length: Any, tokenizer_limit: int | None, model_limit: int | None) -> int | None:

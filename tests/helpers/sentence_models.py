@@ -121,6 +121,12 @@ LAYOUTS: dict[str, Layout] = {
         options=_PROMPTED,
         is_first=True,
     ),
+    "lengths": Layout((_pool(),), {"query_length": 5, "document_length": 9}),
+    "encoder of T5": Layout((_pool(), _dense(20, "Identity", bias=False), _NORMALIZE), family="t5"),
+}
+"""Name of a layout → how to build it."""
+
+WITHOUT_DEFAULT: dict[str, Layout] = {
     "router without a default": Layout(
         (_pool(),),
         options={"prompts": {"passage": "boat: "}},
@@ -130,10 +136,8 @@ LAYOUTS: dict[str, Layout] = {
             "route_mappings": {("query", "text"): "a", ("other", None): "b", ("document", None): "b"},
         },
     ),
-    "lengths": Layout((_pool(),), {"query_length": 5, "document_length": 9}),
-    "encoder of T5": Layout((_pool(), _dense(20, "Identity", bias=False), _NORMALIZE), family="t5"),
 }
-"""Name of a layout → how to build it."""
+"""Layouts that cannot encode a text without a task."""
 
 
 @contextmanager
@@ -150,7 +154,7 @@ def save(name: str, encoder: Path, folder: Path) -> Path:
     Args:
         encoder: folder of a tiny model of the layout's family.
     """
-    layout = LAYOUTS[name]
+    layout = (LAYOUTS | WITHOUT_DEFAULT)[name]
     with without_warnings():
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.base.modules import Transformer

@@ -226,10 +226,14 @@ def prompt_names(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: name != model.default_prompt))
 
 
-def offered_dimensions(size: int, selected: int | None = None) -> tuple[int, ...]:
-    """Return the powers of 2 from 8 below the size of a vector, the size, and the selected number."""
+def offered_dimensions(
+    size: int, selected: int | None = None, trained: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """Return the powers of 2 from 8 below the size of a vector, the size, and the selected and trained
+    numbers.
+    """
     powers = {2**power for power in range(3, size.bit_length()) if 2**power < size}
-    return tuple(sorted(powers | {size, selected or size}))
+    return tuple(sorted(powers | {size, selected or size, *trained}))
 
 
 def prompt_positions(tokens: Sequence[Token], recipe: PoolingConfig) -> tuple[int, ...]:
