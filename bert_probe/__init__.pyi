@@ -46,6 +46,7 @@ from .analyses.retrieval.rank_swap import RankSwap as RankSwap
 from .analyses.retrieval.threshold import ScoreThreshold as ScoreThreshold
 from .analyses.retrieval.truncation_audit import TruncationAudit as TruncationAudit
 from .analyses.vectors.calibration import SimilarityCalibration as SimilarityCalibration
+from .analyses.vectors.dimensions import DimensionCurve as DimensionCurve
 from .analyses.vectors.embedding import Embedding as Embedding
 from .analyses.vectors.embedding import HiddenStates as HiddenStates
 from .analyses.vectors.embedding import Pooler as Pooler

@@ -166,7 +166,7 @@ def lines(
     yield (
         f"Tiny checkpoints saved by sentence-transformers {sentence_transformers.__version__}, and the "
         "largest difference of a vector's value from `SentenceTransformer.encode` in float64. "
-        "Router and WordWeights are refused with a sentence."
+        "WordWeights are refused with a sentence."
     )
     yield ""
     yield "| layout | as pages describe it | difference |"

@@ -22,7 +22,15 @@ from bert_probe.errors import ArchitectureError, CheckpointError, NotFoundError,
 from bert_probe.model.architectures import encoder_config, text_config
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.repository_code import native_settings
-from bert_probe.model.sources import existing, is_hub_id, locate, read_config, read_config_file
+from bert_probe.model.sentence_router import at_encoder
+from bert_probe.model.sources import (
+    CONFIG_FILES,
+    existing,
+    is_hub_id,
+    locate,
+    read_config,
+    read_config_file,
+)
 
 SUPPORTED = (
     "encoders such as BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, CamemBERT, XLM-RoBERTa, MobileBERT, "
@@ -284,7 +292,6 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__} {text}".strip() if isinstance(error, KeyError) or not text else text
 
 
-_CONFIG_FILES = ("config.json",)
 """Files to download from the hub."""
 _TURC, _DEVLIN = "Turc et al. 2019", "Devlin et al. 2019"
 
@@ -374,11 +381,10 @@ def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) 
         source = locate(name)
     else:
         model, _, revision = requested.partition("@")
-        source = locate(
-            *((model, revision) if is_hub_id(model) else (requested, "")), progress, _CONFIG_FILES
-        )
+        source = locate(*((model, revision) if is_hub_id(model) else (requested, "")), progress, CONFIG_FILES)
     location = f"https://huggingface.co/{source.name}" if source.origin == "hub" else str(source.folder)
-    return _model_config(read_config(source.folder), source.name, source.origin, source.revision, location)
+    settings = read_config(at_encoder(source).folder)
+    return _model_config(settings, source.name, source.origin, source.revision, location)
 
 
 def _model_config(

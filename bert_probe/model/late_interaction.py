@@ -26,10 +26,8 @@ from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.sentence_modules import (
     MODEL_FILE,
     MODULE_READERS,
-    MODULES_FILE,
     SentenceModule,
     is_late_interaction,
-    list_modules,
     positive_integer,
     read_prompts,
     read_settings,
@@ -37,6 +35,7 @@ from bert_probe.model.sentence_modules import (
     token_limit,
 )
 from bert_probe.model.sentence_networks import AGAIN, DenseNetwork
+from bert_probe.model.sentence_router import MODULES_FILE, read_modules
 from bert_probe.model.sources import digest, read_config
 
 MAXSIM, MEAN_MAXSIM = "maxsim", "meanmaxsim"
@@ -310,7 +309,7 @@ def _read_modules(
     if model_type == COLBERT_ARCHITECTURE:
         projection, size = _read_projection(folder, size)
         return [projection, SentenceModule("Normalize")], _default_mask(options), size
-    entries = list_modules(folder)
+    entries = read_modules(folder)
     if not entries or _kind(entries[0][0]) != "Transformer" or entries[0][1].resolve() != folder.resolve():
         raise UnavailableError(
             f"The first module must be a Transformer in the folder of the model. {_REMEDY}"

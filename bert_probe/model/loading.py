@@ -83,6 +83,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.repository_code import unused_code_note
 from bert_probe.model.sentence_modules import open_sentence_model
 from bert_probe.model.sentence_networks import activation_named
+from bert_probe.model.sentence_router import at_encoder
 from bert_probe.model.sources import (
     Source,
     check_tokenizer_files,
@@ -145,6 +146,7 @@ def load(
     target = _device(device)
     precision = _dtype(dtype)
     source = locate(model, revision, progress)
+    root, source = source.folder, at_encoder(source)
     config = load_config(source.folder, source.name)
     files = weight_files(source.folder, source)
     with write_lease(files):
@@ -169,7 +171,7 @@ def load(
                 notes += (f"Only the text encoder of this model is used, not its {other}.",)
             if _file_states(files) != file_states:
                 raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
-    versions, trainings = library_versions(), read_training_history(source.folder)
+    versions, trainings = library_versions(), read_training_history(root)
     with attention_errors(source.name, config), running_errors(source.name, network):
         description = replace(
             describe(network, config, no_qkv, is_eager),
@@ -180,7 +182,7 @@ def load(
         )
         encoder = make_encoder(tokenizer, description, network)
         checkpoint = Checkpoint(
-            description, encoder, network, versions, folder=source.folder, training_history=trainings
+            description, encoder, network, versions, folder=root, training_history=trainings
         )
         description = self_check(checkpoint)
         outputs, failure_notes = check_heads(checkpoint, heads)
@@ -197,7 +199,7 @@ def load(
             *failure_notes,
         )
         sentence_model, sentence_model_error = open_sentence_model(
-            source.folder, description, tokenizer.model_max_length
+            root, description, tokenizer.model_max_length
         )
         multi_vector, multi_vector_error = open_multi_vector_model(source.folder, description, tokenizer)
         modules = sentence_model or multi_vector

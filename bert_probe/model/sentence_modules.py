@@ -9,14 +9,12 @@ vectors with it.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Description
@@ -30,9 +28,17 @@ from bert_probe.model.sentence_networks import (
     activation_named,
     load_weights,
 )
-from bert_probe.model.sources import read_json
+from bert_probe.model.sentence_router import (
+    MODULES_FILE,
+    TRANSFORMERS,
+    ModuleEntry,
+    encoder_folder,
+    read_modules,
+    routers,
+    select_route,
+)
+from bert_probe.model.sources import read_config, read_json
 
-MODULES_FILE = "modules.json"
 MODEL_FILE = "config_sentence_transformers.json"
 
 POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -40,9 +46,6 @@ POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "
 SPLADE_MODES = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1p")
 """Poolings of the logits of all words of the vocabulary (SpladePooling), by strategy and activation."""
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-
-MAX_MODULES = 32
-"""Maximum number of modules of a checkpoint, because each of them is loaded and runs for each text."""
 
 _LEGACY_MODES = {
     "cls": "pooling_mode_cls_token",
@@ -52,12 +55,12 @@ _LEGACY_MODES = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-_TOKENS, _VECTOR = "token_embeddings", "sentence_embedding"
-_SUPPORTED = "Transformer, Pooling, Dense, LayerNorm, Normalize and Dropout"
+TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
+_SUPPORTED = "Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout and Router"
 _NOT_SUPPORTED = {
-    "Router": "encodes queries and documents with different models",
-    "Asym": "encodes queries and documents with different models",
-    "WordWeights": "weights tokens by a list of words",
+    "WordWeights": "weights tokens by a list of words, and Pooling divides by the sum of these weights",
+    "StaticEmbedding": "has one vector per token and no encoder, so there is nothing to attend to",
+    "SparseStaticEmbedding": "has one weight per token and no encoder, so there is nothing to attend to",
     "MultiVectorMask": "keeps one vector per token (late interaction), so there is no vector of a text",
 }
 """Module → why it is not supported, as the end of a sentence; other modules are only named."""
@@ -152,6 +155,11 @@ class SentenceModel:
         max_tokens: longer texts are truncated to this many tokens, including special tokens; None for no
             limit.
         lower_case: whether texts are lowercased first.
+        trained_dimensions: numbers of dimensions for which the model was trained (Matryoshka), from its
+            config.json; () if it does not list any.
+        routes: for each task that selects modules or a length of its own, such as "query" and "document", how
+            texts are encoded for it, or the reason that this is not supported.
+        default_error: why a text without a task cannot be encoded; "" if it can.
     """
 
     modes: tuple[str, ...]
@@ -165,6 +173,25 @@ class SentenceModel:
     default_prompt: str | None
     max_tokens: int | None
     lower_case: bool
+    trained_dimensions: tuple[int, ...] = ()
+    routes: tuple[tuple[str, SentenceModel | str], ...] = ()
+    default_error: str = ""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks that select modules of their own; () without a Router."""
+        return tuple(task for task, _ in self.routes)
+
+    def for_task(self, task: str | None) -> SentenceModel:
+        """Return how a text is encoded for a task, or without a task.
+
+        Raises:
+            UnavailableError: it cannot be encoded for this task.
+        """
+        route = self.default_error or self if task is None else dict(self.routes)[task]
+        if isinstance(route, str):
+            raise UnavailableError(route)
+        return route
 
     @property
     def is_sparse(self) -> bool:
@@ -235,55 +262,109 @@ def read_sentence_model(
             f"no vector of a text. Use Search with the scorer late-interaction. {REMEDY}"
         )
     _check_model_type(model_type)
-    before: list[SentenceModule] = []
-    after: list[SentenceModule] = []
-    modes: tuple[str, ...]
-    if model_type == "SparseEncoder":
-        modes, include_prompt, size = (_read_splade(folder, options),), True, vocabulary_size
-        transformer = read_transformer(folder, "logits")
-    else:
-        transformer = read_transformer(folder, "last_hidden_state")
-        size, modes, include_prompt = _read_dense_model(folder, hidden_size, before, after)
+    entries = read_modules(folder)
+    encoder = encoder_folder(folder)
     prompts, default_prompt = read_prompts(options)
-    return SentenceModel(
-        modes=modes,
-        include_prompt=include_prompt,
-        token_modules=tuple(before),
-        vector_modules=tuple(after),
-        size=size,
-        dimensions=_truncate_dim(options.get("truncate_dim"), size),
-        similarity=_similarity(
-            options.get("similarity_fn_name"), "dot" if model_type == "SparseEncoder" else "cosine"
+
+    def read(task: str | None) -> SentenceModel:
+        modules = select_route(entries, task)
+        before: list[SentenceModule] = []
+        after: list[SentenceModule] = []
+        modes: tuple[str, ...]
+        if model_type == "SparseEncoder":
+            modes, include_prompt, size = (_read_splade(modules, options),), True, vocabulary_size
+            _check_encoder(modules[0], encoder)
+            transformer = read_transformer(encoder, "logits")
+        else:
+            transformer = read_transformer(encoder, "last_hidden_state")
+            modules = _check_modules(modules)
+            _check_encoder(modules[0], encoder)
+            size, modes, include_prompt = _read_dense_model(modules, hidden_size, before, after)
+        length = transformer.get(f"{task}_length") or transformer.get("max_seq_length")
+        return SentenceModel(
+            modes=modes,
+            include_prompt=include_prompt,
+            token_modules=tuple(before),
+            vector_modules=tuple(after),
+            size=size,
+            dimensions=_truncate_dim(options.get("truncate_dim"), size),
+            similarity=_similarity(
+                options.get("similarity_fn_name"), "dot" if model_type == "SparseEncoder" else "cosine"
+            ),
+            prompts=prompts,
+            default_prompt=default_prompt,
+            max_tokens=token_limit(length, tokenizer_limit, max_tokens),
+            lower_case=bool(transformer.get("do_lower_case")),
+            trained_dimensions=_trained_dimensions(encoder, size),
+        )
+
+    return _with_routes(read, _tasks(entries, encoder))
+
+
+def _tasks(entries: list[ModuleEntry], encoder: Path) -> tuple[str, ...]:
+    """Return the tasks that select a route of a Router, or a maximum length of the Transformer."""
+    tasks = [task for router in routers(entries) for task in router.tasks]
+    lengths = ("query", "document")
+    settings = _transformer_settings(encoder)
+    return tuple(dict.fromkeys([*tasks, *(task for task in lengths if settings.get(f"{task}_length"))]))
+
+
+def _with_routes(read: Callable[[str | None], SentenceModel], tasks: tuple[str, ...]) -> SentenceModel:
+    """Return how texts without a task are encoded, with the routes of all tasks.
+
+    If texts without a task cannot be encoded, the first route that can be read is the default.
+    """
+    if not tasks:
+        return read(None)
+    routes: dict[str | None, SentenceModel | UnavailableError] = {}
+    for task in (None, *tasks):
+        try:
+            routes[task] = read(task)
+        except UnavailableError as error:
+            routes[task] = error
+    model = next((route for route in routes.values() if isinstance(route, SentenceModel)), None)
+    if model is None:
+        raise next(route for route in routes.values() if isinstance(route, UnavailableError))
+    for task, route in routes.items():
+        if isinstance(route, SentenceModel) and route.size != model.size:
+            routes[task] = UnavailableError(
+                f"The vectors for the task {task} have {route.size:,} dimensions, not {model.size:,}, so "
+                "they cannot be compared."
+            )
+    default = routes.pop(None)
+    return replace(
+        model,
+        routes=tuple(
+            (str(task), route if isinstance(route, SentenceModel) else str(route))
+            for task, route in routes.items()
         ),
-        prompts=prompts,
-        default_prompt=default_prompt,
-        max_tokens=token_limit(transformer.get("max_seq_length"), tokenizer_limit, max_tokens),
-        lower_case=bool(transformer.get("do_lower_case")),
+        default_error="" if isinstance(default, SentenceModel) else str(default),
     )
 
 
 def _read_dense_model(
-    folder: Path, size: int, before: list[SentenceModule], after: list[SentenceModule]
+    modules: list[ModuleEntry],
+    size: int,
+    before: list[SentenceModule],
+    after: list[SentenceModule],
 ) -> tuple[int, tuple[str, ...], bool]:
     """Read the modules before and after the pooling; return the vector's size, and what is pooled how.
 
     Args:
         size: size of the encoder's last hidden states.
     """
-    modules = _modules(folder)
     position = [kind for kind, _ in modules].index("Pooling")
     for kind, path in modules[1:position]:
-        size = _append(before, kind, path, _TOKENS, size)
+        size = _append(before, kind, path, TOKENS, size)
     modes, include_prompt = _read_pooling(modules[position][1])
     size *= len(modes)
     for kind, path in modules[position + 1 :]:
-        size = _append(after, kind, path, _VECTOR, size)
+        size = _append(after, kind, path, VECTOR, size)
     return size, modes, include_prompt
 
 
-def _read_splade(folder: Path, options: Mapping[str, Any]) -> str:
+def _read_splade(modules: list[ModuleEntry], options: Mapping[str, Any]) -> str:
     """Return the pooling mode of a sparse encoder."""
-    modules = list_modules(folder)
     kinds = [name.rpartition(".")[2] for name, _ in modules]
     if kinds not in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
         raise UnavailableError(
@@ -302,39 +383,6 @@ def _read_splade(folder: Path, options: Mapping[str, Any]) -> str:
             f"log1p_relu are supported. {REMEDY}"
         )
     return mode
-
-
-def write_sentence_model(folder: Path, model: SentenceModel) -> None:
-    """Write the files that `read_sentence_model` reads, in the format of sentence-transformers."""
-    pooling = {"pooling_mode": list(model.modes), "include_prompt": model.include_prompt}
-    modules = (*model.token_modules, None, *model.vector_modules)
-    names = ["Pooling" if module is None else module.kind for module in modules]
-    entries = [("", "Transformer"), *((f"{index}_{name}", name) for index, name in enumerate(names, 1))]
-    files: dict[str, Any] = {
-        MODULES_FILE: [
-            {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for index, (path, kind) in enumerate(entries)
-        ],
-        "sentence_bert_config.json": {"max_seq_length": model.max_tokens, "do_lower_case": model.lower_case},
-        MODEL_FILE: {
-            "prompts": dict(model.prompts),
-            "default_prompt_name": model.default_prompt,
-            "similarity_fn_name": model.similarity,
-            "truncate_dim": model.dimensions,
-        },
-    }
-    for index, ((path, _), module) in enumerate(zip(entries[1:], modules, strict=True)):
-        (folder / path).mkdir(exist_ok=True)
-        if module is None:
-            files[f"{path}/config.json"] = {"embedding_dimension": model.size_of_token} | pooling
-            continue
-        inputs = {"module_input_name": _TOKENS} if index < len(model.token_modules) else {}
-        files[f"{path}/config.json"] = module.config | inputs
-        if module.sha256:
-            weights = {name: tensor.contiguous() for name, tensor in module.network.state_dict().items()}
-            save_file(weights, folder / path / "model.safetensors")
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def is_late_interaction(options: Mapping[str, Any]) -> bool:
@@ -356,25 +404,8 @@ def _check_model_type(model_type: Any) -> None:
         )
 
 
-def list_modules(folder: Path) -> list[tuple[str, Path]]:
-    """Return the class name and folder of each module."""
-    entries = read_settings(folder / MODULES_FILE, list)
-    try:
-        modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
-    except (TypeError, KeyError):
-        raise CheckpointError(f"{MODULES_FILE} cannot be read. {AGAIN}") from None
-    if len(modules) > MAX_MODULES:
-        raise CheckpointError(
-            f"{MODULES_FILE} lists {len(modules):,} modules, but at most {MAX_MODULES} are read. {AGAIN}"
-        )
-    if not all(path.resolve().is_relative_to(folder.resolve()) for _, path in modules):
-        raise CheckpointError(f"{MODULES_FILE} refers to a path outside its folder. {AGAIN}")
-    return modules
-
-
-def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """Return the type and folder of each module, after checking their order."""
-    modules = list_modules(folder)
+def _check_modules(modules: list[ModuleEntry]) -> list[ModuleEntry]:
+    """Return the type and folder of each module, after checking that they are supported."""
     kinds = [name.rpartition(".")[2] for name, _ in modules]
     for name, kind in zip((name for name, _ in modules), kinds, strict=True):
         is_own = name.startswith("sentence_transformers.")
@@ -390,15 +421,21 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
                 f"{MODULES_FILE} lists {kinds.count(kind)} modules of type {kind}, but there must be "
                 f"exactly 1. {REMEDY}"
             )
-    if kinds[0] != "Transformer" or modules[0][1].resolve() != folder.resolve():
-        raise UnavailableError(
-            f"The first module must be a Transformer in the folder of the model, but is {kinds[0]} in "
-            f"{modules[0][1].name[:100]}. {REMEDY}"
-        )
-    folders = [path.resolve() for _, path in modules if path.resolve() != folder.resolve()]
-    if len(set(folders)) < len(folders):  # its weights would be loaded several times
+    if len({path.resolve() for _, path in modules}) < len(modules):  # weights would be loaded several times
         raise CheckpointError(f"{MODULES_FILE} lists a folder more than once. {AGAIN}")
     return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
+
+
+def _check_encoder(module: ModuleEntry, encoder: Path) -> None:
+    """Raise an error unless the first module is the Transformer of the opened model."""
+    kind, path = module[0].rpartition(".")[2], module[1]
+    if kind not in TRANSFORMERS:
+        raise UnavailableError(f"The first module must be a Transformer, but is {kind[:100]}. {REMEDY}")
+    if path.resolve() != encoder.resolve():
+        raise UnavailableError(
+            f"The Transformer is in {path.name[:100]}, but the model in {encoder.name[:100]} is open: a "
+            "checkpoint has one encoder here. To look into the other one, open its folder as a model."
+        )
 
 
 def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, size: int) -> int:
@@ -409,8 +446,8 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
         size: number of dimensions of these vectors.
     """
     config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
-    source = config.get("module_input_name") or _VECTOR
-    if source == _TOKENS and expected == _VECTOR:
+    source = config.get("module_input_name") or VECTOR
+    if source == TOKENS and expected == VECTOR:
         return size  # it changes vectors of tokens that are already pooled
     if source != expected or (config.get("module_output_name") or source) != source:
         raise UnavailableError(
@@ -479,8 +516,7 @@ def read_transformer(folder: Path, expected: str, expands_queries: bool = False)
         expected: the output of the model that the following modules read.
         expands_queries: whether the caller reads query_expansion.
     """
-    files = sorted(folder.glob("sentence_*_config.json"))
-    settings: dict[str, Any] = read_settings(files[0], dict) if files else {}
+    settings = _transformer_settings(folder)
     unsupported = ("processing_kwargs",) if expands_queries else ("query_expansion", "processing_kwargs")
     unknown = [name for name in unsupported if settings.get(name)]
     if unknown:
@@ -490,10 +526,16 @@ def read_transformer(folder: Path, expected: str, expands_queries: bool = False)
     modalities = settings.get("modality_config", {"text": {}})
     text = modalities.get("text") if isinstance(modalities, dict) else None
     output = text.get("method_output_name", expected) if isinstance(text, dict) else text
-    if output != expected or settings.get("module_output_name", _TOKENS) != _TOKENS:
+    if output != expected or settings.get("module_output_name", TOKENS) != TOKENS:
         raise UnavailableError(
             f"The module Transformer returns {str(output)[:100]}, but only {expected} is supported. {REMEDY}"
         )
+    return settings
+
+
+def _transformer_settings(folder: Path) -> dict[str, Any]:
+    files = sorted(folder.glob("sentence_*_config.json"))
+    settings: dict[str, Any] = read_settings(files[0], dict) if files else {}
     return settings
 
 
@@ -550,6 +592,13 @@ def _truncate_dim(dimensions: Any, size: int) -> int | None:
             f"dimensions. {AGAIN}"
         )
     return int(dimensions)
+
+
+def _trained_dimensions(encoder: Path, size: int) -> tuple[int, ...]:
+    """Return the valid numbers among the matryoshka_dimensions of config.json."""
+    sizes = read_config(encoder).get("matryoshka_dimensions")
+    numbers = [n for n in sizes if isinstance(n, int) and 1 <= n <= size] if isinstance(sizes, list) else []
+    return tuple(sorted(set(numbers)))
 
 
 def token_limit(max_seq_length: Any, tokenizer_limit: int | None, model_limit: int | None) -> int | None:

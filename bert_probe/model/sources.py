@@ -49,7 +49,11 @@ _HUB_FILES = [
     "model-*-of-*.safetensors",
     "[0-9]_*/model.safetensors",  # weights of sentence-transformers modules
     "artifact.metadata",  # settings of ColBERT
+    "*_[0-9]_*/model.safetensors",  # the same in a Router
+    "*_[0-9]_*/model-*-of-*.safetensors",
 ]
+CONFIG_FILES = ("config.json", "modules.json", "*router_config.json", "*_[0-9]_*/config.json")
+"""Patterns of the files that lead to the config of the encoder."""
 # The hub client's HTTP library differs between versions, but its base error is the parent of HfHubHTTPError.
 _HTTPError: type[Exception] = hub.HfHubHTTPError.__bases__[0]
 _BLOCK = 1 << 24
@@ -142,8 +146,10 @@ def stamp(model: str) -> Stamp | None:
     """Return the current stamp of a local folder; None if it is not a folder or cannot be read."""
     folder = existing(model) if model.strip() not in ("", BUILT_IN) else None
     try:
-        # The subfolders contain the modules of sentence-transformers, such as 1_Pooling.
-        folders = [folder, *sorted(folder.glob("[0-9]_*/"))] if folder else []
+        # The subfolders contain the modules of sentence-transformers, such as 1_Pooling or query_0_Dense.
+        patterns = ("[0-9]_*/", "*_[0-9]_*/", "[0-9]_*/*_[0-9]_*/")
+        subfolders = {part for pattern in patterns for part in folder.glob(pattern)} if folder else set()
+        folders = [folder, *sorted(subfolders)] if folder else []
         file_stats = [
             (os.path.relpath(entry.path, folder), entry.stat())
             for part in folders

@@ -16,6 +16,7 @@ from bert_probe.errors import CheckpointError, TokenizerError, TooLongError
 from bert_probe.model.encoding import Encoder, Encoding, panics_as_errors
 from bert_probe.model.lengths import check_expansion
 from bert_probe.model.progress import Progress
+from bert_probe.model.sentence_router import at_encoder
 from bert_probe.model.sources import check_tokenizer_files, locate, read_config, read_json, weight_files
 
 TOKENIZERS = {
@@ -64,7 +65,7 @@ def encode_without_model(
         NotFoundError, NetworkError, CheckpointError, TokenizerError, WeightsError: as in `load`.
         EmptyTextError, TextError: as in `Encoder.encode`.
     """
-    folder = locate(model, revision, progress).folder
+    folder = at_encoder(locate(model, revision, progress)).folder
     config = read_config(folder)
     check_tokenizer_files(folder)
     class_name = _tokenizer_class(folder, config)

@@ -15,7 +15,8 @@ from bert_probe.core import inputs
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.sentence_modules import SentenceModel, write_sentence_model
+from bert_probe.model.sentence_modules import SentenceModel
+from bert_probe.model.sentence_writing import write_sentence_model
 from bert_probe.model.training_history import write_training_history
 from bert_probe.model.weights import QUIET
 from bert_probe.training.models import LoraAdapter

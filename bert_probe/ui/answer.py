@@ -333,8 +333,13 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         with st.expander("Score by number of dimensions"):
             blocks.table(result.scores_by_dimension, f"{name} of the vectors truncated to fewer dimensions")
     if result.not_a_sum:
-        st.caption(result.not_a_sum)
-        _attribution(result, traces)
+        st.caption(
+            f"{result.not_a_sum} The attribution to input words, below, includes this part and states what "
+            "remains of its sum."
+            if result.recipe.similarity in ("cosine", "dot")
+            else result.not_a_sum
+        )
+        attribution.part(traces, question.task, similarity=question)
         return result.showing(show="score")
     heatmap(sentence_similarity_heatmap(result), key="contributions")
     st.markdown(
@@ -347,14 +352,5 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         "token pairs. These are last-layer vectors, each of which depends on its whole text, so a cell shows "
         f"how much a token pair contributes to the {name}, not which word caused it."
     )
-    _attribution(result, traces)
+    attribution.part(traces, question.task, similarity=question)
     return result
-
-
-def _attribution(result: SentenceSimilarityResult, traces: Sequence[Trace]) -> None:
-    """Draw what the score depends on; this is available for the default prompts and dimensions."""
-    question = result.question
-    if (question.prompt, question.pair_prompt, question.dimensions) == (None, None, None):
-        attribution.part(traces, question.task)
-    else:
-        st.caption("Choose the default prompts and dimensions to see which words the score depends on.")

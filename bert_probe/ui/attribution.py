@@ -21,6 +21,7 @@ from bert_probe.analyses.attribution.faithfulness import (
 )
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution, HeadAttributionResult
 from bert_probe.analyses.attribution.methods import methods
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.vectors.pooling import SCORES
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
@@ -53,13 +54,20 @@ _CAVEAT = (
 )
 
 
-def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
+def part(
+    traces: Sequence[Trace],
+    task: str,
+    at: int | None = None,
+    similarity: SentenceSimilarity | None = None,
+) -> None:
     """Draw the attribution section of the Answer page.
 
     Args:
         traces: trace of the text, or traces of two separate texts.
         at: position of the token whose prediction is explained, if any.
+        similarity: the question whose score is explained, for two separate texts.
     """
+    chosen = {} if similarity is None else _pair_options(similarity)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.header("Attribution: what does the answer depend on?", anchor=False)
         st.space("stretch")
@@ -83,9 +91,10 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
             )
     result: Result | None
     if inputs == "heads":
-        result = _heads(traces, HeadAttribution(task, target, at))
+        result = _heads(traces, HeadAttribution(task, target, at, **chosen))
     else:
-        result = _tokens(traces, AttributionFaithfulness(task, target, at, words, removal or None))
+        question = AttributionFaithfulness(task, target, at, words, removal or None, **chosen)
+        result = _tokens(traces, question)
     if result is not None:
         with corner:
             exported = (
@@ -93,7 +102,13 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
             )
             export(exported, f"attribution-{inputs}-{task}", label="Export attribution")
     if task == SENTENCE_SIMILARITY:
-        _input_pairs(traces)
+        _input_pairs(traces, SimilarityAttribution(**chosen))
+
+
+def _pair_options(similarity: SentenceSimilarity) -> dict[str, Any]:
+    """Return the prompts and the number of dimensions of a score as arguments."""
+    names = ("prompt", "pair_prompt", "dimensions")
+    return {name: getattr(similarity, name) for name in names}
 
 
 def _choose_target(trace: Trace, task: str) -> str | None:
@@ -304,12 +319,12 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
     return result
 
 
-def _input_pairs(traces: Sequence[Trace]) -> None:
+def _input_pairs(traces: Sequence[Trace], question: SimilarityAttribution) -> None:
     """Draw how much each pair of input words contributes to the similarity of two texts."""
     st.subheader("Similarity attributed to pairs of input words", anchor=False)
     result: SimilarityAttributionResult | None = _answer(
         "similarity attribution",
-        SimilarityAttribution(),
+        question,
         traces,
         "Attribute to input words",
         "Attributing the similarity",

@@ -26,6 +26,7 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.export import ExtraDownload, export, table_zip
 from bert_probe.ui.sentence_input import EXAMPLES
+from bert_probe.ui.sentences import choose_dimensions, choose_prompt
 from bert_probe.views.heatmaps import (
     minimal_pair_heads_heatmap,
     minimal_pair_row_heatmaps,
@@ -285,12 +286,16 @@ def _patching(a: Trace, b: Trace) -> None:
     st.header("Activation patching", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         patch = state.segmented_control("patch", "Activation to copy from A to B", _PATCHES, "tokens")
+        prompt = dimensions = None
+        if a.checkpoint.sentence_model is not None and not a.checkpoint.outputs:
+            prompt = choose_prompt(a.checkpoint, "prompt", "Prompt of both")
+            dimensions = choose_dimensions(a.checkpoint, "vector_dimensions")
         st.space("stretch")
         corner = st.container(width="content")
     try:
         result = jobs.answer(
             "activation patching",
-            ActivationPatching(patch).of,
+            ActivationPatching(patch, prompt=prompt, dimensions=dimensions).of,
             a,
             b,
             label="Run activation patching",

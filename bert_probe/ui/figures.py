@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import plotly.graph_objects as go
 
+from bert_probe.analyses.vectors.dimensions import DimensionCurveResult
 from bert_probe.analyses.vectors.sentences import SentenceMapResult
 from bert_probe.analyses.vectors.similarity import CosineDistribution, SimilarityBaselineResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
@@ -396,6 +397,38 @@ class PairCurve:
 
     name: str
     cosines: Array
+
+
+def dimension_curve(result: DimensionCurveResult) -> Any:
+    """Return a figure of the agreement with the full vectors by the number of dimensions."""
+    figure = go.Figure()
+    curves = (
+        ("Spearman", result.spearman, ACCENT),
+        ("Pearson", result.pearson, GRAY),
+        ("same nearest neighbor", result.same_neighbor, SECOND),
+    )
+    for name, values, color in curves:
+        figure.add_scatter(
+            x=result.sizes,
+            y=values,
+            mode="lines+markers",
+            line={"color": color, "width": 3 if color == ACCENT else 2},
+            name=name,
+            hovertemplate=f"{name} at %{{x:,}} dimensions: %{{y:.4f}}<extra></extra>",
+        )
+    low = min(0.5, float(np.nanmin([*(values for _, values, _ in curves)])))
+    return apply_layout(
+        figure,
+        320,
+        legend="above",
+        xaxis={
+            "title": "dimensions (logarithmic)",
+            "type": "log",
+            "tickvals": result.sizes,
+            "ticktext": [f"{size:,}" for size in result.sizes],
+        },
+        yaxis={"title": "agreement", "range": [low - 0.03, 1.03]},
+    )
 
 
 def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve | None) -> Any:

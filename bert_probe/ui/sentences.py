@@ -10,6 +10,7 @@ import streamlit as st
 
 from bert_probe.analyses.vectors import layouts
 from bert_probe.analyses.vectors.calibration import SimilarityCalibration
+from bert_probe.analyses.vectors.dimensions import DimensionCurve, DimensionCurveResult
 from bert_probe.analyses.vectors.pooling import (
     NO_PROMPT,
     POOLINGS,
@@ -22,7 +23,7 @@ from bert_probe.analyses.vectors.pooling import (
 from bert_probe.analyses.vectors.sentences import SentenceMap, SentenceMapResult, Sentences, SentencesResult
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.core.result import Result
-from bert_probe.errors import ProbeError
+from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.cache import cache_key
 from bert_probe.text.sample_data import everyday_topics
@@ -35,7 +36,13 @@ from bert_probe.views.text import percentage
 
 MAX_SENTENCES = 2_000
 """Maximum number of sentences. The similarity matrix of more sentences would not be readable."""
-_PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "map": "Map"}
+_PARTS = {
+    "heatmap": "Heatmap",
+    "table": "Table",
+    "nearest": "Nearest pairs",
+    "map": "Map",
+    "dimensions": "Dimensions",
+}
 _ORDERS = {"tree": "Clustered", "given": "Input order"}
 _POOLINGS = {
     "model": "Model default",
@@ -101,19 +108,25 @@ def choose_prompt(
     """Draw a selector for a prompt of the checkpoint, if it has any; None for the default.
 
     Args:
-        defaults: names of prompts, the first of which that the checkpoint has is the default instead of its
-            own.
+        defaults: names of prompts, the first of which that the checkpoint has is the default, instead of its
+            own; without such a prompt, the default is no prompt.
         names: names of the prompts; None for those of the pooling.
     """
     names = prompt_names(checkpoint) if names is None else names
     if not names:
         return None
-    own = sentence_model(checkpoint).default_prompt if pooling == "model" else None
+    own = sentence_model(checkpoint).default_prompt if pooling == "model" and not defaults else None
     default = next((name for name in defaults if name in names), own or NO_PROMPT)
-    options = {name: state.escape(name, 100) for name in names} | {NO_PROMPT: "No prompt"}
+    model = checkpoint.sentence_model
+    tasks = () if model is None else model.tasks
+    no_prompt = "Default" if tasks else "No prompt"
+    options = {name: state.escape(name, 100) for name in names} | {NO_PROMPT: no_prompt}
     help_text = "The text that the checkpoint puts before each text, as it was trained."
+    if tasks:
+        help_text += f" The tasks {', '.join(tasks)} also select their own modules."
     name = state.segmented_control(key, label, options, default, help_text)
-    return None if name == default else name
+    # With a Router, the name of the default prompt also selects a task, unlike no name.
+    return None if name == default and not tasks else name
 
 
 def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
@@ -122,7 +135,7 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
     if model.is_sparse:
         return None  # the dimensions are the words of the vocabulary
     default = str(model.dimensions or model.size)
-    sizes = offered_dimensions(model.size, model.dimensions)
+    sizes = offered_dimensions(model.size, model.dimensions, model.trained_dimensions)
     options = {str(size): f"{size:,}" for size in sizes}
     help_text = "Vectors are truncated to their first dimensions. Models trained for it lose little."
     name = state.segmented_control(key, "Dimensions", options, default, help_text)
@@ -201,6 +214,8 @@ def _comparison(question: Sentences, checkpoint: Checkpoint, texts: tuple[str, .
         _nearest(result, checkpoint, names)
     elif part == "map":
         _map(result, checkpoint, truncate, names)
+    elif part == "dimensions":
+        _dimensions(result, checkpoint, truncate)
     else:
         _similarity(result, part, checkpoint, names)
 
@@ -345,3 +360,49 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names:
     )
     hint = "All sentences are listed. To filter them, click a point or use the lasso."
     st.caption(f"{len(selected):,} selected." if selected else hint)
+
+
+def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> None:
+    """Draw how the scores change when vectors are truncated to fewer dimensions."""
+    try:
+        curve: DimensionCurveResult | None = jobs.answer(
+            "dimension curve",
+            DimensionCurve(result.question.pooling, result.question.prompt).of,
+            checkpoint,
+            result.sentences,
+            truncate,
+            label="Compare numbers of dimensions",
+            unit="sentences",
+            activity="Encoding sentences",
+            start=True,
+        )
+    except UnavailableError as error:
+        st.info(state.escape(str(error), 400))
+        return
+    if curve is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        st.header("Agreement with the full vectors", anchor=False)
+        _exports(curve, "dimensions", result)
+    st.markdown(curve.finding)
+    blocks.chart(
+        figures.dimension_curve(curve),
+        "Correlation of the scores, and share of equal nearest neighbors, by number of dimensions",
+    )
+    trained = ", ".join(f"{size:,}" for size in curve.trained)
+    source = f"This model lists {trained} dimensions in its config.json. " if trained else ""
+    blocks.caveat(
+        f"{source}1 means that the scores of all pairs of these sentences have the same order, or that every "
+        "sentence keeps its nearest neighbor. The curve compares truncated vectors with full ones, not with "
+        "human judgments, and holds for these sentences. A model that was not trained for it (Matryoshka, "
+        "Kusupati et al. 2022) usually loses more."
+    )
+    blocks.table(
+        curve.frame(),
+        "Agreement with the full vectors, by number of dimensions",
+        column_config={
+            "pearson": st.column_config.NumberColumn("Pearson", format="%.4f"),
+            "spearman": st.column_config.NumberColumn("Spearman", format="%.4f"),
+            "same_neighbor": st.column_config.NumberColumn("Same nearest neighbor", format="percent"),
+        },
+    )

@@ -16,7 +16,7 @@ from bert_probe.analyses.vectors.pooling import SCORES
 from bert_probe.analyses.vectors.search_explanation import TokenContributions
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array
-from bert_probe.views.heatmaps import COSINES, token_pair_heatmap
+from bert_probe.views.heatmaps import COSINES, mark_prompt, token_pair_heatmap
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.palette import Scale
 
@@ -63,7 +63,7 @@ def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
     """Return a heatmap of the contribution of each token pair to the score of two sentences."""
     pairs = f"pair of tokens to the {result.recipe.score_name}"
     heatmap = _contributions(result.percent, result.a.tokens, result.b.tokens, pairs, "contributions")
-    rows, columns = map(_mark_prompt, (heatmap.rows, heatmap.columns), result.prompt_positions)
+    rows, columns = map(mark_prompt, (heatmap.rows, heatmap.columns), result.prompt_positions)
     return heatmap._replace(rows=rows, columns=columns)
 
 
@@ -71,7 +71,7 @@ def search_explanation_heatmap(part: TokenContributions) -> Heatmap:
     """Return a heatmap of the contribution of each token of the query and each token of the document."""
     tokens, pairs = (part.query.tokens, part.document.tokens), f"pair of tokens to the {part.score_name}"
     heatmap = _contributions(part.percent, *tokens, pairs, "search-contributions", ("query", "document"))
-    rows, columns = map(_mark_prompt, (heatmap.rows, heatmap.columns), part.prompt_positions)
+    rows, columns = map(mark_prompt, (heatmap.rows, heatmap.columns), part.prompt_positions)
     return heatmap._replace(rows=rows, columns=columns)
 
 
@@ -95,14 +95,12 @@ def token_matches_heatmap(part: TokenMatches) -> Heatmap:
     return heatmap._replace(drawing={**heatmap.drawing, "marked": marked})
 
 
-def _mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
-    return [f"prompt: {name}" if position in prompt else name for position, name in enumerate(names)]
-
-
 def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
     """Return a heatmap of the contribution of each pair of input tokens to the score of two sentences."""
     name = f"pair of input tokens to the {SCORES[result.similarity]}"
-    return _contributions(result.percent, result.tokens_a, result.tokens_b, name, "contributions-input")
+    heatmap = _contributions(result.percent, result.tokens_a, result.tokens_b, name, "contributions-input")
+    rows, columns = map(mark_prompt, (heatmap.rows, heatmap.columns), result.prompt_positions)
+    return heatmap._replace(rows=rows, columns=columns)
 
 
 def _contributions(

@@ -508,7 +508,20 @@ def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
         file_name="patching-tokens",
     )
     names = [patched_name(result, position) for position in range(len(result.tokens_a))]
+    prompt = [
+        index for index, token in enumerate(result.tokens_a) if token.position in result.prompt_positions
+    ]
+    names = mark_prompt(names, prompt)
     return Heatmap(result.recovered.T, names, _numbers(len(result.recovered), 0), drawing)
+
+
+def mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
+    """Return labels of tokens, in which those of a checkpoint's prompt are marked.
+
+    Args:
+        prompt: indices of the tokens of the prompt.
+    """
+    return [f"prompt: {name}" if position in prompt else name for position, name in enumerate(names)]
 
 
 def patched_name(result: ActivationPatchingResult, place: int) -> str:
@@ -534,7 +547,8 @@ def attribution_heatmap(results: Sequence[AttributionResult]) -> Heatmap:
         file_name="attribution",
     )
     names = [methods()[result.question.method].label for result in results]
-    return Heatmap(values, names, labels(units), drawing)
+    prompt = [column for column, index in enumerate(indices) if index in first.prompt_units]
+    return Heatmap(values, names, mark_prompt(labels(units), prompt), drawing)
 
 
 def head_attribution_heatmaps(result: HeadAttributionResult) -> list[Heatmap]:

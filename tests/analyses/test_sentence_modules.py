@@ -130,11 +130,6 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         lambda modules: [*modules, {**modules[1], "type": "sentence_transformers.models.WordWeights"}],
         "WordWeights is not supported: it weights tokens by a list of words",
     ),
-    "router": (
-        "modules.json",
-        lambda modules: [{**modules[0], "type": "sentence_transformers.models.Router"}, *modules[1:]],
-        "Router is not supported: it encodes queries and documents with different models",
-    ),
     "repeated pooling": (
         "modules.json",
         lambda modules: [*modules, modules[1]],

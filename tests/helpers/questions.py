@@ -42,6 +42,7 @@ from bert_probe.analyses.retrieval.rank_swap import RankSwap
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit
 from bert_probe.analyses.vectors.calibration import SimilarityCalibration
+from bert_probe.analyses.vectors.dimensions import DimensionCurve
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.analyses.vectors.padding import PaddingEffect
 from bert_probe.analyses.vectors.search import Search
@@ -224,6 +225,8 @@ _OTHER_VOCABULARY = {
     "script": "Latin",
     "show": "scripts",
 }
+_OTHER_PROMPT = {"prompt": "none", "dimensions": 8}
+_OTHER_PROMPTS = _OTHER_PROMPT | {"pair_prompt": "none"}
 _OTHER_NUMBER = {"task": "token-classification", "target": "B-LOC", "at": "wide"}
 _OTHER_WAY = {"words": True, "removal": "masked", "baseline": "unknown"}
 _OTHER_CHECK = {**_OTHER_WAY, "orders": 4, "seed": 2}
@@ -265,24 +268,28 @@ EXAMPLES = (
         two_traces,
         {"token": 3, "layer": 2, "head": "mean", "words": False},
     ),
-    QuestionExample(ActivationPatching(), two_traces, {**_OTHER_NUMBER, "component": "heads"}),
-    QuestionExample(ActivationPatching("heads"), two_traces, {**_OTHER_NUMBER, "component": "tokens"}),
+    QuestionExample(
+        ActivationPatching(), two_traces, {**_OTHER_PROMPT, **_OTHER_NUMBER, "component": "heads"}
+    ),
+    QuestionExample(
+        ActivationPatching("heads"), two_traces, {**_OTHER_PROMPT, **_OTHER_NUMBER, "component": "tokens"}
+    ),
     QuestionExample(
         ActivationPatching("heads", target="B-LOC", at="river"),
         river_and_boat,
-        {"component": "tokens", "task": "fill-mask", "target": "O", "at": "wide"},
+        {**_OTHER_PROMPT, "component": "tokens", "task": "fill-mask", "target": "O", "at": "wide"},
         trained="token-classification",
     ),
     QuestionExample(
         ActivationPatching(target="2"),
         two_pairs,
-        {"component": "heads", "task": "question-answering", "target": "1", "at": "wide"},
+        {**_OTHER_PROMPT, "component": "heads", "task": "question-answering", "target": "1", "at": "wide"},
         trained="question-answering",
     ),
     QuestionExample(
         ActivationPatching("heads", "next-sentence-prediction"),
         two_pairs,
-        {**_OTHER_NUMBER, "component": "tokens"},
+        {**_OTHER_PROMPT, **_OTHER_NUMBER, "component": "tokens"},
         trained="next-sentence-prediction",
     ),
     QuestionExample(WordInContext(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
@@ -347,6 +354,9 @@ EXAMPLES = (
         one_table,
         {"words": True, "specials": False, "basis": "shared"},
         files={"rows.csv": TABLE},
+    ),
+    QuestionExample(
+        DimensionCurve("model", prompt="none"), many_sentences, {"pooling": "cls", "prompt": None}
     ),
     QuestionExample(
         SimilarityCalibration("model", prompt="none", dimensions=32),
@@ -563,30 +573,41 @@ EXAMPLES = (
         {"show": "dimensions", "pair_prompt": "query", **_OTHER_VECTOR},
     ),
     QuestionExample(
-        Attribution(method="decompx"), two_traces, {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"}
+        Attribution(method="decompx"),
+        two_traces,
+        {**_OTHER_PROMPTS, **_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"},
     ),
     QuestionExample(
         Attribution("token-classification", "B-PER", "river", words=True, removal="masked"),
         one_trace,
-        {**_OTHER_NUMBER, **_OTHER_WAY, "task": None, "method": "attention", "words": False, "removal": None},
+        {
+            **_OTHER_PROMPTS,
+            **_OTHER_NUMBER,
+            **_OTHER_WAY,
+            "task": None,
+            "method": "attention",
+            "words": False,
+            "removal": None,
+        },
         trained="token-classification",
     ),
     QuestionExample(
         Attribution(target="2", method="integrated-gradients", baseline="mask"),
         a_pair,
-        {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"},
+        {**_OTHER_PROMPTS, **_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"},
         trained="question-answering",
     ),
     QuestionExample(
         AttributionFaithfulness(at="river", target="night", orders=3, seed=1),
         one_trace,
-        {**_OTHER_NUMBER, **_OTHER_CHECK, "rows": "words"},
+        {**_OTHER_PROMPTS, **_OTHER_NUMBER, **_OTHER_CHECK, "rows": "words"},
         trained="fill-mask",
     ),
     QuestionExample(
         AttributionFaithfulness(words=True, removal="masked", baseline="unknown", orders=2, rows="words"),
         one_trace,
         {
+            **_OTHER_PROMPTS,
             **_OTHER_NUMBER,
             **_OTHER_CHECK,
             "words": False,
@@ -599,20 +620,24 @@ EXAMPLES = (
     QuestionExample(
         HeadAttribution(),
         a_pair,
-        {**_OTHER_NUMBER, "replacement": "mean", "show": "layers"},
+        {**_OTHER_PROMPTS, **_OTHER_NUMBER, "replacement": "mean", "show": "layers"},
         trained="text-classification",
     ),
     QuestionExample(
         HeadAttribution(replacement="mean", show="importance"),
         a_pair,
-        {**_OTHER_NUMBER, "replacement": "zero", "show": "layers"},
+        {**_OTHER_PROMPTS, **_OTHER_NUMBER, "replacement": "zero", "show": "layers"},
         trained="next-sentence-prediction",
     ),
-    QuestionExample(SimilarityAttribution(steps=3), two_traces, {"baseline": "mask", "steps": 2}),
+    QuestionExample(
+        SimilarityAttribution(steps=3, prompt="none", dimensions=32),
+        two_traces,
+        {"baseline": "mask", "steps": 2, "prompt": None, "pair_prompt": "none", "dimensions": None},
+    ),
     QuestionExample(
         FaithfulnessSummary(orders=2),
         many_sentences,
-        {**_OTHER_CHECK, "task": "token-classification", "target": "B-LOC"},
+        {**_OTHER_PROMPTS, **_OTHER_CHECK, "task": "token-classification", "target": "B-LOC"},
         trained="text-classification",
     ),
     QuestionExample(HeadChange(), one_text_in_both, {"words": True}, trained="fill-mask"),

@@ -26,12 +26,18 @@ class Layout:
         transformer: settings of the Transformer module.
         options: settings of the model, such as prompts.
         family: the family of the encoder.
+        routes: modules of each route of a Router, which follows the other modules.
+        is_first: whether the Router also contains the Transformer and the other modules.
+        router: settings of the Router.
     """
 
     modules: tuple[tuple[str, dict[str, Any]], ...]
     transformer: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     family: str = "bert"
+    routes: Mapping[str, tuple[tuple[str, dict[str, Any]], ...]] = field(default_factory=dict)
+    is_first: bool = False
+    router: Mapping[str, Any] = field(default_factory=lambda: {"default_route": "document"})
 
 
 def _pool(mode: Any = "mean", **settings: Any) -> tuple[str, dict[str, Any]]:
@@ -102,9 +108,36 @@ LAYOUTS: dict[str, Layout] = {
         options={"prompts": PROMPTS},
         family="gemma3_text",
     ),
+    "router": Layout(
+        (_pool(),), routes={"query": (_dense(20),), "document": (_dense(20, "Identity"), _NORMALIZE)}
+    ),
+    "router with the encoder": Layout(
+        (),
+        {"query_length": 12},
+        routes={
+            "query": (_pool("cls", include_prompt=False), _dense(20, "Identity")),
+            "document": (_pool(), _dense(20, "Identity"), _NORMALIZE),
+        },
+        options=_PROMPTED,
+        is_first=True,
+    ),
+    "lengths": Layout((_pool(),), {"query_length": 5, "document_length": 9}),
     "encoder of T5": Layout((_pool(), _dense(20, "Identity", bias=False), _NORMALIZE), family="t5"),
 }
 """Name of a layout → how to build it."""
+
+WITHOUT_DEFAULT: dict[str, Layout] = {
+    "router without a default": Layout(
+        (_pool(),),
+        options={"prompts": {"passage": "boat: "}},
+        routes={"a": (_dense(20),), "b": (_dense(20),), "document": (_dense(20),)},
+        router={
+            "allow_empty_key": False,
+            "route_mappings": {("query", "text"): "a", ("other", None): "b", ("document", None): "b"},
+        },
+    ),
+}
+"""Layouts that cannot encode a text without a task."""
 
 
 @contextmanager
@@ -121,21 +154,29 @@ def save(name: str, encoder: Path, folder: Path) -> Path:
     Args:
         encoder: folder of a tiny model of the layout's family.
     """
-    layout = LAYOUTS[name]
+    layout = (LAYOUTS | WITHOUT_DEFAULT)[name]
     with without_warnings():
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.base.modules import Transformer
         from sentence_transformers.sentence_transformer import modules
 
         torch.manual_seed(1)
-        created = [getattr(modules, kind)(**settings) for kind, settings in layout.modules]
-        for module in created:
-            families.randomize(module, 2)
-        model = SentenceTransformer(
-            modules=[Transformer(str(encoder), **layout.transformer), *created],
-            device="cpu",
-            **layout.options,
-        )
+
+        def create(described: Any) -> list[Any]:
+            created = [getattr(modules, kind)(**settings) for kind, settings in described]
+            for module in created:
+                families.randomize(module, 2)
+            return created
+
+        created = [Transformer(str(encoder), **layout.transformer), *create(layout.modules)]
+        if layout.routes:
+            shared = created if layout.is_first else []
+            routes = {name: [*shared, *create(described)] for name, described in layout.routes.items()}
+            for seed, route in enumerate(routes.values()):
+                families.randomize(torch.nn.ModuleList(route[len(shared) :]), seed)
+            router = modules.Router(routes, **layout.router)
+            created = [router] if layout.is_first else [*created, router]
+        model = SentenceTransformer(modules=created, device="cpu", **layout.options)
         model.save(str(folder), create_model_card=False)
     return folder
 
@@ -150,5 +191,7 @@ def reference(folder: Path, dtype: str = "float32") -> Any:
         )
     if dtype == "float64":
         model.double()
-        keep_float64(model[0].auto_model)
+        for module in model.modules():
+            if hasattr(module, "auto_model"):
+                keep_float64(module.auto_model)
     return model

@@ -11,11 +11,21 @@ import numpy as np
 import pandas as pd
 import torch
 
+from bert_probe.analyses.outputs.sentence_similarity import trace_as_trained
 from bert_probe.analyses.outputs.target import TargetOutput, select_output
-from bert_probe.analyses.vectors.pooling import NO_PROMPT, available_poolings, pool_unpadded, resolve_pooling
+from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    NO_PROMPT,
+    PROMPT_HELP,
+    PoolingConfig,
+    available_poolings,
+    pool_unpadded,
+    prompt_positions,
+    resolve_pooling,
+)
 from bert_probe.analyses.vectors.similarity import cosine_of_rows
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, FieldType, Optional, WordSelector
+from bert_probe.core.field_types import Choice, FieldType, Name, Number, Optional, WordSelector
 from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
@@ -29,6 +39,7 @@ from bert_probe.model.checkpoint import (
     SENTENCE_SIMILARITY,
     TEXT_CLASSIFICATION,
     TOKEN_CLASSIFICATION,
+    Checkpoint,
 )
 from bert_probe.model.encoding import Token
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
@@ -71,6 +82,9 @@ class ActivationPatching(Question):
         target: the class, label, word, or rank of an answer span whose value is predicted. If None, A's most
             probable prediction.
         at: the token of A whose label or word is predicted.
+        prompt: name of the checkpoint's prompt before both texts, or "none", for the cosine. Both texts have
+            the same prompt, because they are variants of one text. By default, the checkpoint's own.
+        dimensions: number of dimensions of the sentence vectors, for the cosine.
     """
 
     inputs = TwoTraces(pair_options=("--pair-a", "--pair-b"))
@@ -96,6 +110,10 @@ class ActivationPatching(Question):
         key="patch_at",
         about="The word of TEXT_A whose label is predicted.",
     )
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
+    dimensions: int | None = param(
+        Optional(Number(1)), default=None, key="vector_dimensions", about=DIMENSIONS_HELP
+    )
 
     def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> ActivationPatchingResult:
         """Patch each component of A's forward pass into B's, one component per row of a batch.
@@ -112,14 +130,18 @@ class ActivationPatching(Question):
             OutOfMemoryError: there is not enough memory.
         """
         inputs = InputRecord.of(a, b)
-        places = counterparts(a, b)
         number = self._number(a, b)
+        has_pair = any(trace.encoding.pair is not None for trace in (a, b))
+        pooling = self._pooling(a.checkpoint, has_pair) if number is None else None
+        if pooling is not None and not has_pair and pooling.changes_text:
+            a, b = (trace_as_trained(trace, pooling) for trace in (a, b))
+        places = counterparts(a, b)
         with (
             memory_errors("Patching these texts does not fit in memory. Shorten the texts."),
             torch.inference_mode(),
             b.checkpoint.running(),
         ):
-            patched = _PatchedText(record_forward_pass(a), record_forward_pass(b), places, number)
+            patched = _PatchedText(record_forward_pass(a), record_forward_pass(b), places, number or pooling)
             baseline = patched.untouched()
             values = patched.tokens(progress) if self.component == "tokens" else patched.heads(progress)
         tokens_a, tokens_b = (
@@ -133,8 +155,25 @@ class ActivationPatching(Question):
             self if number is None else replace(self.resolved(a), task=number.task, target=number.target)
         )
         return ActivationPatchingResult(
-            resolved, inputs, tokens_a, tokens_b, is_complete, name, baseline, patched.goal, single, together
+            resolved,
+            inputs,
+            tokens_a,
+            tokens_b,
+            is_complete,
+            name,
+            baseline,
+            patched.goal,
+            single,
+            together,
+            () if pooling is None else prompt_positions(tokens_a, pooling),
         )
+
+    def _pooling(self, checkpoint: Checkpoint, has_pair: bool) -> PoolingConfig:
+        """Return the pooling of the sentence vectors: that of the checkpoint, or else the first available."""
+        if has_pair and self.prompt not in (None, NO_PROMPT):
+            raise TextError("A text pair has no prompt. Leave out the prompt, or give single texts.")
+        prompt = NO_PROMPT if has_pair else self.prompt
+        return resolve_pooling(checkpoint, available_poolings(checkpoint)[0], prompt, self.dimensions)
 
     def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
         """Return the target output of a trained head, or None if the target value is the cosine."""
@@ -150,6 +189,11 @@ class ActivationPatching(Question):
             if self.target is not None or self.at is not None:
                 raise SelectionError("The cosine has no target and no position. Omit target and at.")
             return None
+        if self.prompt is not None or self.dimensions is not None:
+            raise SelectionError(
+                f"prompt and dimensions apply to the cosine only, not to {task}. Leave them out, or set the "
+                f"task to {SENTENCE_SIMILARITY}."
+            )
         number = select_output(a, None, task, self.target, self.resolved(a).at)  # type: ignore[arg-type]
         if number.trace is not a:
             raise SelectionError(
@@ -172,6 +216,7 @@ class ActivationPatchingResult(Result):
         answers: target values with one component patched; float64, shape [layer + 1, token] (row 0 is the
             embeddings) or [layer, head].
         together: target values with all components of a layer patched, shape [layer + 1] or [layer].
+        prompt_positions: positions of the tokens of the checkpoint's prompt in A.
     """
 
     question: ActivationPatching
@@ -183,6 +228,7 @@ class ActivationPatchingResult(Result):
     goal: float
     answers: Array
     together: Array
+    prompt_positions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.tokens_a)
@@ -219,6 +265,7 @@ class ActivationPatchingResult(Result):
             **(values or {"cosine": self.nothing}),
             "recovered_together": self.recovered_together.tolist(),
             "all_tokens": self.whole,
+            **({"prompt_positions": list(self.prompt_positions)} if self.prompt_positions else {}),
         }
 
     def frame(self) -> pd.DataFrame:
@@ -269,18 +316,22 @@ class _PatchedText:
     """B's forward pass with activations of A patched in, and the resulting target value."""
 
     def __init__(
-        self, a: ForwardPass, b: ForwardPass, aligned: Sequence[tuple[int, int]], number: TargetOutput | None
+        self,
+        a: ForwardPass,
+        b: ForwardPass,
+        aligned: Sequence[tuple[int, int]],
+        target: TargetOutput | PoolingConfig,
     ) -> None:
         self.a, self.b = a, b
         device = b.states[0].device
         self.from_, self.to = (torch.tensor(side, device=device) for side in zip(*aligned, strict=True))
         self.steps = b.steps()
-        self.answer_fn, self.goal = self._cosine() if number is None else self._number(number, dict(aligned))
+        self.answer_fn, self.goal = (
+            self._cosine(target) if isinstance(target, PoolingConfig) else self._number(target, dict(aligned))
+        )
 
-    def _cosine(self) -> tuple[AnswerFn, float]:
+    def _cosine(self, pooling: PoolingConfig) -> tuple[AnswerFn, float]:
         """Return a function that computes the cosine with A's sentence vector, and its value for A."""
-        checkpoint = self.b.trace.checkpoint
-        pooling = resolve_pooling(checkpoint, available_poolings(checkpoint)[0], NO_PROMPT)
         target = pool_unpadded(self.a.states[-1][None], pooling).cpu().numpy()
 
         def cosines(states: torch.Tensor) -> Array:

@@ -19,13 +19,14 @@ from bert_probe.analyses.attribution.methods import (
     attribution_target,
     methods,
 )
+from bert_probe.analyses.outputs.sentence_similarity import SentencePairQuestion
 from bert_probe.analyses.outputs.target import REMOVALS, TargetOutput, select_output
-from bert_probe.analyses.vectors.pooling import pool_unpadded, resolve_pooling
+from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FieldType, Flag, Number, Optional, WordSelector
 from bert_probe.core.inputs import OneOrTwoTraces, TwoTraces
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, TASKS
@@ -42,7 +43,7 @@ BASELINE_HELP = "Baseline token of integrated gradients."
 
 
 @dataclass(frozen=True, repr=False)
-class TargetQuestion(Question):
+class TargetQuestion(SentencePairQuestion):
     """Base class of questions about one output value of a prediction.
 
     Attributes:
@@ -73,7 +74,8 @@ class TargetQuestion(Question):
             UnavailableError, SelectionError, TextError: see `select_output`.
         """
         at = self.resolved(trace).at
-        return select_output(trace, other, self.task, self.target, None if at is None else int(at))
+        position = None if at is None else int(at)
+        return select_output(trace, other, self.task, self.target, position, self.similarity)
 
     def about(self, number: TargetOutput, trace: Trace) -> Self:
         """Return the question with the task and target of the explained output filled in."""
@@ -155,6 +157,7 @@ def attribution_result(
         target.units,
         read_only(scores.units.astype(np.float64)),
         scores.metadata,
+        target.prompt_units,
     )
 
 
@@ -168,6 +171,7 @@ class AttributionResult(Result):
         units: tokens or words of the text as the model reads it.
         scores: score of each unit, float64 of shape [unit]; NaN for units that the method does not score.
         said: details of the computation, such as baseline, steps, error, or contribution of biases.
+        prompt_units: indices of the units that contain tokens of the checkpoint's prompt.
     """
 
     question: Attribution
@@ -176,6 +180,7 @@ class AttributionResult(Result):
     units: tuple[Token | Unit, ...]
     scores: Array
     said: Mapping[str, Any]
+    prompt_units: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.scores.shape != (len(self.units),):
@@ -196,7 +201,13 @@ class AttributionResult(Result):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Description and value of the target output, and details of the method."""
-        return {"number": self.number, "value": self.value, **self.said}
+        prompt = {"prompt_positions": [self.units[index].position for index in self.prompt_units]}
+        return {
+            "number": self.number,
+            "value": self.value,
+            **self.said,
+            **(prompt if self.prompt_units else {}),
+        }
 
     def frame(self) -> pd.DataFrame:
         """Return a table with one row per token or word: position, token, score."""
@@ -215,7 +226,7 @@ METHOD = "integrated-jacobians"
 
 
 @question("similarity attribution", command="similarity-attribution")
-class SimilarityAttribution(Question):
+class SimilarityAttribution(SentencePairQuestion):
     """Contribution of each pair of tokens, one from each text, to the score of the two texts.
 
     The method is integrated Jacobians (Moeller et al. 2023): both texts are interpolated linearly from an
@@ -225,6 +236,7 @@ class SimilarityAttribution(Question):
     Attributes:
         baseline: the baseline token. If None, the first of `BASELINES` that the tokenizer has.
         steps: number of interpolation steps.
+        prompt, pair_prompt, dimensions: see `SentenceSimilarity`.
     """
 
     inputs = TwoTraces()
@@ -248,7 +260,8 @@ class SimilarityAttribution(Question):
             raise TextError(
                 "Similarity compares two separate texts. Trace each text on its own, not as a pair."
             )
-        pooling = resolve_pooling(a.checkpoint, "model")
+        poolings = self.similarity.poolings(a.checkpoint)
+        pooling = poolings[0]
         if pooling.similarity not in ("cosine", "dot"):
             raise UnavailableError(
                 f"The {pooling.score_name} is not a product of two vectors, so it has no contributions "
@@ -256,8 +269,11 @@ class SimilarityAttribution(Question):
                 "pairs. Explain the score of one text instead."
             )
         sides = [
-            attribution_target(select_output(trace, other, SENTENCE_SIMILARITY), baseline=self.baseline)
-            for trace, other in ((a, b), (b, a))
+            attribution_target(
+                select_output(trace, other, SENTENCE_SIMILARITY, similarity=similarity),
+                baseline=self.baseline,
+            )
+            for trace, other, similarity in ((a, b, self.similarity), (b, a, self.similarity.swapped))
         ]
         done = 0
 
@@ -268,7 +284,10 @@ class SimilarityAttribution(Question):
 
         message = "Attribution of these texts does not fit in memory. Shorten the texts."
         with memory_errors(message), a.checkpoint.running() as model:
-            paths = [_integrate(side, model, self.steps, on_step) for side in sides]
+            paths = [
+                _integrate(side, recipe, model, self.steps, on_step)
+                for side, recipe in zip(sides, poolings, strict=True)
+            ]
         norms = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
         norm = norms if pooling.similarity == "cosine" else 1.0
         if not norm:
@@ -288,6 +307,7 @@ class SimilarityAttribution(Question):
             ),
             sides[0].baseline,
             pooling.similarity,
+            (sides[0].number.prompt, sides[1].number.prompt),
         )
 
 
@@ -305,9 +325,10 @@ class _InterpolationPath:
     vector: Array
 
 
-def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) -> _InterpolationPath:
-    trace = side.trace
-    pooling, embeddings = resolve_pooling(trace.checkpoint, "model"), InputEmbeddings(model)
+def _integrate(
+    side: AttributionTarget, pooling: PoolingConfig, model: Any, steps: int, on_step: Any
+) -> _InterpolationPath:
+    trace, embeddings = side.trace, InputEmbeddings(model)
     modules = pooling.vector_modules
     if pooling.similarity == "cosine" and modules and modules[-1].kind == "Normalize":
         # Sentence vectors are not normalized here, because `of` divides the contributions by both norms.
@@ -367,6 +388,7 @@ class SimilarityAttributionResult(Result):
         reference: part of the score that is due to the baselines and not attributed to any token pair.
         baseline: the baseline token.
         similarity: the similarity function: "cosine" or "dot".
+        prompt_positions: positions of the tokens of the checkpoint's prompt in A and in B.
     """
 
     question: SimilarityAttribution
@@ -377,6 +399,7 @@ class SimilarityAttributionResult(Result):
     reference: float
     baseline: str
     similarity: str
+    prompt_positions: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     def __post_init__(self) -> None:
         if self.contributions.shape != (len(self.tokens_a), len(self.tokens_b)):
@@ -403,6 +426,7 @@ class SimilarityAttributionResult(Result):
             "reference": self.reference,
             "error": self.off,
             "baseline_token": self.baseline,
+            **({"prompt_positions": list(self.prompt_positions)} if any(self.prompt_positions) else {}),
         }
 
     def frame(self) -> pd.DataFrame:

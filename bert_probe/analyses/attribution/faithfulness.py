@@ -25,11 +25,12 @@ from bert_probe.analyses.attribution.methods import (
     methods,
     positions,
 )
+from bert_probe.analyses.outputs.sentence_similarity import SentencePairQuestion
 from bert_probe.analyses.outputs.target import REMOVALS, TextVariant, remove_tokens
 from bert_probe.core.field_types import Choice, FieldType, Flag, Number, Optional
 from bert_probe.core.inputs import OneOrTwoTraces, SentenceList
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, TASKS, Checkpoint
@@ -100,7 +101,16 @@ class AttributionFaithfulness(TargetQuestion):
         for done, (name, method) in enumerate(methods().items()):
             progress(done, steps)
             attribution = Attribution(
-                resolved.task, resolved.target, resolved.at, name, self.words, self.removal, self.baseline
+                resolved.task,
+                resolved.target,
+                resolved.at,
+                name,
+                self.words,
+                self.removal,
+                self.baseline,
+                prompt=self.prompt,
+                pair_prompt=self.pair_prompt,
+                dimensions=self.dimensions,
             )
             try:
                 scores = method.of(target, lambda *_, done=done: progress(done, steps))
@@ -251,13 +261,14 @@ PAIR_SEPARATOR = "\t"
 
 
 @question("faithfulness summary", command="faithfulness-summary")
-class FaithfulnessSummary(Question):
+class FaithfulnessSummary(SentencePairQuestion):
     """Faithfulness of each attribution method, averaged over texts; see `AttributionFaithfulness`.
 
     By default, the most probable prediction for each text is explained.
 
     Attributes:
-        task, target, words, removal, baseline, orders, seed: as in `AttributionFaithfulness`.
+        task, target, words, removal, baseline, orders, seed, prompt, pair_prompt, dimensions: as in
+            `AttributionFaithfulness`.
     """
 
     inputs = SentenceList()
@@ -304,6 +315,9 @@ class FaithfulnessSummary(Question):
             self.baseline,
             self.orders,
             self.seed,
+            prompt=self.prompt,
+            pair_prompt=self.pair_prompt,
+            dimensions=self.dimensions,
         )
         rows: list[Mapping[str, tuple[float, ...]]] = []
         dropped = 0

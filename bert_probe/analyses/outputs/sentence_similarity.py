@@ -28,13 +28,42 @@ from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional
 from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import param, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.errors import TextError, UnavailableError
-from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, Checkpoint
 from bert_probe.model.outputs import missing_head_message
 from bert_probe.model.trace import Array, Trace, read_only
 
 SHOWN = "Table: the score, the contribution of each token pair, or the score at several dimensions."
+
+
+PAIR_PROMPT_HELP = "Prompt of the checkpoint before the second text."
+
+
+@dataclass(frozen=True, repr=False)
+class SentencePairQuestion(Question):
+    """Base class of questions that explain the score of two sentence vectors.
+
+    Attributes:
+        prompt, pair_prompt, dimensions: see `SentenceSimilarity`. They apply to sentence similarity only.
+    """
+
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP, keyword_only=True)
+    pair_prompt: str | None = param(Optional(Name()), default=None, about=PAIR_PROMPT_HELP, keyword_only=True)
+    dimensions: int | None = param(
+        Optional(Number(1)),
+        default=None,
+        key="vector_dimensions",
+        about=DIMENSIONS_HELP,
+        keyword_only=True,
+    )
+
+    @property
+    def similarity(self) -> SentenceSimilarity:
+        """The question for the score that is explained."""
+        return SentenceSimilarity(
+            prompt=self.prompt, pair_prompt=self.pair_prompt, dimensions=self.dimensions
+        )
 
 
 @question(SENTENCE_SIMILARITY, command="predict")
@@ -63,9 +92,7 @@ class SentenceSimilarity(Prediction):
         about=SHOWN,
     )
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
-    pair_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the second text."
-    )
+    pair_prompt: str | None = param(Optional(Name()), default=None, about=PAIR_PROMPT_HELP)
     dimensions: int | None = param(
         Optional(Number(1)), default=None, key="vector_dimensions", about=DIMENSIONS_HELP
     )
@@ -78,16 +105,30 @@ class SentenceSimilarity(Prediction):
             TextError: a trace contains a text pair.
             SelectionError: the traces are from different models, or the checkpoint has no such prompt.
         """
-        if not a.checkpoint.has_pooling:
-            raise UnavailableError(missing_head_message(a.checkpoint, SENTENCE_SIMILARITY))
-        recipe, pair_recipe = (
-            resolve_pooling(a.checkpoint, "model", prompt, self.dimensions)
-            for prompt in (self.prompt, self.pair_prompt)
-        )
+        recipe, pair_recipe = self.poolings(a.checkpoint)
         inputs = InputRecord.of(a, b)
         a, b = trace_as_trained(a, recipe), trace_as_trained(b, pair_recipe)
         value = score(text_vector(a, recipe), text_vector(b, pair_recipe), recipe.similarity)
         return SentenceSimilarityResult(self, inputs, a, b, recipe, pair_recipe, value)
+
+    def poolings(self, checkpoint: Checkpoint) -> tuple[PoolingConfig, PoolingConfig]:
+        """Return the pooling of the first and of the second text.
+
+        Raises:
+            UnavailableError, CheckpointError, SelectionError: see `of`.
+        """
+        if not checkpoint.has_pooling:
+            raise UnavailableError(missing_head_message(checkpoint, SENTENCE_SIMILARITY))
+        first, second = (
+            resolve_pooling(checkpoint, "model", prompt, self.dimensions)
+            for prompt in (self.prompt, self.pair_prompt)
+        )
+        return first, second
+
+    @property
+    def swapped(self) -> SentenceSimilarity:
+        """The question for the same two texts in the other order."""
+        return replace(self, prompt=self.pair_prompt, pair_prompt=self.prompt)
 
 
 def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:

@@ -13,8 +13,8 @@ import torch
 from bert_probe.analyses.outputs.fill_mask import default_position, mask_position, mask_word, target_tokens
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.prediction import FOLLOWS
-from bert_probe.analyses.outputs.sentence_similarity import trace_as_trained
-from bert_probe.analyses.vectors.pooling import differentiable_scores, pool, resolve_pooling, text_vector
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, trace_as_trained
+from bert_probe.analyses.vectors.pooling import differentiable_scores, pool, prompt_positions, text_vector
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import (
     FILL_MASK,
@@ -27,7 +27,7 @@ from bert_probe.model.checkpoint import (
 )
 from bert_probe.model.encoding import Encoding, ModelInputs
 from bert_probe.model.forward import as_array, batch, forward, group_by_length
-from bert_probe.model.outputs import OutputHead, missing_head_message, output_head
+from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace
 
@@ -53,6 +53,8 @@ class TargetOutput:
         target: the class, label, word or rank, as in the question; "" if the head has only one output.
         places: token positions from which the value is read; empty if it is read from the whole text.
         read: function that computes the value.
+        prompt: positions of the tokens of the checkpoint's prompt, which belong to the model's input, not to
+            the text, and are never removed.
     """
 
     trace: Trace
@@ -61,6 +63,7 @@ class TargetOutput:
     target: str
     places: tuple[int, ...]
     read: ReadOutput
+    prompt: tuple[int, ...] = ()
 
     def on(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
@@ -164,6 +167,7 @@ def select_output(
     task: str | None = None,
     target: str | None = None,
     token_position: int | None = None,
+    similarity: SentenceSimilarity | None = None,
 ) -> TargetOutput:
     """Select one output value of a model for a text.
 
@@ -172,6 +176,7 @@ def select_output(
         task: one of the checkpoint's tasks; the first by default.
         target: a class, label or word, or the rank of an answer span; the most probable by default.
         token_position: position of the word to mask, or of the token whose label is explained.
+        similarity: the prompts and the number of dimensions, for sentence similarity.
 
     Raises:
         UnavailableError: the checkpoint has no head for the task.
@@ -187,7 +192,12 @@ def select_output(
             "explain. Choose a model that was fine-tuned for a task."
         )
     if task == SENTENCE_SIMILARITY:
-        return _similarity_output(trace, other, target, token_position)
+        return _similarity_output(trace, other, target, token_position, similarity or SentenceSimilarity())
+    if similarity is not None and similarity != SentenceSimilarity():
+        raise SelectionError(
+            f"prompt, pair_prompt and dimensions apply to {SENTENCE_SIMILARITY} only, not to {task}. Leave "
+            "them out."
+        )
     if other is not None:
         raise TextError(
             f"Only {SENTENCE_SIMILARITY} takes two separate texts. Trace the text with its pair instead."
@@ -303,7 +313,11 @@ _OUTPUTS: Mapping[str, Callable[[Trace, OutputHead, str | None, int | None], Tar
 
 
 def _similarity_output(
-    trace: Trace, other: Trace | None, target: str | None, token_position: int | None
+    trace: Trace,
+    other: Trace | None,
+    target: str | None,
+    token_position: int | None,
+    similarity: SentenceSimilarity,
 ) -> TargetOutput:
     """Select the score with another text, whose sentence vector is held constant."""
     _check_no_position(token_position, SENTENCE_SIMILARITY)
@@ -313,12 +327,9 @@ def _similarity_output(
         )
     if other is None:
         raise TextError("Similarity needs two texts. Give the second one.")
-    checkpoint = trace.checkpoint
-    if not checkpoint.has_pooling:
-        raise UnavailableError(missing_head_message(checkpoint, SENTENCE_SIMILARITY))
-    pooling = resolve_pooling(checkpoint, "model")
-    pooled_trace, second = trace_as_trained(trace, pooling), trace_as_trained(other, pooling)
-    other_vector = torch.tensor(text_vector(second, pooling))[None]
+    pooling, pair_pooling = similarity.poolings(trace.checkpoint)
+    pooled_trace, second = trace_as_trained(trace, pooling), trace_as_trained(other, pair_pooling)
+    other_vector = torch.tensor(text_vector(second, pair_pooling))[None]
 
     def score(
         _inputs: Any, states: torch.Tensor, pooled: torch.Tensor | None, mask: torch.Tensor, _places: Any
@@ -328,7 +339,8 @@ def _similarity_output(
         return differentiable_scores(vectors, other_vector.to(vectors), pooling.similarity)
 
     name = f"{pooling.score_name} with the other text"
-    return TargetOutput(pooled_trace, SENTENCE_SIMILARITY, name, "", (), score)
+    prompt = prompt_positions(pooled_trace.tokens, pooling)
+    return TargetOutput(pooled_trace, SENTENCE_SIMILARITY, name, "", (), score, prompt)
 
 
 def _read_fn(output: OutputHead, select: Callable[[torch.Tensor], torch.Tensor]) -> ReadOutput:

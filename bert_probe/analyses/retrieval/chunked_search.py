@@ -18,7 +18,7 @@ from bert_probe.analyses.retrieval.passages import (
     added_tokens,
     check_chunk_size,
     chunk_spans,
-    token_limit,
+    read_limit,
 )
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, pool, scores
 from bert_probe.analyses.vectors.search import (
@@ -125,7 +125,7 @@ class ChunkedSearch(Question):
         recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
         query_recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
         check_chunk_size(
-            self.size, added_tokens(checkpoint, recipe, texts[0]), token_limit(checkpoint, recipe)
+            self.size, added_tokens(checkpoint, recipe, texts[0]), read_limit(checkpoint, recipe)
         )
         query = encode_texts(checkpoint, query_recipe, [self.query], truncate, lambda _: "The query")
         plain = replace(recipe, prefix="", excluded=0)

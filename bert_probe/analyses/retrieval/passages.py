@@ -94,7 +94,7 @@ def _split(
     return [*parts, (start, end, len(tokens))]
 
 
-def token_limit(checkpoint: Checkpoint, recipe: PoolingConfig) -> int:
+def read_limit(checkpoint: Checkpoint, recipe: PoolingConfig) -> int:
     """Return the maximum number of tokens that the checkpoint reads of a text, special tokens included."""
     limit = max_input_tokens(checkpoint.encoder.max_tokens)
     return limit if recipe.max_tokens is None else min(limit, recipe.max_tokens)

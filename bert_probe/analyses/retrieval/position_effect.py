@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.retrieval.passages import sentence_spans, token_limit
+from bert_probe.analyses.retrieval.passages import read_limit, sentence_spans
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, scores_of_rows
 from bert_probe.analyses.vectors.search import DOCUMENT_PROMPTS, QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.sentences import encode_texts
@@ -128,7 +128,7 @@ class PositionEffect(Question):
     def _variants(
         self, checkpoint: Checkpoint, recipe: PoolingConfig, texts: Sequence[Document], progress: Progress
     ) -> tuple[Variant, ...]:
-        limit = token_limit(checkpoint, recipe)
+        limit = read_limit(checkpoint, recipe)
         variants: list[Variant] = []
         for index, text in enumerate(texts):
             progress(0, len(texts))

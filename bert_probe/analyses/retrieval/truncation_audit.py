@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.retrieval.passages import sentence_spans, token_limit
+from bert_probe.analyses.retrieval.passages import read_limit, sentence_spans
 from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.search import DOCUMENT_PROMPTS, search_pooling
 from bert_probe.core import frames
@@ -81,7 +81,7 @@ class TruncationAudit(Question):
         """
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
         recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, None)
-        limit = token_limit(checkpoint, recipe) if self.limit is None else self.limit
+        limit = read_limit(checkpoint, recipe) if self.limit is None else self.limit
         lengths = np.empty(len(texts), np.int64)
         lost: dict[int, LostText] = {}
         for index, text in enumerate(texts):

@@ -143,19 +143,31 @@ def random_pair_scores(vectors: Array, similarity: str) -> Array:
     Raises:
         UnavailableError: there is no pair with a defined score.
     """
-    count = len(vectors)
+    return _sorted(pair_scores(vectors, similarity, *pair_indices(len(vectors))))
+
+
+def pair_indices(count: int) -> tuple[Array, Array]:
+    """Return the indices of both rows of all pairs of different rows, or of `MAX_PAIRS` random pairs."""
     if count * (count - 1) // 2 <= MAX_PAIRS:
         first, second = np.triu_indices(count, k=1)
-    else:
-        random = np.random.default_rng(_SEED)
-        first, second = random.integers(count, size=MAX_PAIRS), random.integers(count - 1, size=MAX_PAIRS)
-        second = second + (second >= first)
+        return first, second
+    random = np.random.default_rng(_SEED)
+    first, second = random.integers(count, size=MAX_PAIRS), random.integers(count - 1, size=MAX_PAIRS)
+    return first, second + (second >= first)
+
+
+def pair_scores(vectors: Array, similarity: str, first: Array, second: Array) -> Array:
+    """Return the score of each pair of rows, float64; NaN if it is undefined.
+
+    Args:
+        first, second: indices of the rows of each pair.
+    """
     block = _block(vectors)
     parts = [
         scores_of_rows(vectors[first[i : i + block]], vectors[second[i : i + block]], similarity)
         for i in range(0, len(first), block)
     ]
-    return _sorted(np.concatenate(parts) if parts else np.empty(0))
+    return np.concatenate(parts) if parts else np.empty(0)
 
 
 def percentile_of(score: float, sorted_scores: Array) -> float:
@@ -167,19 +179,29 @@ def percentile_of(score: float, sorted_scores: Array) -> float:
 
 def _neighbor_scores(vectors: Array, similarity: str) -> Array:
     """Return the sorted scores of rows with their nearest neighbors."""
+    return _sorted(nearest_neighbors(vectors, similarity)[1])
+
+
+def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
+    """Return the index of the nearest neighbor of each row, and its score.
+
+    Of more than `MAX_NEIGHBORS` rows, a sample is drawn with a fixed seed. Of several rows with the highest
+    score, the first is returned. The score of a row without any defined score is NaN.
+    """
     count = len(vectors)
     rows = np.arange(count)
     if count > MAX_NEIGHBORS:
         rows = np.sort(np.random.default_rng(_SEED).choice(count, MAX_NEIGHBORS, replace=False))
     block = max(1, min(_block(vectors), _BLOCK_NUMBERS // count))
-    best = []
+    neighbors, best = [], []
     for i in range(0, len(rows), block):
         part = rows[i : i + block]
         values = scores(vectors[part], vectors, similarity).astype(np.float64)
         values[np.arange(len(part)), part] = np.nan
-        defined = values[~np.isnan(values).all(axis=1)]
-        best.append(np.nanmax(defined, axis=1) if len(defined) else np.empty(0))
-    return _sorted(np.concatenate(best))
+        nearest = np.where(np.isnan(values), -np.inf, values).argmax(axis=1)
+        neighbors.append(nearest)
+        best.append(values[np.arange(len(part)), nearest])
+    return np.concatenate(neighbors), np.concatenate(best)
 
 
 def _block(vectors: Array) -> int:

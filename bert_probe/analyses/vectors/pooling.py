@@ -46,6 +46,9 @@ _NAMES = {
 NO_PROMPT = "none"
 """Name that selects no prompt, unless the checkpoint has a prompt with this name."""
 
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+"""Names of the prompts that sentence-transformers uses for documents, in order of precedence."""
+
 PROMPT_HELP = "Prompt of the checkpoint before each text, such as query; none for no prompt."
 DIMENSIONS_HELP = "Truncate vectors to this many dimensions (Matryoshka)."
 
@@ -72,6 +75,7 @@ class PoolingConfig:
         prefix: prompt before each text.
         excluded: number of first tokens, which are those of the prompt, that are not pooled.
         lower_case: whether texts are lowercased first.
+        task: the task for which a Router selects the modules; "" without a Router, or for its default.
     """
 
     modes: tuple[str, ...]
@@ -83,10 +87,16 @@ class PoolingConfig:
     prefix: str = ""
     excluded: int = 0
     lower_case: bool = False
+    task: str = ""
 
     def text(self, sentence: str) -> str:
         """Return the text that is passed to the tokenizer for a sentence."""
         return model_text(self.prefix, sentence, self.lower_case)
+
+    @property
+    def changes_text(self) -> bool:
+        """Whether texts have a prompt, are lowercased, or are truncated to a maximum length."""
+        return bool(self.prefix or self.lower_case or self.max_tokens)
 
     @property
     def score_name(self) -> str:
@@ -103,6 +113,7 @@ class PoolingConfig:
         parts = [f"{module} per token" for module in self.token_modules]
         parts += [" and ".join(_NAMES.get(mode, mode) for mode in self.modes)]
         parts += [str(module) for module in self.vector_modules]
+        parts += [f"encoded for the task {self.task}"] if self.task else []
         parts += [f"first {self.dimensions:,} dimensions"] if self.dimensions else []
         parts += [f"“{self.prefix}” before each text"] if self.prefix else []
         parts += ["without the tokens of this prompt"] if self.excluded else []
@@ -124,6 +135,7 @@ class PoolingConfig:
             "prefix": self.prefix,
             "excluded_tokens": self.excluded,
             "lower_case": self.lower_case,
+            **({"task": self.task} if self.task else {}),
         }
 
 
@@ -140,7 +152,9 @@ def resolve_pooling(
 
     Args:
         prompt: name of a prompt of the checkpoint, or `NO_PROMPT`. By default, the checkpoint's default
-            prompt with the pooling "model", and no prompt with other poolings.
+            prompt with the pooling "model", and no prompt with other poolings. With a Router, a prompt also
+            selects the task of its name, as `encode_query` and `encode_document` of sentence-transformers do;
+            a task without a prompt of its name has the default prompt, but "query" and "document" have none.
         dimensions: number of dimensions to which the vector is truncated. By default, those of the checkpoint
             with the pooling "model", and all with other poolings.
 
@@ -149,8 +163,9 @@ def resolve_pooling(
         CheckpointError: the checkpoint's own configuration cannot be read.
         SelectionError: the checkpoint has no such prompt, or not so many dimensions.
     """
-    config = _pooling(checkpoint, pooling)
     model = checkpoint.sentence_model
+    task = task_of(model, prompt) if pooling == "model" and model is not None else None
+    config = _pooling(checkpoint, pooling, task)
     if prompt is None and pooling == "model" and model is not None:
         prompt = model.default_prompt
     if prompt is not None:
@@ -175,7 +190,12 @@ def resolve_pooling(
 
 def _with_prompt(checkpoint: Checkpoint, config: PoolingConfig, prompt: str, pooling: str) -> PoolingConfig:
     model = checkpoint.sentence_model
-    prompts = {NO_PROMPT: ""} | dict(model.prompts if model is not None else ())
+    prompts = {NO_PROMPT: ""}
+    if model is not None:
+        own = dict(model.prompts)
+        default = own.get(model.default_prompt or "", "") if pooling == "model" else ""
+        # For queries and documents, sentence-transformers never uses the default prompt.
+        prompts |= {task: "" if task in ("query", "document") else default for task in model.tasks} | own
     if prompt not in prompts:
         names = ", ".join(name for name in prompts if name != NO_PROMPT) or "none"
         raise SelectionError(
@@ -183,26 +203,42 @@ def _with_prompt(checkpoint: Checkpoint, config: PoolingConfig, prompt: str, poo
             f"Use {NO_PROMPT} for no prompt."
         )
     prefix = prompts[prompt]
-    is_excluded = pooling == "model" and model is not None and not model.include_prompt and prefix
-    return replace(
-        config,
-        prefix=prefix,
-        excluded=_prompt_length(checkpoint, prefix, config) if is_excluded else 0,
-    )
+    excluded = 0
+    is_own = pooling == "model" and model is not None and prefix
+    if is_own and model is not None and not model.for_task(config.task or None).include_prompt:
+        # The maximum length of a task does not apply to the prompt alone.
+        excluded = _prompt_length(checkpoint, prefix, replace(config, max_tokens=model.max_tokens))
+    return replace(config, prefix=prefix, excluded=excluded)
+
+
+def task_of(model: SentenceModel, prompt: str | None) -> str | None:
+    """Return the task that a prompt selects; None for the default, or without a Router.
+
+    Args:
+        prompt: name of a prompt or of a task; None for the default.
+    """
+    if prompt in model.tasks:
+        return prompt
+    return "document" if prompt in DOCUMENT_PROMPTS and "document" in model.tasks else None
 
 
 def prompt_names(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the names of the checkpoint's prompts, the default first; () if all prompts are empty."""
+    """Return the names of the checkpoint's prompts and tasks, the default first; () if none has an effect."""
     model = checkpoint.sentence_model
-    if model is None or not any(text for _, text in model.prompts):
+    if model is None or not (model.tasks or any(text for _, text in model.prompts)):
         return ()
-    return tuple(sorted(dict(model.prompts), key=lambda name: name != model.default_prompt))
+    names = dict.fromkeys([*dict(model.prompts), *model.tasks])
+    return tuple(sorted(names, key=lambda name: name != model.default_prompt))
 
 
-def offered_dimensions(size: int, selected: int | None = None) -> tuple[int, ...]:
-    """Return the powers of 2 from 8 below the size of a vector, the size, and the selected number."""
+def offered_dimensions(
+    size: int, selected: int | None = None, trained: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """Return the powers of 2 from 8 below the size of a vector, the size, and the selected and trained
+    numbers.
+    """
     powers = {2**power for power in range(3, size.bit_length()) if 2**power < size}
-    return tuple(sorted(powers | {size, selected or size}))
+    return tuple(sorted(powers | {size, selected or size, *trained}))
 
 
 def prompt_positions(tokens: Sequence[Token], recipe: PoolingConfig) -> tuple[int, ...]:
@@ -211,10 +247,10 @@ def prompt_positions(tokens: Sequence[Token], recipe: PoolingConfig) -> tuple[in
     return tuple(token.position for token in tokens if token.end is not None and token.end <= end)
 
 
-def _pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
+def _pooling(checkpoint: Checkpoint, pooling: str, task: str | None = None) -> PoolingConfig:
     """Return a pooling without a prompt, and with the checkpoint's own dimensions."""
     if pooling == "model":
-        return _own(checkpoint)
+        return _own(checkpoint, task)
     available = available_poolings(checkpoint)
     if pooling == "pooler" and pooling not in available:
         raise UnavailableError(f"This {checkpoint.description.architecture} has no pooler. Use cls or mean.")
@@ -243,9 +279,9 @@ def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
     return (*own, *last, "mean", *cls, *pooler, "max")
 
 
-def _own(checkpoint: Checkpoint) -> PoolingConfig:
-    """Return the pooling that the checkpoint declares in its sentence-transformers files."""
-    model = sentence_model(checkpoint)
+def _own(checkpoint: Checkpoint, task: str | None) -> PoolingConfig:
+    """Return the pooling that the checkpoint declares in its sentence-transformers files for a task."""
+    model = sentence_model(checkpoint).for_task(task)
     token_modules = model.token_modules
     if model.is_sparse:
         head = _WordLogits(output_head(checkpoint, FILL_MASK))
@@ -258,6 +294,7 @@ def _own(checkpoint: Checkpoint) -> PoolingConfig:
         similarity=model.similarity,
         max_tokens=model.max_tokens,
         lower_case=model.lower_case,
+        task=task or "",
     )
 
 

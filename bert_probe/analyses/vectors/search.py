@@ -73,10 +73,10 @@ class Search(Question):
         candidates: number of documents that the cross-encoder scores: the best of the first other scorer, or
             of BM25 if the cross-encoder is the only one. Further documents have no score.
         count: number of documents in the table.
-        prompt: name of the query's prompt, or "none". By default, the prompt named "query", otherwise the
-            checkpoint's default prompt.
+        prompt: name of the query's prompt, or "none". By default, the prompt named "query" if there is one.
+            It also selects the task "query" of a Router.
         document_prompt: name of the documents' prompt, or "none". By default, the prompt named "document",
-            "passage" or "corpus", otherwise the checkpoint's default prompt.
+            "passage" or "corpus" if there is one. It also selects the task "document" of a Router.
         dimensions: number of dimensions to which the vectors are truncated.
     """
 

@@ -24,9 +24,9 @@ from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, TASKS, Checkpoint
 from bert_probe.model.config import load_config
 from bert_probe.model.loading import load
 from bert_probe.model.progress import Progress
-from bert_probe.model.sources import locate
+from bert_probe.model.sentence_router import at_encoder
+from bert_probe.model.sources import CONFIG_FILES, locate
 
-_CONFIG_FILES = ("config.json",)
 _ARCHITECTURE, _WEIGHTS, _TOKENIZER = "architecture", "weights", "tokenizer"
 _MEMORY, _ATTENTION, _QKV = "memory", "attention", "queries, keys and values"
 _STAGES = (_ARCHITECTURE, _WEIGHTS, _MEMORY, _TOKENIZER, _ATTENTION)
@@ -97,7 +97,7 @@ def check(
     Raises:
         NotFoundError, NetworkError: the model is unavailable.
     """
-    source = locate(model, revision, progress, _CONFIG_FILES)
+    source = at_encoder(locate(model, revision, progress, CONFIG_FILES))
     try:
         load_config(source.folder, source.name)
         if config_only:

@@ -60,16 +60,24 @@ class AttributionTarget:
     def free(self) -> tuple[int, ...]:
         """Indices of the units that can be removed.
 
-        Special tokens and the tokens for which the model predicts cannot be removed. If units are masked
-        instead of removed, the tokens for which the model predicts can be masked, except mask tokens.
+        Special tokens, the tokens of a prompt, and those for which the model predicts cannot be removed. If
+        units are masked instead of removed, the tokens for which the model predicts can be masked, except
+        mask tokens.
         """
         mask = self.trace.checkpoint.tokenizer.mask_token_id
         fixed = {position for position in self.number.places if self._stays(position, mask)}
+        fixed |= set(self.number.prompt)
         return tuple(
             index
             for index, unit in enumerate(self.units)
             if not unit.special and fixed.isdisjoint(positions(unit))
         )
+
+    @property
+    def prompt_units(self) -> tuple[int, ...]:
+        """Indices of the units that contain tokens of the checkpoint's prompt."""
+        prompt = set(self.number.prompt)
+        return tuple(index for index, unit in enumerate(self.units) if not prompt.isdisjoint(positions(unit)))
 
     def _stays(self, place: int, mask: int | None) -> bool:
         return self.removal == REMOVED or self.trace.tokens[place].id == mask

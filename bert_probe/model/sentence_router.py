@@ -1,0 +1,193 @@
+"""The Router of sentence-transformers, formerly Asym: other modules for queries than for documents.
+
+A text is encoded for a task, such as "query" or "document", which selects a route: a list of modules.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bert_probe.errors import CheckpointError, UnavailableError
+from bert_probe.model.sentence_networks import AGAIN, REMEDY
+from bert_probe.model.sources import Source, read_json
+
+MODULES_FILE = "modules.json"
+ROUTERS = ("Router", "Asym")
+
+MAX_MODULES = 32
+"""Maximum number of modules and of routes, because each module is loaded and runs for each text."""
+_MAX_KEY = 200
+
+ModuleEntry = tuple[str, Path]
+"""The class name and the folder of a module."""
+
+_TEXT = "text"
+
+
+@dataclass(frozen=True)
+class Router:
+    """The routes of a Router.
+
+    Attributes:
+        routes: name of a route → its modules.
+        default: the route of a text without a task; None if a task is needed.
+        mappings: task and modality, each of which may be None for any → name of a route.
+    """
+
+    routes: Mapping[str, tuple[ModuleEntry, ...]]
+    default: str | None
+    mappings: Mapping[tuple[Any, Any], str]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that select a route."""
+        mapped = [task for task, _ in self.mappings if isinstance(task, str)]
+        return tuple(dict.fromkeys([*mapped, *self.routes]))
+
+    def modules(self, task: str | None) -> tuple[ModuleEntry, ...]:
+        """Return the modules that encode a text for a task.
+
+        Raises:
+            UnavailableError: no route is defined for the task, or for a text without a task.
+        """
+        keys = ((task, _TEXT), (task, None), (None, _TEXT), (None, None))
+        mapped = next((self.mappings[key] for key in keys if key in self.mappings), None)
+        by_name = next((name for name in (task, _TEXT) if name in self.routes), None)
+        route = mapped or by_name or (self.default if task is None else None)
+        if route is None:
+            text = "a text without a task" if task is None else f"the task {task}"
+            raise UnavailableError(
+                f"The Router has no route for {text}. Select one of the prompts {', '.join(self.tasks)}."
+            )
+        return self.routes[route]
+
+
+def read_modules(folder: Path) -> list[ModuleEntry]:
+    """Return the modules that modules.json lists.
+
+    Raises:
+        CheckpointError: the file is broken, or refers to a path outside its folder.
+    """
+    entries = read_json(folder / MODULES_FILE)
+    if not isinstance(entries, list):
+        raise CheckpointError(f"{MODULES_FILE} must contain a JSON list. {AGAIN}")
+    try:
+        modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
+    except (TypeError, KeyError):
+        raise CheckpointError(f"{MODULES_FILE} cannot be read. {AGAIN}") from None
+    _check_count(len(modules), MODULES_FILE)
+    _check_inside(folder, modules, MODULES_FILE)
+    return modules
+
+
+def routers(modules: Sequence[ModuleEntry]) -> list[Router]:
+    """Return the Routers among the modules."""
+    return [_read(path) for name, path in modules if is_router(name)]
+
+
+def select_route(modules: Sequence[ModuleEntry], task: str | None) -> list[ModuleEntry]:
+    """Return the modules that encode a text for a task, with each Router replaced by those of its route.
+
+    Raises:
+        UnavailableError: a Router has no route for the task, or is nested in another Router.
+        CheckpointError: the file of a Router is broken.
+    """
+    selected: list[ModuleEntry] = []
+    for name, path in modules:
+        selected += _read(path).modules(task) if is_router(name) else [(name, path)]
+    if any(is_router(name) for name, _ in selected):
+        raise UnavailableError(f"A Router is nested in another Router, which is not supported. {REMEDY}")
+    return selected
+
+
+def at_encoder(source: Source) -> Source:
+    """Return the source with the folder of the encoder.
+
+    It differs from the folder of the checkpoint if the Transformer is part of a Router. If the routes have
+    several, it is that of the default route, otherwise of the first.
+    """
+    return replace(source, folder=encoder_folder(source.folder))
+
+
+def encoder_folder(folder: Path) -> Path:
+    """Return the folder of the encoder of a checkpoint; see `at_encoder`."""
+    if (folder / "config.json").is_file() or not (folder / MODULES_FILE).is_file():
+        return folder
+    name, path = next(iter(read_modules(folder)), ("", folder))
+    if not is_router(name):
+        return folder
+    router = _read(path)
+    routes = sorted(router.routes, key=lambda route: route != router.default)
+    inputs = (modules[0] for modules in map(router.routes.__getitem__, routes) if modules)
+    return next((path for name, path in inputs if name.rpartition(".")[2] in TRANSFORMERS), folder)
+
+
+TRANSFORMERS = ("Transformer", "MLMTransformer")
+"""Modules that run the encoder."""
+
+
+def is_router(name: str) -> bool:
+    """Return whether a class name is that of a Router of sentence-transformers."""
+    return name.startswith("sentence_transformers.") and name.rpartition(".")[2] in ROUTERS
+
+
+def _read(folder: Path) -> Router:
+    """Read a Router from its folder."""
+    files = [folder / name for name in ("router_config.json", "config.json")]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        raise CheckpointError(f"The Router in {folder.name[:100]} has no router_config.json. {AGAIN}")
+    config = read_json(file)
+    try:
+        types, parameters = dict(config["types"]), dict(config.get("parameters") or {})
+        routes = {
+            str(route): tuple((str(types[module]), folder / str(module)) for module in modules)
+            for route, modules in dict(config["structure"]).items()
+        }
+        mappings = _read_mappings(parameters.get("route_mappings") or {})
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise CheckpointError(f"{file.name} of the Router cannot be read. {AGAIN}") from None
+    default = parameters.get("default_route")
+    if default is None and parameters.get("allow_empty_key", True):
+        default = next(iter(routes), None)
+    unknown = [str(name)[:100] for name in (*mappings.values(), default) if name not in (*routes, None)]
+    if unknown or not routes:
+        raise CheckpointError(f"The Router has no route {', '.join(unknown)}. {AGAIN}")
+    _check_count(max(len(routes), *map(len, routes.values())), file.name)
+    for modules in routes.values():
+        _check_inside(folder, modules, file.name)
+    return Router(routes, default, mappings)
+
+
+def _read_mappings(mappings: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
+    """Return the mappings; a key is written as a Python tuple, such as "('query', 'text')".
+
+    Like sentence-transformers, it ignores a key that is not a tuple.
+    """
+    parsed = {}
+    for key, route in dict(mappings).items():
+        if len(key) > _MAX_KEY:
+            continue
+        try:
+            value = ast.literal_eval(key)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(value, tuple) and len(value) == 2:
+            parsed[value] = str(route)
+    return parsed
+
+
+def _check_count(count: int, name: str) -> None:
+    if count > MAX_MODULES:
+        raise CheckpointError(
+            f"{name} lists {count:,} modules or routes, but at most {MAX_MODULES} are read. {AGAIN}"
+        )
+
+
+def _check_inside(folder: Path, modules: Sequence[ModuleEntry], name: str) -> None:
+    if not all(path.resolve().is_relative_to(folder.resolve()) for _, path in modules):
+        raise CheckpointError(f"{name} refers to a path outside its folder. {AGAIN}")
