@@ -155,8 +155,8 @@ def _no_such_option(error: click.NoSuchOption) -> str:
     similar = " or ".join(f"'{name}'" for name in sorted(error.possibilities or ()))
     suggestion = f" Did you mean {similar}?" if similar else ""
     return (
-        f"No such option '{error.option_name}'.{suggestion} Put -- before a text that begins with a dash, or see "
-        "bert-probe --help."
+        f"No such option '{error.option_name}'.{suggestion} "
+        "Put -- before a text that begins with a dash, or see bert-probe --help."
     )
 
 
