@@ -134,9 +134,7 @@ def _status(arguments: list[str] | None) -> int:
     except ProbeError as error:
         return _print_error(str(error))
     except click.NoSuchOption as error:
-        return _print_error(
-            f"{_sentence(error)} Put -- before a text that begins with a dash, or see bert-probe --help."
-        )
+        return _print_error(_no_such_option(error))
     except click.ClickException as error:
         return _print_error(f"{_sentence(error)} See bert-probe --help.")
     except (click.Abort, KeyboardInterrupt) as error:
@@ -150,6 +148,16 @@ def _run(arguments: list[str] | None) -> int:
         click.echo(error.format_message())
         return 0
     return status if isinstance(status, int) else 0  # a command may set its own exit status
+
+
+def _no_such_option(error: click.NoSuchOption) -> str:
+    """Return the message for an unknown option; click's own differs between its versions."""
+    similar = " or ".join(f"'{name}'" for name in sorted(error.possibilities or ()))
+    suggestion = f" Did you mean {similar}?" if similar else ""
+    return (
+        f"No such option '{error.option_name}'.{suggestion} "
+        "Put -- before a text that begins with a dash, or see bert-probe --help."
+    )
 
 
 def _sentence(error: click.ClickException) -> str:

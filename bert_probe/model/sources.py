@@ -454,6 +454,10 @@ def digest(files: list[Path], progress: Progress = no_progress) -> str:
 
 
 @cache
-def built_in_digest() -> str:
-    """Return the SHA-256 of the built-in model's weights."""
-    return digest(weight_files(locate(None).folder))
+def built_in_digest() -> str | None:
+    """Return the SHA-256 of the built-in model's weights, or None if it is not installed."""
+    try:
+        source = locate(None)
+    except NotFoundError:
+        return None
+    return digest(weight_files(source.folder))

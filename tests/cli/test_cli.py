@@ -288,6 +288,8 @@ def test_invalid_input_prints_one_line_and_exits_with_2(
         (("attention", "a", "--head", "13"), "this model has heads 1 to 12. Give one of them or mean."),
         (("tokens",), "Missing argument 'TEXT'"),
         (("nothing",), "No such command 'nothing'"),
+        (("tokens", "a", "--forse"), "No such option '--forse'. Did you mean '--force'? Put -- before"),
+        (("tokens", "a", "--nothing"), "No such option '--nothing'. Put -- before"),
         (
             ("embeddings", "a", "--vectors", "pooler", "--layer", "0"),
             "The pooler reads the last layer, 6, not 0.",

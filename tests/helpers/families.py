@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -167,7 +168,19 @@ class Family:
     @property
     def model_type(self) -> str:
         """Return the family's `model_type` in transformers."""
-        return str(getattr(transformers, self.config).model_type)
+        return str(self.config_class.model_type)
+
+    @property
+    def is_available(self) -> bool:
+        """Return whether the installed transformers has the family."""
+        return hasattr(transformers, self.config)
+
+    @property
+    def config_class(self) -> Any:
+        """Return transformers' config class; skip the test if the installed version does not have it."""
+        if not self.is_available:
+            pytest.skip(f"transformers {transformers.__version__} has no {self.config}")
+        return getattr(transformers, self.config)
 
 
 COMMON: dict[str, Any] = {
@@ -381,7 +394,7 @@ def config(name: str, **changes: Any) -> Any:
     for part in ("encoder", "decoder"):  # of T5Gemma
         if part in settings:
             settings[part] = settings[part] | {"vocab_size": settings["vocab_size"]}
-    return getattr(transformers, family.config)(**settings)
+    return family.config_class(**settings)
 
 
 def model_class(settings: Any) -> Any:

@@ -31,7 +31,11 @@ def model_class(name: str, task: str) -> Any:
 
 def families_with_head(task: str) -> list[str]:
     """Return the names of the families that have a head for a task."""
-    return [name for name in FAMILIES if model_class(name, task) is not None]
+    return [
+        name
+        for name, family in FAMILIES.items()
+        if family.is_available and model_class(name, task) is not None
+    ]
 
 
 def build(name: str, task: str, folder: Path, seed: int = 0, head_class: Any = None, **changes: Any) -> Path:
