@@ -41,8 +41,8 @@ def render() -> None:
     """Draw the Answer page."""
     blocks.heading(
         "Answer",
-        "The predictions of the model's output head for your text: masked words, classes, labels, answers, "
-        "or similarity, depending on the tasks the model was trained for.",
+        "What the model predicts for your text: masked words, classes, labels, answers or a similarity, "
+        "depending on the tasks that it was trained for.",
     )
     checkpoint, request = workbench.checkpoint(), workbench.request()
     tasks = checkpoint.tasks
