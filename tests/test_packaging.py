@@ -28,6 +28,7 @@ import bert_probe
 from bert_probe.cli.main import main
 from bert_probe.server import asgi, paths
 from tests.helpers import treebank
+from tests.helpers.gate import prove_unless
 from tests.helpers.installed import ROOT, Installed, build_wheel, foreign_settings, free_port, install
 from tests.helpers.opening import share_opened_models
 
@@ -259,10 +260,10 @@ def get_response(port: int, path: str, headers: dict[str, str] | None = None) ->
         connection.close()
 
 
-def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process with models opened once; the tests above run the installed package."""
     blocks: list[tuple[str, str]] = re.findall(
-        r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.S | re.M
+        r"^```(\w*)\n(.*?)^```$", (ROOT / "docs" / "usage.md").read_text(encoding="utf-8"), re.S | re.M
     )
     python = [block for language, block in blocks if language == "python"]
     lines = [line for _, block in blocks for line in block.splitlines()]
@@ -271,7 +272,7 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(shell) >= 15
     assert not [line for line in lines if ".venv/bin/bert-probe" in line]
     monkeypatch.chdir(tmp_path)
-    # Files that the README assumes: models in folders, and files of sentences, labels and trees.
+    # Files that the document assumes: models in folders, and files of sentences, labels and trees.
     for name in ("path/to/a/folder", "path/to/what/it/became"):
         model = tmp_path / name
         model.parent.mkdir(parents=True, exist_ok=True)
@@ -294,3 +295,22 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             with pytest.raises(SystemExit) as ended:
                 main(shlex.split(line, comments=True)[1:])
             assert not ended.value.code, line
+
+
+@pytest.mark.parametrize("guide", prove_unless({"student"}, ["engineer", "researcher", "student"]))
+def test_guide_examples_run(guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    # The files that the guides assume: those of the clone, and those that the reader saves.
+    (tmp_path / "bert_probe").symlink_to(ROOT / "bert_probe", target_is_directory=True)
+    for name, content in re.findall(r"^Save as `(.*?)`:\n\n```\n(.*?)^```$", text, re.S | re.M):
+        (tmp_path / name).write_text(content)
+    with share_opened_models():
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M):
+            if language == "python":
+                exec(block, {})
+            for line in block.splitlines():
+                if line.startswith("bert-probe "):
+                    with pytest.raises(SystemExit) as ended:
+                        main(shlex.split(line)[1:])
+                    assert not ended.value.code, line

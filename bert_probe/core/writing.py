@@ -48,7 +48,7 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
     with ExitStack() as stack:
         for place, file in sorted(places.items()):
             with _system_errors(file):
-                if place.is_file() or not place.exists():  # not a pipe or a device
+                if place.is_file() or not place.exists():  # a pipe or a device is not locked
                     stack.enter_context(locked([place], reserve=True))
         if not overwrite:
             _check_new(places.values())

@@ -273,7 +273,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if manifest.get("version") != VERSION:
         raise StoreError(
             f"{folder} has store version {str(manifest.get('version'))[:20]}, but this program reads version "
-            f"{VERSION}. Use the version that wrote it, or run the corpus again."
+            f"{VERSION}. Use the version that wrote it, or run the corpus again into a new folder."
         )
     _check(file, manifest, _MANIFEST)
     return manifest

@@ -297,8 +297,11 @@ def _tokenizer(source: Source, config: Any) -> Any:
 def _network(
     source: Source, config: Any, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], str, bool]:
-    """Return the text encoder, the result of `_check_report`, why its q, k and v are hidden, or "", and
-    whether it computes attention with its own code.
+    """Open the text encoder.
+
+    Returns:
+        The encoder, the result of `_check_report`, the reason that q, k and v are unavailable or "", and
+        whether the encoder computes attention with its own code.
     """
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):

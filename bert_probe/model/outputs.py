@@ -235,7 +235,7 @@ class _EncoderStub(torch.nn.Module):
         self.__dict__["encoder"] = encoder  # not a submodule, because its weights are not part of the head
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:
-        """Return the output set by `_encoder_output`."""
+        """Return the recorded encoder output of the current `_encoder_output` block."""
         return _open_states.get()
 
     def __getattr__(self, name: str) -> Any:

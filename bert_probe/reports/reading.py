@@ -151,9 +151,17 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
         ) from None
     if not isinstance(stated, dict) or KIND not in stated:
         raise ReportError(f"{name} is not a report of BERT Probe. Choose another file.")
-    if type(stated[KIND]) is not int or stated[KIND] != FORMAT:
-        version = str(stated[KIND])[:60]
-        raise ReportError(f"{name} has format {version}, but this BERT Probe reads format {FORMAT}.")
+    version = stated[KIND]
+    if type(version) is int and 1 <= version < FORMAT:
+        raise ReportError(
+            f"{name} was written by an earlier BERT Probe: format {version}, but this version verifies "
+            f"format {FORMAT}. Verify it with the version that wrote it, or make the report again."
+        )
+    if type(version) is not int or version != FORMAT:
+        raise ReportError(
+            f"{name} has format {str(version)[:60]}, but this BERT Probe verifies format {FORMAT}. "
+            "Update BERT Probe."
+        )
     with parse_object({key: value for key, value in stated.items() if key != KIND}, name) as record:
         title, made_with = record.text("title"), record.text_map("made_with")
         views = record.array("views")

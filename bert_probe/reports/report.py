@@ -31,7 +31,7 @@ from bert_probe.views import pictures
 from bert_probe.views.page import Page
 from bert_probe.views.payload import encode_text
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 KIND: Final = "bert_probe_report"
 """JSON key that identifies a report's data; its value is the version of the format."""
 

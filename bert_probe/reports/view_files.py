@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import bert_probe
+from bert_probe.core.earlier_names import current_parameters, current_question
 from bert_probe.core.inputs import Inputs, InputValues, model_name
 from bert_probe.core.provenance import describe_file, hash_sentences
 from bert_probe.core.question import QUESTIONS, Question, field_type, url_key
@@ -214,16 +215,16 @@ class ViewFile:
         """
         with parse_object(value, "A view file") as parsed:
             view = cls(
-                parsed.text("question"),
-                parsed.text_map("asked"),
+                current_question(parsed.text("question")),
+                current_parameters(parsed.text_map("asked")),
                 tuple(map(_parse_model, parsed.array("models"))) or (ModelReference(),),
                 tuple(map(_parse_text, parsed.array("texts"))),
                 tuple(parsed.strings("sentences")),
                 {name: Attachment.from_json(file) for name, file in parsed.mapping("files").items()},
                 parsed.flag("truncate"),
-                parsed.text_map("drawn"),
+                current_parameters(parsed.text_map("drawn")),
                 parsed.text("page"),
-                parsed.text_map("address"),
+                current_parameters(parsed.text_map("address")),
             )
         if not view.question and not view.page:
             raise ReportError("This view has neither a question nor a page, so it shows nothing.")

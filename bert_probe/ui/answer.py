@@ -41,8 +41,8 @@ def render() -> None:
     """Draw the Answer page."""
     blocks.heading(
         "Answer",
-        "The predictions of the model's output head for your text: masked words, classes, labels, answers, "
-        "or similarity, depending on the tasks the model was trained for.",
+        "What the model predicts for your text: masked words, classes, labels, answers or a similarity, "
+        "depending on the tasks that it was trained for.",
     )
     checkpoint, request = workbench.checkpoint(), workbench.request()
     tasks = checkpoint.tasks
@@ -343,8 +343,8 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         return result.showing(show="score")
     heatmap(sentence_similarity_heatmap(result), key="contributions")
     st.markdown(
-        f"**Check:** the sum of all {result.contributions.size:,} cells equals the {name}, up to a "
-        f"difference of {result.off:.1e}."
+        f"**Check:** the sum of all {result.contributions.size:,} cells equals the {name} "
+        f"{blocks.up_to(result.off)}."
     )
     blocks.caveat(
         f"The vector of a text is a sum of parts that come from its token vectors, so the {name} is a "

@@ -157,6 +157,11 @@ def not_run_on_page() -> None:
     st.html('<p class="not-run not-run-page" role="status"></p>')
 
 
+def up_to(difference: float) -> str:
+    """Return how a check states a difference: "exactly", or "up to a difference of …"."""
+    return f"up to a difference of {difference:.1e}" if difference else "exactly"
+
+
 def caveat(text: str) -> None:
     """Draw a caption about the limits of a result."""
     st.caption(text)

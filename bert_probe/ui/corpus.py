@@ -45,8 +45,8 @@ def render() -> None:
     """Draw the Corpus page."""
     blocks.heading(
         "Corpus",
-        "Statistics of attention heads, and the nearest contexts of words, in a corpus of a few to "
-        "millions of sentences. The model encodes the corpus once and saves the results in a store.",
+        "What do attention heads do on average, in which sentences, and where is a word used in a similar "
+        "way? The model reads a few to millions of sentences once and saves the results in a store.",
     )
     try:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):

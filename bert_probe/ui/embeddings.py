@@ -23,8 +23,8 @@ def render() -> None:
     """Draw the Embeddings page."""
     blocks.heading(
         "Embeddings",
-        "The vectors of the tokens: the input embedding, a sum of learned word, position and segment "
-        "embeddings; the hidden states after each layer; and the pooler's output.",
+        "A model turns each token into a vector, a list of numbers. See how the input vector is the sum of "
+        "a word, a position and a segment vector, and what each layer makes of it.",
     )
     traced = workbench.trace_request()
     with st.container(horizontal=True, gap="medium"):

@@ -218,8 +218,10 @@ def score_histogram(
     """
     marks = {label: value for label, value in marks.items() if not math.isnan(value)}
     low, high = (float(end([*values[[0, -1]], *marks.values()])) for end in (min, max))
+    high = high if high > low else low + 1
+    margin = 0.01 * (high - low)  # a line at an end of the axis would be cut in half
     bins = min(48, max(8, math.isqrt(len(values))))
-    counts, edges = np.histogram(values, bins=bins, range=(low, high if high > low else low + 1))
+    counts, edges = np.histogram(values, bins=bins, range=(low, high))
     share = 100 * counts / counts.sum()
     figure = go.Figure(
         go.Bar(
@@ -246,7 +248,7 @@ def score_histogram(
         220,
         legend="above",
         bargap=0,
-        xaxis={"title": name, "zeroline": False},
+        xaxis={"title": name, "zeroline": False, "range": [low - margin, high + margin]},
         yaxis={"title": "% of the pairs", "zeroline": False},
     )
 

@@ -71,7 +71,7 @@ def open_in_attention(layer: int, head: int, label: str | None = None, scope: st
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if label is not None:
             name = f"{scope} layer {layer}, head {head}" if scope else f"Layer {layer}, head {head}"
-            st.markdown(f"{name}: **{label or 'nothing stands out'}**", width="content")
+            st.markdown(f"{name}: **{label or 'no label'}**", width="content")
         if st.button(
             "Show the head's attention" if label is not None else f"Show layer {layer}, head {head}"
         ):

@@ -49,7 +49,7 @@ def render() -> None:
     blocks.heading(
         "Heads",
         "Compare all attention heads: what each head attends to, which head attends from one word to "
-        "another, and what changes when heads are ablated.",
+        "another, and what changes when heads are switched off (ablated).",
     )
     bar = st.container(horizontal=True, gap="medium")
     with bar:

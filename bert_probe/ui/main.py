@@ -14,7 +14,7 @@ _STATIC = Path(__file__).with_name("static")
 
 
 def main() -> None:
-    """Draw the workbench and the current page."""
+    """Draw the input form of the sidebar (the workbench) and the current page."""
     # Start the imports only now, so that they do not delay the browser's first requests.
     preload.start()
     page = st.navigation(

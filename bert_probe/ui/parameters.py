@@ -82,6 +82,7 @@ def render() -> None:
             "name": st.column_config.TextColumn(
                 "name", help="Name in the checkpoint, where layers count from 0."
             ),
+            "part": st.column_config.TextColumn("part", width=128),
             "kind": st.column_config.TextColumn("kind", help="Type of the module that uses the parameter."),
         },
     )

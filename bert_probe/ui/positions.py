@@ -69,8 +69,8 @@ def render() -> None:
     """Draw the Positions page."""
     blocks.heading(
         "Positions",
-        "Attention alone is independent of the order of tokens. This page shows how the model encodes "
-        "positions.",
+        "Attention alone ignores the order of the tokens, so a model adds information about their "
+        "positions. This page shows how.",
     )
     checkpoint = workbench.checkpoint()
     result = shared_cache.answers.of(Positions().of, checkpoint)

@@ -48,8 +48,9 @@ def render() -> None:
     """Draw the Probes page."""
     blocks.heading(
         "Probes",
-        "Upload tagged sentences, a treebank, or labeled texts, and see which layers encode the labels and "
-        "which attention heads track the relations.",
+        "A probe is a small classifier that predicts labels from the vectors of one layer. Upload labeled "
+        "texts or a treebank to see which layers encode the labels, and which attention heads follow "
+        "syntax.",
     )
     checkpoint = workbench.checkpoint()
     request = workbench.request()

@@ -453,8 +453,8 @@ def _tokens(part: TokenContributions, key: str, largest: float) -> None:
     )
     heatmap(search_explanation_heatmap(part), key=key)
     st.markdown(
-        f"**Check:** the sum of all {part.values.size:,} cells equals the {part.score_name}, up to a "
-        f"difference of {part.off:.1e}."
+        f"**Check:** the sum of all {part.values.size:,} cells equals the {part.score_name} "
+        f"{blocks.up_to(part.off)}."
     )
     blocks.caveat(
         "A contribution belongs to the vector of a token in the last layer, which contains information from "

@@ -115,7 +115,8 @@ def explain(a: Checkpoint) -> None:
     with st.container(border=True, key="no_second"):
         st.header("A second model is needed", anchor=False)
         st.markdown(
-            f"Model A is **{state.escape(a.description.name)}**, the model of the workbench. Enter model B "
+            f"Model A is **{state.escape(a.description.name)}**, the model chosen in the sidebar. Enter "
+            "model B "
             "above: a folder on this machine, or a Hub ID. The comparison is most complete if B was "
             "fine-tuned from A. For models of different sizes, only layers and heads with a counterpart are "
             "compared. For models with different tokenizers, only head matches are available."

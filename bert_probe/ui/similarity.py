@@ -24,8 +24,8 @@ def render() -> None:
     """Draw the Similarity page."""
     blocks.heading(
         "Similarity",
-        "The cosine similarity of each pair of token vectors at a layer: 1 for the same direction, 0 for "
-        "orthogonal, −1 for opposite vectors. The baseline shows which values are high.",
+        "How similar are two tokens to the model? The cosine of their vectors is 1 for the same direction, "
+        "0 for a right angle and −1 for opposite directions. The baseline shows which values are high.",
     )
     traced = workbench.trace_request()
     for trace in filter(None, (traced.a, traced.b)):

@@ -98,7 +98,7 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
         consent.ask(
             [(name, "") for name in unknown],
             "sizes",
-            "Read the sizes of these models?" if len(unknown) > 1 else "Read the sizes of this model?",
+            "Read the configs of these models?" if len(unknown) > 1 else "Read the config of this model?",
             "The names come from the URL of this page. Only config.json is downloaded from the Hub.",
             cancel=("Skip", partial(_leave_out, unknown)),
         )

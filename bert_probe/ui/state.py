@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
+from bert_probe.core.earlier_names import current_parameters
+
 T = TypeVar("T")
 
 _URL_PARAMETERS = "address"
@@ -53,7 +55,8 @@ def _repeated_parameters() -> list[str]:
 
 
 def _query_parameters() -> dict[str, str]:
-    return {name: value for name, value in st.query_params.items() if name != _NAVIGATION}
+    parameters = {name: value for name, value in st.query_params.items() if name != _NAVIGATION}
+    return current_parameters(parameters)
 
 
 def current_page() -> str:

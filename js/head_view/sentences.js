@@ -75,9 +75,9 @@ export function createTitle(model, series, labels) {
  * @param {Reason} reason @param {() => void} showMean
  */
 export function createReason({ layer, head, text }, showMean) {
-  const mean = element("button", { type: "button", class: "link" }, "show the mean of all heads");
+  const mean = element("button", { type: "button", class: "link" }, "Show the mean of all heads");
   mean.onclick = showMean;
-  return [element("b", {}, `Layer ${layer}, head ${head + 1}`), `: ${text} · `, mean];
+  return [element("b", {}, `Layer ${layer}, head ${head + 1}`), `: ${text}. `, mean];
 }
 
 /**

@@ -56,6 +56,13 @@ export function computeMatrixLayout(model, box, zoom, measure) {
     columns = layOutColumnLabels(model, pitch.x, measure);
   }
   right = Math.max(2, columns.overhang);
+  const cellWidth = left + model.columnCount * pitch.x;
+  if (zoom.mode !== "free" && cellWidth <= box.width && cellWidth + right > box.width + 1) {
+    // Slanted labels of the last columns would be cut off, although all cells fit.
+    columns = layOutColumnLabels(model, pitch.x, measure, false);
+    right = Math.max(2, columns.overhang);
+    pitch = choosePitch(model, box, zoom, left, columns.height, right);
+  }
   return {
     left,
     top: columns.height,
@@ -86,7 +93,7 @@ export function computeMatrixLayout(model, box, zoom, measure) {
  */
 export function layOutAtPitch(model, measure, geometry, pitch) {
   const box = { width: geometry.left + model.columnCount * geometry.automatic.x, height: 600 };
-  const free = computeMatrixLayout(model, box, { mode: "auto", factor: 1 }, measure);
+  const free = computeMatrixLayout(model, box, { mode: "free", factor: 1 }, measure);
   return computeMatrixLayout(model, box, { mode: "free", factor: pitch / free.automatic.x }, measure);
 }
 
@@ -189,8 +196,9 @@ export function stepZoom(geometry, ratio) {
  * @param {Shape} model
  * @param {number} pitch
  * @param {Measure} measure
+ * @param {boolean} canSlant
  */
-function layOutColumnLabels(model, pitch, measure) {
+function layOutColumnLabels(model, pitch, measure, canSlant = true) {
   const { columnLabels: labels } = model;
   if (model.columnNumbers) return layOutColumnRuler(model.columnNumbers, pitch, measure);
   const numeric = isSequence(labels);
@@ -205,7 +213,7 @@ function layOutColumnLabels(model, pitch, measure) {
   const labelStep = computeLabelStep(labels.length, pitch, 13);
   const visibleLabels = labels.filter((label, i) => isLabelVisible(label, i, labelStep));
   const tallest = measureWidest(visibleLabels, size, measure, COLUMN_LABEL_LIMIT);
-  if (pitch * labelStep >= ROOMY_PITCH && labelStep === 1) {
+  if (canSlant && pitch * labelStep >= ROOMY_PITCH && labelStep === 1) {
     const height = Math.max(Math.ceil((longest * BOLD + 6) * DIAGONAL) + 16, axes);
     return {
       angle: 45,

@@ -97,6 +97,17 @@ test("a short text fits, with a whole number of pixels per cell", () => {
   assert.ok(geometry.contentHeight <= BOX.height);
 });
 
+test("long labels are vertical where slanted ones would be cut off at the right edge", () => {
+  const rows = Array.from({ length: 10 }, (_, i) => `a sentence with number ${i}`);
+  const model = createModel(10, { rows });
+  const wide = computeMatrixLayout(model, BOX, AUTO, measure);
+  assert.equal(wide.columns.angle, 45);
+  assert.ok(wide.contentWidth <= BOX.width);
+  const narrow = computeMatrixLayout(model, { width: 358, height: 600 }, AUTO, measure);
+  assert.equal(narrow.columns.angle, 90);
+  assert.ok(narrow.contentWidth <= 358);
+});
+
 test("a long text scrolls at a readable size, and fits on request", () => {
   const model200 = createModel(200);
   const readable = computeMatrixLayout(model200, BOX, AUTO, measure);

@@ -20,7 +20,7 @@ def make_page(content: bytes) -> bytes:
 
 def hostile_pages() -> Iterator[tuple[str, bytes]]:
     """Yield the purpose of each hostile page, and the page."""
-    yield "20,000 script tags", b"<script>" * 20_000 + make_page(b'{"bert_probe_report": 1}')
+    yield "20,000 script tags", b"<script>" * 20_000 + make_page(b'{"bert_probe_report": 2}')
     yield "20,000 script tags that begin as the data do", START[:-1] * 20_000
     yield "the data 20,000 times", START * 20_000
     yield "100,000 comments that do not end", b"<!--" * 100_000
@@ -31,7 +31,7 @@ def hostile_pages() -> Iterator[tuple[str, bytes]]:
     yield "a null byte", b"\0" * 1_000 + make_page(b"{}")
     yield "invalid UTF-8", make_page(b'{"title": "\xff\xfe"}')
     yield "UTF-16", make_page('{"title": "a"}'.encode("utf-16"))
-    report = b'{"bert_probe_report": 1, "title": %s, "made_with": {}, "views": [{}]}'
+    report = b'{"bert_probe_report": 2, "title": %s, "made_with": {}, "views": [{}]}'
     values = {
         "NaN": b"NaN",
         "infinity": b"-Infinity",
@@ -57,11 +57,11 @@ def hostile_pages() -> Iterator[tuple[str, bytes]]:
         yield name, make_page(form % value)
     yield (
         "60 views",
-        make_page(b'{"bert_probe_report":1,"title":"","made_with":{},"views":[%s{}]}' % (b"{}," * 60)),
+        make_page(b'{"bert_probe_report":2,"title":"","made_with":{},"views":[%s{}]}' % (b"{}," * 60)),
     )
     yield (
         "views that are numbers",
-        make_page(b'{"bert_probe_report":1,"title":"","made_with":{},"views":[1]}'),
+        make_page(b'{"bert_probe_report":2,"title":"","made_with":{},"views":[1]}'),
     )
 
 
@@ -118,7 +118,7 @@ def hostile_zips(size: int = 100_000_000) -> Iterator[tuple[str, bytes]]:
     Args:
         size: unpacked size of the bombs in bytes.
     """
-    page = make_page(b'{"bert_probe_report": 1}')
+    page = make_page(b'{"bert_probe_report": 2}')
     plain = _entry("report.html", page)
     yield "an entry that claims 10 bytes", _lying(size, 10)
     yield "an entry that claims a gigabyte", _lying(size, 1_000_000_000)

@@ -454,9 +454,16 @@ def test_large_table_is_displayed_in_part_but_saved_completely(
         (b"<p>nothing</p>", "is not a report"),
         (b"PK\x03\x04 broken", "cannot be read"),
         (b'<script type="application/json" id="stated">{"a": }</script>', "cannot be read"),
-        (b'<script type="application/json" id="stated">{"bert_probe_report": 9}</script>', "has format 9"),
         (
-            b'<script type="application/json" id="stated">{"bert_probe_report": 1, "x": 2}</script>',
+            b'<script type="application/json" id="stated">{"bert_probe_report": 9}</script>',
+            "has format 9, .*Update BERT Probe",
+        ),
+        (
+            b'<script type="application/json" id="stated">{"bert_probe_report": 1}</script>',
+            "was written by an earlier BERT Probe: format 1, .* make the report again",
+        ),
+        (
+            b'<script type="application/json" id="stated">{"bert_probe_report": 2, "x": 2}</script>',
             "unknown key",
         ),
     ],

@@ -84,7 +84,7 @@ def test_initial_pair_shows_best_head() -> None:
     assert (frame["layer"][0], frame["head"][0]) == (best.layer + 1, best.head + 1)
     assert frame["weight"][0] == best.weight
     assert f"**{best.weight:.4f}**" in page_text(app)
-    label = bert_probe.Heads(words=True).of(trace).labels[best.layer][best.head] or "nothing stands out"
+    label = bert_probe.Heads(words=True).of(trace).labels[best.layer][best.head] or "no label"
     scope = f"On the whole text, layer {best.layer + 1}, head {best.head + 1}: **{label}**"
     assert scope in [element.value for element in app.markdown]
     assert "find_pairs" not in app.query_params

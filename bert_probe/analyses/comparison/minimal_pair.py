@@ -149,12 +149,12 @@ class MinimalPairResult(Result):
             as one key.
         jensen_shannon: Jensen-Shannon distance over the same keys and queries; shape [layer, head], 0 to 1.
             It is the square root of the divergence to base 2 (Endres and Schindelin 2003).
-        moved: 1 − cosine of a unit's vectors in A and in B; shape [layer + 1, place], 0 to 2. Row 0 is the
+        moved: 1 − cosine of a unit's vectors in A and in B; shape [layer + 1, unit], 0 to 2. Row 0 is the
             embeddings. The vector of a word is the mean of its tokens' vectors.
-        shift: attention that a query moves from one key to another; shape [layer, head, place], 0 to 1. It is
+        shift: attention that a query moves from one key to another; shape [layer, head, unit], 0 to 1. It is
             the smaller of the query's largest decrease and its largest increase.
         strongest_a, strongest_b: attention of each query in A and in B, in the head where the query's shift
-            is largest (the first one in a tie); shape [place, place + 1]. The last column is the sum over all
+            is largest (the first one in a tie); shape [unit, unit + 1]. The last column is the sum over all
             other keys.
     """
 
@@ -305,7 +305,7 @@ def most_moved(moved: Array, alignment: Alignment) -> int:
     Special tokens are considered only if the texts share no other token.
 
     Args:
-        moved: change of each unit's vector, shape [layer + 1, place]; NaN counts as no change.
+        moved: change of each unit's vector, shape [layer + 1, unit]; NaN counts as no change.
     """
     peaks = np.nan_to_num(moved).max(axis=0)
     if alignment.shares_text:
@@ -341,7 +341,7 @@ class _AlignedText:
     changed: list[int]
 
     def rows(self, layer: int, head: Head) -> torch.Tensor:
-        """Return the attention of the aligned queries, shape [place, place + 1].
+        """Return the attention of the aligned queries, shape [unit, unit + 1].
 
         The columns are the aligned keys, followed by the sum over all other keys.
         """
@@ -353,7 +353,7 @@ class _AlignedText:
         return torch.cat([rows[:, self.aligned], rows[:, self.changed].sum(dim=1, keepdim=True)], dim=1)
 
     def vectors(self, layer: int) -> Array:
-        """Return the vectors of the aligned units after a layer, shape [place, hidden]."""
+        """Return the vectors of the aligned units after a layer, shape [unit, hidden]."""
         vectors = self.trace.vectors(layer)
         return (vectors if self.lens is None else self.lens.average(vectors))[self.aligned]
 
@@ -369,7 +369,7 @@ def _sides(a: Trace, b: Trace, alignment: Alignment, words: bool) -> tuple[_Alig
 
 
 def _vector_changes(side_a: _AlignedText, side_b: _AlignedText) -> Array:
-    """Return 1 − cosine of the aligned units' vectors in both texts, shape [layer + 1, place]."""
+    """Return 1 − cosine of the aligned units' vectors in both texts, shape [layer + 1, unit]."""
     layers = range(side_a.trace.layers + 1)
     changes = [1 - cosine_of_rows(side_a.vectors(layer), side_b.vectors(layer)) for layer in layers]
     return np.array(changes, dtype=side_a.trace.dtype)

@@ -150,7 +150,7 @@ class Lens(Question):
 class LensResult(Result):
     """The predictions for each layer.
 
-    Arrays have shape [layer + 1, place, answer], where layer 0 is the embeddings.
+    Arrays have shape [layer + 1, position, answer], where layer 0 is the embeddings.
 
     Attributes:
         task: task of the output head.
@@ -163,7 +163,7 @@ class LensResult(Result):
         logits: outputs of the head.
         probabilities: softmax or sigmoid of the logits, as in the model's prediction, float64; NaN for
             regression.
-        entropy: entropy of the probabilities over all words or labels, in bits, [layer + 1, place]; NaN if
+        entropy: entropy of the probabilities over all words or labels, in bits, [layer + 1, position]; NaN if
             they do not sum to 1.
         tuned: digest, losses and verdict of the tuned lens; empty for the logit lens.
     """
@@ -257,7 +257,7 @@ def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
 def _by_layer(
     read: Trace, output: OutputHead, positions: Sequence[int], lens: TuneLensResult | None
 ) -> Iterator[Array]:
-    """Yield each layer's logits, of shape [place, answer]; for the last layer, the model's own logits."""
+    """Yield each layer's logits, of shape [position, answer]; for the last layer, the model's own logits."""
     with torch.inference_mode(), read.checkpoint.running() as model:
         passed = record_forward_pass(read)
         passed.check_pooler()

@@ -222,7 +222,7 @@ class TuneLensResult(Result):
         return hashlib.sha256(self.weights.tobytes() + self.biases.tobytes()).hexdigest()
 
     def on(self, layer: int, states: torch.Tensor) -> torch.Tensor:
-        """Return a layer's vectors after the map, of shape [..., hidden]."""
+        """Return a layer's vectors after the lens's affine map, of shape [..., hidden]."""
         weight, bias = (
             torch.tensor(array[layer], device=states.device) for array in (self.weights, self.biases)
         )

@@ -331,9 +331,9 @@ def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
 
 
 def _prompt_length(checkpoint: Checkpoint, prompt: str, config: PoolingConfig) -> int:
-    """Return the number of first tokens that are not pooled, counted as sentence-transformers does.
+    """Return the number of tokens of a prompt, which are left out of the pooling.
 
-    They are those of the prompt alone, without a special token at the end.
+    As in sentence-transformers, the prompt is encoded alone, and a special token at its end is not counted.
     """
     text = replace(config, prefix="").text(prompt)
     encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=config.max_tokens)

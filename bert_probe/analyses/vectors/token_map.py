@@ -158,7 +158,7 @@ class TokenMap(_MapQuestion):
 
 @question("corpus token map", command="corpus-map")
 class CorpusTokenMap(_MapQuestion):
-    """The tokens of many separate texts on common planes.
+    """A map of the tokens of many separate texts, projected together.
 
     Attributes:
         words, specials, basis: see `TokenMap`.
