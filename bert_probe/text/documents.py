@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
+from bert_probe.model.lengths import check_text
 from bert_probe.text.fasta import FastaRecord, read_records, records_in_text
 from bert_probe.text.formats import (
     FASTA,
@@ -156,6 +157,10 @@ def as_documents(texts: Iterable[str]) -> DocumentList:
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise TextError(f"Document {number:,} must be a string, not {type(text).__name__}.")
+        try:
+            check_text(text)
+        except TextError as error:
+            raise type(error)(f"Document {number:,}: {error}") from None
         document = text if isinstance(text, Document) else Document(text)
         document = document if document.id else Document(document.text, str(number), document.title)
         if document.id in numbers:

@@ -13,6 +13,9 @@ from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Array, Trace
 
+_MAX_DIGITS = 9
+"""Maximum number of digits of the occurrence in WORD:2; longer numbers are part of the word."""
+
 
 class Unit(str):
     """A word or special token, with the positions of its tokens in the input.
@@ -168,7 +171,7 @@ def find_word(trace: Trace, word: str) -> Unit:
     if not matches:
         words = list(dict.fromkeys(str(unit) for unit in units if not unit.special))
         listed = ", ".join(words[:12]) + (", …" if len(words) > 12 else "")
-        raise SelectionError(f"There is no word {word} in this text. Its words are: {listed}.")
+        raise SelectionError(f"There is no word {truncate_text(word)} in this text. Its words are: {listed}.")
     if number is None and len(matches) > 1:
         raise SelectionError(
             f"{name} occurs {len(matches)} times. Choose one of {name}:1 to {name}:{len(matches)}."
@@ -213,7 +216,8 @@ def word_name(trace: Trace, unit: Unit) -> str:
 
 def _split_number(word: str) -> tuple[str, int | None]:
     name, colon, number = word.rpartition(":")
-    return (name, int(number)) if colon and name and number.isdecimal() else (word, None)
+    is_number = number.isdecimal() and len(number) <= _MAX_DIGITS
+    return (name, int(number)) if colon and name and is_number else (word, None)
 
 
 def _matches(units: Iterable[Unit], name: str) -> list[Unit]:

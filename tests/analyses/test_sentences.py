@@ -22,6 +22,7 @@ from bert_probe.analyses.vectors import sentences
 from bert_probe.analyses.vectors.sentences import PairwiseScores
 from bert_probe.errors import (
     EmptyTextError,
+    OutOfMemoryError,
     SelectionError,
     ShapeError,
     TextError,
@@ -29,6 +30,7 @@ from bert_probe.errors import (
     UnavailableError,
 )
 from bert_probe.model import forward as passes
+from bert_probe.model import memory
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui.sentence_input import SENTENCES
 from tests.helpers import families
@@ -238,3 +240,11 @@ def test_nearest_considers_all_pairs(minilm: Checkpoint) -> None:
         ((float(result.scores[i, j]), i, j) for i, j in itertools.combinations(range(10), 2)), reverse=True
     )
     assert [(p.score, p.first, p.second) for p in result.compared.nearest(8)] == expected[:8]
+
+
+def test_vectors_that_do_not_fit_into_memory_are_refused_before_they_are_allocated(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free", lambda: 2 * 384 * 16 - 1)
+    with pytest.raises(OutOfMemoryError, match=r"Comparing 2 texts needs about .* Use fewer texts"):
+        Sentences().of(minilm, ["a boat", "a map"])

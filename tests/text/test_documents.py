@@ -109,6 +109,7 @@ def test_document_is_restored_from_its_line_and_its_copies(document: Document) -
         ("one text", TextError, "not a string"),
         ([], EmptyTextError, "no documents"),
         (["a", 3], TextError, "Document 2 must be a string, not int"),
+        (["a", "\ud800"], TextError, "Document 2: Character 0 is half of a surrogate pair"),
     ],
 )
 def test_invalid_lists_are_refused(texts: object, error: type[ProbeError], sentence: str) -> None:

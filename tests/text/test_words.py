@@ -58,6 +58,7 @@ def test_word_is_found_by_name_and_number(minilm: Checkpoint) -> None:
     for wrong, sentence in (
         ("love", "occurs 2 times. Choose one of"),
         ("no", "no word no"),
+        (f"no:{'9' * 5000}", "no word no:9999"),
         ("love:3", "no love:3"),
     ):
         with pytest.raises(SelectionError, match=sentence):

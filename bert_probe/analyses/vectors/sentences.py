@@ -41,6 +41,7 @@ from bert_probe.errors import (
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import forward, group_by_length
+from bert_probe.model.memory import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
@@ -380,7 +381,10 @@ def _vectors(
         output, mask = forward(checkpoint, [inputs[i] for i in batch])
         pooled = pool(output, mask, config).cpu().numpy()
         if not done:
-            vectors = np.empty((len(inputs), pooled.shape[1]), pooled.dtype)
+            # The vectors, their copy in the order of the texts, and a copy in float64 for the scores.
+            size = len(inputs) * pooled.shape[1] * (2 * pooled.itemsize + 8)
+            with reserved_memory(size, f"Comparing {len(inputs):,} texts", "Use fewer texts."):
+                vectors = np.empty((len(inputs), pooled.shape[1]), pooled.dtype)
         vectors[batch] = pooled
         done += len(batch)
         progress(done, len(inputs))
