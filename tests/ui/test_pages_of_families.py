@@ -28,10 +28,13 @@ def _assert_pages_open(folder: Path, is_causal: bool) -> None:
     for page in PAGES:
         app = open_page(page, model=str(folder), a=TEXT, b="the boat was on the river")
         assert not app.exception, (page, app.exception)
-        assert not error_text(app), page
+        error = error_text(app)
+        assert not error or (page == "steps" and "does not expose its queries, keys and values" in error), (
+            page
+        )
         text = page_text(app)
         assert text.strip(), page
-        if page in ("attention", "heads", "steps"):
+        if page in ("attention", "heads", "steps") and not error:
             assert (CAUSAL in text) == is_causal, page
 
 
