@@ -401,8 +401,9 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
         curve.frame(),
         "Agreement with the full vectors, by number of dimensions",
         column_config={
+            "dimensions": st.column_config.NumberColumn("Dimensions", width="small"),
             "pearson": st.column_config.NumberColumn("Pearson", format="%.4f"),
             "spearman": st.column_config.NumberColumn("Spearman", format="%.4f"),
-            "same_neighbor": st.column_config.NumberColumn("Same nearest neighbor", format="percent"),
+            "same_neighbor": st.column_config.NumberColumn("Same neighbor", format="percent"),
         },
     )
