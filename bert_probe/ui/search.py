@@ -11,6 +11,7 @@ import streamlit as st
 from bert_probe.analyses.retrieval.rank_swap import RankSwap
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.vectors.late_interaction import TokenMatches
+from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS
 from bert_probe.analyses.vectors.search import (
     BI_ENCODER,
     BM25_SCORER,
@@ -27,7 +28,7 @@ from bert_probe.analyses.vectors.search_explanation import (
     TermContributions,
     TokenContributions,
 )
-from bert_probe.analyses.vectors.search_pooling import DOCUMENT_PROMPTS, QUERY_PROMPTS
+from bert_probe.analyses.vectors.search_pooling import QUERY_PROMPTS
 from bert_probe.core.inputs import DOCUMENTS_FILE
 from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint

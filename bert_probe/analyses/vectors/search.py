@@ -25,8 +25,8 @@ from bert_probe.analyses.vectors.late_interaction import (
     maxsim,
     query_config,
 )
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PoolingConfig, scores
-from bert_probe.analyses.vectors.search_pooling import DOCUMENT_PROMPTS, QUERY_PROMPTS, search_pooling
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig, scores
+from bert_probe.analyses.vectors.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts, name_text_errors
 from bert_probe.core import frames
 from bert_probe.core.extras import require

@@ -22,6 +22,7 @@ from bert_probe.analyses.vectors.late_interaction import (
 )
 from bert_probe.analyses.vectors.pooling import (
     DIMENSIONS_HELP,
+    DOCUMENT_PROMPTS,
     PoolingConfig,
     pair_contributions,
     prompt_positions,
@@ -39,7 +40,7 @@ from bert_probe.analyses.vectors.search import (
     SCORERS,
     IndexedDocuments,
 )
-from bert_probe.analyses.vectors.search_pooling import DOCUMENT_PROMPTS, QUERY_PROMPTS, search_pooling
+from bert_probe.analyses.vectors.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
 from bert_probe.core.inputs import Documents
