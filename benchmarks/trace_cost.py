@@ -93,7 +93,8 @@ def _qwen_config(vocabulary_size: int) -> Qwen3Config:
 
 def _opening(name: str, folder: Path) -> Line:
     """Time `load`, with all checks, against `AutoModel.from_pretrained`."""
-    ours, rival = [], []
+    ours: list[float] = []
+    rival: list[float] = []
     for _ in range(5):
         for load, took in ((bert_probe.load, ours), (AutoModel.from_pretrained, rival)):
             start = time.perf_counter()

@@ -121,9 +121,9 @@ class _Buffers:
         with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
             output, calls = run_with_capture(checkpoint, model, inputs)
             if PROFILES in keep or NEIGHBORS in keep:
-                layers = calls or attention_matrices(model, output)
+                attention = calls or attention_matrices(model, output)
                 is_causal = self._checkpoint.description.is_causal
-                measured = measure_batch(layers, _units(members), NEIGHBORS in keep, is_causal)
+                measured = measure_batch(attention, _units(members), NEIGHBORS in keep, is_causal)
                 self._store_heads(group, measured)
             if VECTORS in keep:
                 layers = self._question.layers or ()
