@@ -180,8 +180,9 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
     """
     column_names = [cell.casefold() for cell in header]
     texts = [candidate for candidate in _TEXT_COLUMNS if all(column in column_names for column in candidate)]
-    labels = [candidate for candidate in ("label", "labels") if candidate in column_names]
-    labels = labels or [candidate for candidate in ("score",) if candidate in column_names]
+    labels = [candidate for candidate in ("label", "labels", "score") if candidate in column_names]
+    if len(labels) > 1 and "score" in labels:  # a score next to labels is an ordinary column
+        labels.remove("score")
     if len(texts) != 1 or len(labels) != 1:
         listed = ", ".join(cell[:40] for cell in header[:8])
         raise TextError(f"{name} has the columns {listed}. {_FORMAT_HELP}.")

@@ -63,7 +63,7 @@ def _show_steps(name: str, steps: SwapSteps, a: str, b: str, limit: int) -> None
     if not steps.words:
         return
     table = steps.frame().drop(columns="text")
-    table["word"] = ["(as it is)", *map(shorten, steps.words)]
+    table["word"] = ["(unchanged)", *map(shorten, steps.words)]
     numbers = {"score_a": a, "score_b": b, "margin": "margin"}
     blocks.table(
         table.drop(columns="step"),

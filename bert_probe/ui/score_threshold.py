@@ -35,7 +35,8 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
     Args:
         question: the pooling, the prompts and the dimensions of the search.
     """
-    with st.expander("From which score on does a document match? Find a threshold from labeled pairs"):
+    label = "From which score on does a document match? Find a threshold from labeled pairs"
+    with st.expander(label, expanded="threshold_file" in st.session_state):
         file = sentence_input.upload_file(
             "threshold",
             "A table with the columns text_a, text_b and label",

@@ -141,9 +141,9 @@ def test_bm25_by_hand(minilm: Checkpoint) -> None:
     assert addition.is_swapped
     assert removal.is_smallest  # no single word swaps them, because all words were tested
     for spans in combinations(rank_swap._spans(documents[0]), 1):
-        text = without_words(documents[0], spans).split()
-        bags = [text, b, night]
-        assert bm25(query, text, bags) >= bm25(query, b, bags)
+        words = without_words(documents[0], spans).split()
+        bags = [words, b, night]
+        assert bm25(query, words, bags) >= bm25(query, b, bags)
 
 
 def test_no_set_of_words_is_an_answer(minilm: Checkpoint) -> None:

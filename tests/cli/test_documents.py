@@ -44,7 +44,7 @@ def test_a_folder_is_searched() -> None:
 
 
 def test_broken_rows_of_a_request_are_refused_or_skipped() -> None:
-    body = {
+    body: dict[str, dict[str, object]] = {
         "question": {"query": "boat sky", "scorers": ["bm25"]},
         "documents": {"file": "a.csv", "content": CSV},
     }

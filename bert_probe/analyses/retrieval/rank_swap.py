@@ -477,7 +477,8 @@ class SwapSteps:
     @property
     def margins(self) -> Array:
         """The score of A minus that of B, of shape [step + 1]."""
-        return self.scores[:, 0] - self.scores[:, 1]
+        margins: Array = self.scores[:, 0] - self.scores[:, 1]
+        return margins
 
     def frame(self) -> pd.DataFrame:
         """Return one row for each step, from 0; see `RankSwapResult.frame`."""

@@ -218,17 +218,20 @@ class ThresholdCurve:
     @property
     def precision(self) -> Array:
         """Share of the predicted pairs that match, of shape [threshold]."""
-        return self.true_positives / self.predicted
+        precision: Array = self.true_positives / self.predicted
+        return precision
 
     @property
     def recall(self) -> Array:
         """Share of the matching pairs that are predicted, of shape [threshold]."""
-        return self.true_positives / self.true_positives[-1]
+        recall: Array = self.true_positives / self.true_positives[-1]
+        return recall
 
     @property
     def f1(self) -> Array:
         """Harmonic mean of precision and recall, 2 TP / (predicted + matching), of shape [threshold]."""
-        return 2 * self.true_positives / (self.predicted + self.true_positives[-1])
+        f1: Array = 2 * self.true_positives / (self.predicted + self.true_positives[-1])
+        return f1
 
     @property
     def average_precision(self) -> float:
@@ -337,7 +340,8 @@ def _resampled(
     rows = np.arange(len(weights))
     is_defined = (matching[:, 0] > 0) & (quality[rows, best] > 0)
     measures = [array[rows, best] for array in (precisions, recalls, f1)]
-    return np.stack([thresholds[best], *measures, average], axis=1)[is_defined]
+    values: Array = np.stack([thresholds[best], *measures, average], axis=1)[is_defined]
+    return values
 
 
 @dataclass(frozen=True, eq=False, repr=False)
