@@ -559,7 +559,7 @@ def _unknown_tokens_notice(trace: Trace) -> None:
             f"Write sentence {field.upper()} with {unknown.change}",
             key=f"unknown_{field}",
             on_click=submit,
-            args=(replace(now, **{field: unknown.text}),),
+            args=(replace(now, a=unknown.text) if field == "a" else replace(now, b=unknown.text),),
         )
 
 
