@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import string
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
 
 import bert_probe
 from bert_probe import Search, SearchExplanation
@@ -86,6 +90,45 @@ def test_vectors_equal_multi_vector_encoder(name: str, layout_folder: Callable[[
     vectors = _vectors(checkpoint)
     assert [len(text) for text in vectors] == [len(text) for text in expected]
     assert_exact(np.concatenate(vectors), np.concatenate(expected))
+
+
+@pytest.mark.parametrize("name", ["PyLate", "PyLate, early version"])
+def test_vectors_are_those_that_pylate_describes(name: str, layout_folder: Callable[[str], Path]) -> None:
+    """Compare with the steps of `ColBERT.tokenize` and `ColBERT.encode` of PyLate 1.6.0, written again here.
+
+    PyLate 1.6.0 needs older versions of transformers and sentence-transformers than the other tests.
+    """
+    folder = layout_folder(name)
+    checkpoint = _double(folder)
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float64).eval()
+    keep_float64(model)
+    for is_query, config in ((True, query_config(checkpoint)), (False, document_config(checkpoint))):
+        for text in DOCUMENTS:
+            expected = _pylate_vectors(folder, model, text, is_query)
+            assert_exact(encode_tokens(checkpoint, config, text).vectors, expected)
+
+
+def _pylate_vectors(folder: Path, model: Any, text: str, is_query: bool) -> np.ndarray:
+    options = json.loads((folder / "config_sentence_transformers.json").read_text())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    side = "query" if is_query else "document"
+    length, marker = options[f"{side}_length"], tokenizer.get_vocab()[options[f"{side}_prefix"]]
+    ids = tokenizer(text, truncation=True, max_length=length - 1)["input_ids"]
+    ids = [ids[0], marker, *ids[1:]]
+    attention = [1] * len(ids)
+    if is_query:
+        missing = length - len(ids)
+        ids += [tokenizer.mask_token_id] * missing
+        attention += [int(options["attend_to_expansion_tokens"])] * missing
+    with torch.inference_mode():
+        inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.tensor([attention])}
+        states = model(**inputs).last_hidden_state[0].numpy()
+    weights = load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"].double().numpy()
+    vectors: np.ndarray = states @ weights.T
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    # Words that are not a token stand for [UNK] in PyLate; BERT's vocabulary has all of them.
+    skipped = {tokenizer.get_vocab()[word] for word in string.punctuation if word in tokenizer.get_vocab()}
+    return vectors if is_query else vectors[[token not in skipped for token in ids]]
 
 
 @pytest.mark.parametrize("name", multi_vector_models.LAYOUTS)

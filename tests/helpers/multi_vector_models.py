@@ -57,7 +57,7 @@ def _mask(**settings: Any) -> Any:
 
 _NORMALIZE: Any = ("Normalize", {"module_input_name": "token_embeddings"})
 _PUNCTUATION = list(string.punctuation)
-_PYLATE = {
+_PYLATE: dict[str, Any] = {
     "prompts": {},
     "default_prompt_name": None,
     "similarity_fn_name": "MaxSim",

@@ -168,7 +168,8 @@ class Search(Question):
             raise SelectionError(_OTHER_OPTIONS)
         query = encode_texts(checkpoint, recipe, [self.query], truncate, lambda _: "The query")
         with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
-            return scores(query.vectors, documents.encoded.vectors, recipe.similarity)[0]
+            values: Array = scores(query.vectors, documents.encoded.vectors, recipe.similarity)[0]
+        return values
 
     def _late_interaction(
         self, checkpoint: Checkpoint, documents: IndexedDocuments, config: MultiVectorConfig, truncate: bool
