@@ -230,7 +230,9 @@ def _list_parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
         ]
     if not inputs.has_sentences:
         return []
-    parameters = [click.argument("file", type=path, required=not getattr(inputs, "labeled_option", ""))]
+    parameters: list[Callable[[Command], Command]] = [
+        click.argument("file", type=path, required=not getattr(inputs, "labeled_option", ""))
+    ]
     if not isinstance(inputs, Documents):
         help_line = "Column of a .csv or .tsv file that has the sentences.  [default: sentence or text]"
         parameters.append(click.option("--column", metavar="NAME", help=help_line))

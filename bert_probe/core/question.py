@@ -35,7 +35,7 @@ def param(
     about: str = "",
     display_only: bool = False,
     positional: bool = False,
-    keyword_only: bool = False,
+    kw_only: bool = False,
 ) -> Any:
     """Return a field of a question, for use in the class body.
 
@@ -48,7 +48,7 @@ def param(
         about: one line of help.
         display_only: whether the field selects what the table shows, and does not change the computation.
         positional: whether the field is a positional argument on the command line, before the inputs.
-        keyword_only: whether Python accepts the field only by its name.
+        kw_only: whether Python accepts the field only by its name.
     """
     metadata = {
         "kind": kind,
@@ -58,7 +58,7 @@ def param(
         "display_only": display_only,
         "positional": positional,
     }
-    return field(default=default, metadata=metadata, kw_only=keyword_only)
+    return field(default=default, metadata=metadata, kw_only=kw_only)
 
 
 def field_type(field: Field[Any]) -> FieldType:

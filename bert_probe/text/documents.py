@@ -404,8 +404,8 @@ def _add_lines(reader: _Reader, file_lines: Iterable[str], is_fasta: bool) -> No
         for record in read_records(enumerate(file_lines, 1), unique=False):
             if _NOT_UTF8.search(record.name):
                 reader.refuse(record.line, "the header is not UTF-8")
-            for line, problem in record.problems:
-                reader.refuse(line, problem)
+            for problem_line, problem in record.problems:
+                reader.refuse(problem_line, problem)
             if not record.problems and not _NOT_UTF8.search(record.name):
                 reader.add(record.line, _document_of_record(record))
         return

@@ -172,9 +172,12 @@ def test_vocabulary_is_read_once_for_all_targets(
     checkpoint = trained_on("bert", "fill-mask")
     trace, reads = checkpoint.trace("the [MASK] boat"), []
     original = type(checkpoint.tokenizer).get_vocab
-    monkeypatch.setattr(
-        type(checkpoint.tokenizer), "get_vocab", lambda tokenizer: (reads.append(1), original(tokenizer))[1]
-    )
+
+    def count(tokenizer: Any) -> Any:
+        reads.append(1)
+        return original(tokenizer)
+
+    monkeypatch.setattr(type(checkpoint.tokenizer), "get_vocab", count)
     FillMask(targets=tuple(f"w{number}" for number in range(50))).of(trace)
     assert len(reads) <= 2  # once for the targets
 

@@ -141,7 +141,9 @@ class ActivationPatching(Question):
             torch.inference_mode(),
             b.checkpoint.running(),
         ):
-            patched = _PatchedText(record_forward_pass(a), record_forward_pass(b), places, number or pooling)
+            target = number if pooling is None else pooling
+            assert target is not None
+            patched = _PatchedText(record_forward_pass(a), record_forward_pass(b), places, target)
             baseline = patched.untouched()
             values = patched.tokens(progress) if self.component == "tokens" else patched.heads(progress)
         tokens_a, tokens_b = (

@@ -48,14 +48,14 @@ class SentencePairQuestion(Question):
         prompt, pair_prompt, dimensions: see `SentenceSimilarity`. They apply to sentence similarity only.
     """
 
-    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP, keyword_only=True)
-    pair_prompt: str | None = param(Optional(Name()), default=None, about=PAIR_PROMPT_HELP, keyword_only=True)
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP, kw_only=True)
+    pair_prompt: str | None = param(Optional(Name()), default=None, about=PAIR_PROMPT_HELP, kw_only=True)
     dimensions: int | None = param(
         Optional(Number(1)),
         default=None,
         key="vector_dimensions",
         about=DIMENSIONS_HELP,
-        keyword_only=True,
+        kw_only=True,
     )
 
     @property

@@ -164,7 +164,8 @@ class ChunkedSearch(Question):
             )
 
             def scored(vectors: Array) -> Array:
-                return scores(query.vectors, vectors, query_recipe.similarity)[0]
+                values: Array = scores(query.vectors, vectors, query_recipe.similarity)[0]
+                return values
 
             chunk_scores = scored(chunks.vectors)
             late_scores = None if late is None else scored(late)

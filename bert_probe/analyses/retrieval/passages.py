@@ -60,7 +60,11 @@ def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
     sentences = sentence_spans(text)
     chunks: list[Span] = []
     count = 0  # tokens of the last chunk
-    positions = [(token.start, token.end, token.word) for token in tokens if token.start is not None]
+    positions = [
+        (token.start, token.end, token.word)
+        for token in tokens
+        if token.start is not None and token.end is not None
+    ]
     index = 0
     for start, end in sentences:
         first = index
