@@ -93,7 +93,9 @@ def part(
     if inputs == "heads":
         result = _heads(traces, HeadAttribution(task, target, at, **chosen))
     else:
-        question = AttributionFaithfulness(task, target, at, words, removal or None, **chosen)
+        question = AttributionFaithfulness(
+            task=task, target=target, at=at, words=words, removal=removal or None, **chosen
+        )
         result = _tokens(traces, question)
     if result is not None:
         with corner:

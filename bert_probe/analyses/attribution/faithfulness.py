@@ -101,13 +101,13 @@ class AttributionFaithfulness(TargetQuestion):
         for done, (name, method) in enumerate(methods().items()):
             progress(done, steps)
             attribution = Attribution(
-                resolved.task,
-                resolved.target,
-                resolved.at,
-                name,
-                self.words,
-                self.removal,
-                self.baseline,
+                task=resolved.task,
+                target=resolved.target,
+                at=resolved.at,
+                method=name,
+                words=self.words,
+                removal=self.removal,
+                baseline=self.baseline,
                 prompt=self.prompt,
                 pair_prompt=self.pair_prompt,
                 dimensions=self.dimensions,
@@ -307,14 +307,13 @@ class FaithfulnessSummary(SentencePairQuestion):
         lines = with_line_numbers(sentences, "text")
         checkpoint = checkpoint.snapshot()
         check = AttributionFaithfulness(
-            self.task,
-            self.target,
-            None,
-            self.words,
-            self.removal,
-            self.baseline,
-            self.orders,
-            self.seed,
+            task=self.task,
+            target=self.target,
+            words=self.words,
+            removal=self.removal,
+            baseline=self.baseline,
+            orders=self.orders,
+            seed=self.seed,
             prompt=self.prompt,
             pair_prompt=self.pair_prompt,
             dimensions=self.dimensions,
