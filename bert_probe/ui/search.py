@@ -122,9 +122,8 @@ def _choose_question(checkpoint: Checkpoint, query: str) -> Search:
         )
         scorers = (first,) if second == "none" else (first, second)
         question = Search(query, scorers, count=int(count))
-        if not {BI_ENCODER, LATE_INTERACTION} & {*scorers}:
-            return question
-        return _choose_vectors(checkpoint, question)
+        uses_vectors = BI_ENCODER in scorers or LATE_INTERACTION in scorers
+        return _choose_vectors(checkpoint, question) if uses_vectors else question
 
 
 def _choose_vectors(checkpoint: Checkpoint, question: Search) -> Search:
@@ -430,12 +429,14 @@ def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
         f"Contribution of each part of the query to {names[0]} and {names[1]}",
         max_height=390,
         column_config={
-            key: st.column_config.NumberColumn(name, format="%.4f")
-            for key, name in zip(("first", "second", "difference"), (*names, "difference"), strict=True)
-        }
-        | {
-            key: st.column_config.TextColumn(f"match in {name}")
-            for key, name in zip(("first_match", "second_match"), names, strict=True)
+            **{
+                key: st.column_config.NumberColumn(name, format="%.4f")
+                for key, name in zip(("first", "second", "difference"), (*names, "difference"), strict=True)
+            },
+            **{
+                key: st.column_config.TextColumn(f"match in {name}")
+                for key, name in zip(("first_match", "second_match"), names, strict=True)
+            },
         },
     )
 

@@ -262,7 +262,7 @@ def test_model_with_unsupported_module_opens_and_says_why(
 ) -> None:
     file, change, sentence = HOSTILE["late interaction"]
     checkpoint = bert_probe.load(_changed(layout_folder("dense"), tmp_path / "changed", file, change))
-    assert checkpoint.tasks == ("sentence-similarity",)
+    assert checkpoint.tasks == ()
     for _ in range(2):
         with pytest.raises(UnavailableError, match=sentence):
             Sentences("model").of(checkpoint, ["a boat"])
