@@ -29,7 +29,8 @@ from bert_probe.analyses.vectors.search_explanation import SearchExplanation
 from bert_probe.errors import CheckpointError, ProbeError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
-from bert_probe.model.sentence_modules import MODEL_FILE, SentenceModule, read_sentence_model
+from bert_probe.model.sentence_modules import MODEL_FILE, read_sentence_model
+from bert_probe.model.sentence_networks import SentenceModule
 from bert_probe.views.contributions import sentence_similarity_heatmap
 from tests.helpers import families, sentence_models
 from tests.helpers.exactness import assert_exact, expect_raw

@@ -22,7 +22,7 @@ from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.late_interaction import MAXSIM, MEAN_MAXSIM, TokenSelection
 from bert_probe.model.memory import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sentence_modules import SentenceModule
+from bert_probe.model.sentence_networks import SentenceModule
 from bert_probe.model.trace import Array, read_only
 
 UNTRAINED = (
