@@ -8,11 +8,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from bert_probe.analyses.retrieval.late_interaction import TokenMatches
 from bert_probe.analyses.retrieval.rank_swap import RankSwap
-from bert_probe.analyses.retrieval.threshold import ScoreThreshold
-from bert_probe.analyses.vectors.late_interaction import TokenMatches
-from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS
-from bert_probe.analyses.vectors.search import (
+from bert_probe.analyses.retrieval.search import (
     BI_ENCODER,
     BM25_SCORER,
     CROSS_ENCODER,
@@ -22,13 +20,15 @@ from bert_probe.analyses.vectors.search import (
     Search,
     SearchResult,
 )
-from bert_probe.analyses.vectors.search_explanation import (
+from bert_probe.analyses.retrieval.search_explanation import (
     SearchExplanation,
     SearchExplanationResult,
     TermContributions,
     TokenContributions,
 )
-from bert_probe.analyses.vectors.search_pooling import QUERY_PROMPTS
+from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS
+from bert_probe.analyses.retrieval.threshold import ScoreThreshold
+from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS
 from bert_probe.core.inputs import DOCUMENTS_FILE
 from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint

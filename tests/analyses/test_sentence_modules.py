@@ -16,6 +16,8 @@ from safetensors.torch import save_file
 
 import bert_probe
 from bert_probe import Sentences, SentenceSimilarity, SimilarityAttribution, Train
+from bert_probe.analyses.retrieval.search import Search, SearchResult
+from bert_probe.analyses.retrieval.search_explanation import SearchExplanation
 from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     available_poolings,
@@ -24,8 +26,6 @@ from bert_probe.analyses.vectors.pooling import (
     text_vector,
     token_parts,
 )
-from bert_probe.analyses.vectors.search import Search, SearchResult
-from bert_probe.analyses.vectors.search_explanation import SearchExplanation
 from bert_probe.errors import CheckpointError, ProbeError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64

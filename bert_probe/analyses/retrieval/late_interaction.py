@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, NO_PROMPT, model_text, token_states
-from bert_probe.analyses.vectors.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_inputs, name_text_errors
 from bert_probe.core import frames
 from bert_probe.errors import SelectionError, TextError
