@@ -16,7 +16,7 @@ from sentence_transformers.util.similarity import maxsim as rival_maxsim
 import bert_probe
 from benchmarks.pairs import Line, paired
 from benchmarks.trace_cost import text_of
-from bert_probe.analyses.vectors.late_interaction import TokenVectors, maxsim
+from bert_probe.analyses.retrieval.late_interaction import TokenVectors, maxsim
 
 COUNT = 50
 ENCODED = 1_400

@@ -26,7 +26,6 @@ from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.sentence_modules import (
     MODEL_FILE,
     MODULE_READERS,
-    SentenceModule,
     is_late_interaction,
     positive_integer,
     read_prompts,
@@ -34,7 +33,7 @@ from bert_probe.model.sentence_modules import (
     read_transformer,
     token_limit,
 )
-from bert_probe.model.sentence_networks import AGAIN, DenseNetwork
+from bert_probe.model.sentence_networks import AGAIN, DenseNetwork, SentenceModule
 from bert_probe.model.sentence_router import MODULES_FILE, read_modules
 from bert_probe.model.sources import digest, read_config
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from bert_probe.model.sentence_networks import (
     REMEDY,
     DenseNetwork,
     LayerNormNetwork,
-    NormalizeNetwork,
+    SentenceModule,
     activation_named,
     load_weights,
 )
@@ -64,77 +64,6 @@ _NOT_SUPPORTED = {
     "MultiVectorMask": "keeps one vector per token (late interaction), so there is no vector of a text",
 }
 """Module → why it is not supported, as the end of a sentence; other modules are only named."""
-
-
-@dataclass(frozen=True, eq=True)
-class SentenceModule:
-    """A module of sentence-transformers that maps vectors to vectors.
-
-    Attributes:
-        kind: "Dense", "LayerNorm" or "Normalize".
-        settings: the settings that determine its output, without its weights.
-        sha256: SHA-256 of the file with its weights; "" without weights.
-        network: the module with its weights.
-    """
-
-    kind: str
-    settings: tuple[tuple[str, Any], ...] = ()
-    sha256: str = ""
-    network: torch.nn.Module = field(default_factory=lambda: NormalizeNetwork(), compare=False, repr=False)
-
-    def __call__(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the module's output for vectors of shape […, size], in their dtype and on their device."""
-        weights = {name: weight.to(vectors) for name, weight in self.network.named_parameters()}
-        return torch.func.functional_call(self.network, weights, vectors)  # type: ignore[no-any-return]
-
-    def parameter(self, name: str) -> torch.Tensor:
-        """Return a weight by its name in the checkpoint."""
-        return self.network.get_parameter(name)
-
-    @property
-    def epsilon(self) -> float:
-        """The number that LayerNorm adds to the variance."""
-        assert isinstance(self.network, LayerNormNetwork)
-        return self.network.norm.eps
-
-    @property
-    def activation(self) -> str:
-        """The name of the activation of a Dense; "Identity" if there is none, or for other modules."""
-        return str(dict(self.settings).get("activation", "Identity"))
-
-    def __str__(self) -> str:
-        """Return a readable description, such as “Dense to 256 (Tanh)”."""
-        if self.kind != "Dense":
-            names = {"Normalize": "normalized", "MaskedLM": "logits of the masked-word head"}
-            return names.get(self.kind, self.kind)
-        settings = dict(self.settings)
-        details = [] if self.activation == "Identity" else [self.activation]
-        details += ["with residual"] if settings["residual"] else []
-        return f"Dense to {settings['size']:,}" + (f" ({', '.join(details)})" if details else "")
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings of the module as sentence-transformers writes them."""
-        if isinstance(self.network, DenseNetwork):
-            linear, activation = self.network.linear, self.network.activation_function
-            return {
-                "in_features": linear.in_features,
-                "out_features": linear.out_features,
-                "bias": linear.bias is not None,
-                "activation_function": f"{type(activation).__module__}.{self.activation}",
-                "use_residual": self.network.adds_input,
-            }
-        return (
-            {"dimension": self.network.norm.normalized_shape[0]}
-            if isinstance(self.network, LayerNormNetwork)
-            else {}
-        )
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """The module as JSON values."""
-        weights = {"sha256": self.sha256} if self.sha256 else {}
-        return {"kind": self.kind, **dict(self.settings), **weights}
 
 
 @dataclass(frozen=True)

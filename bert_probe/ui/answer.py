@@ -19,7 +19,7 @@ from bert_probe.analyses.outputs.prediction import (
     PredictionResult,
 )
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
-from bert_probe.analyses.vectors.calibration import SimilarityCalibration
+from bert_probe.analyses.retrieval.calibration import SimilarityCalibration
 from bert_probe.core.field_types import WordList
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace

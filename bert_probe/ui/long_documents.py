@@ -6,8 +6,8 @@ import streamlit as st
 
 from bert_probe.analyses.retrieval.chunked_search import METHODS, ChunkedSearch, ChunkedSearchResult
 from bert_probe.analyses.retrieval.position_effect import PositionEffect
+from bert_probe.analyses.retrieval.search import Search
 from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit, TruncationAuditResult
-from bert_probe.analyses.vectors.search import Search
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.documents import Document

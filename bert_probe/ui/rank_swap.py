@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from bert_probe.analyses.retrieval.rank_swap import RankSwap, RankSwapResult, SwapSteps
-from bert_probe.analyses.vectors.search import IndexedDocuments
+from bert_probe.analyses.retrieval.search import IndexedDocuments
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import blocks, jobs, state
 from bert_probe.ui.export import export

@@ -8,11 +8,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from bert_probe.analyses.retrieval.late_interaction import TokenMatches
 from bert_probe.analyses.retrieval.rank_swap import RankSwap
-from bert_probe.analyses.retrieval.threshold import ScoreThreshold
-from bert_probe.analyses.vectors.late_interaction import TokenMatches
-from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS
-from bert_probe.analyses.vectors.search import (
+from bert_probe.analyses.retrieval.search import (
     BI_ENCODER,
     BM25_SCORER,
     CROSS_ENCODER,
@@ -22,13 +20,15 @@ from bert_probe.analyses.vectors.search import (
     Search,
     SearchResult,
 )
-from bert_probe.analyses.vectors.search_explanation import (
+from bert_probe.analyses.retrieval.search_explanation import (
     SearchExplanation,
     SearchExplanationResult,
     TermContributions,
     TokenContributions,
 )
-from bert_probe.analyses.vectors.search_pooling import QUERY_PROMPTS
+from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS
+from bert_probe.analyses.retrieval.threshold import ScoreThreshold
+from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS
 from bert_probe.core.inputs import DOCUMENTS_FILE
 from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
@@ -122,9 +122,8 @@ def _choose_question(checkpoint: Checkpoint, query: str) -> Search:
         )
         scorers = (first,) if second == "none" else (first, second)
         question = Search(query, scorers, count=int(count))
-        if not {BI_ENCODER, LATE_INTERACTION} & {*scorers}:
-            return question
-        return _choose_vectors(checkpoint, question)
+        uses_vectors = BI_ENCODER in scorers or LATE_INTERACTION in scorers
+        return _choose_vectors(checkpoint, question) if uses_vectors else question
 
 
 def _choose_vectors(checkpoint: Checkpoint, question: Search) -> Search:
@@ -430,12 +429,14 @@ def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
         f"Contribution of each part of the query to {names[0]} and {names[1]}",
         max_height=390,
         column_config={
-            key: st.column_config.NumberColumn(name, format="%.4f")
-            for key, name in zip(("first", "second", "difference"), (*names, "difference"), strict=True)
-        }
-        | {
-            key: st.column_config.TextColumn(f"match in {name}")
-            for key, name in zip(("first_match", "second_match"), names, strict=True)
+            **{
+                key: st.column_config.NumberColumn(name, format="%.4f")
+                for key, name in zip(("first", "second", "difference"), (*names, "difference"), strict=True)
+            },
+            **{
+                key: st.column_config.TextColumn(f"match in {name}")
+                for key, name in zip(("first_match", "second_match"), names, strict=True)
+            },
         },
     )
 

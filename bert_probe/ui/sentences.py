@@ -8,8 +8,8 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from bert_probe.analyses.retrieval.calibration import SimilarityCalibration
 from bert_probe.analyses.vectors import layouts
-from bert_probe.analyses.vectors.calibration import SimilarityCalibration
 from bert_probe.analyses.vectors.dimensions import DimensionCurve, DimensionCurveResult
 from bert_probe.analyses.vectors.pooling import (
     NO_PROMPT,

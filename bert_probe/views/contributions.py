@@ -11,9 +11,9 @@ import numpy as np
 
 from bert_probe.analyses.attribution.attribution import SimilarityAttributionResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
-from bert_probe.analyses.vectors.late_interaction import TokenMatches
+from bert_probe.analyses.retrieval.late_interaction import TokenMatches
+from bert_probe.analyses.retrieval.search_explanation import TokenContributions
 from bert_probe.analyses.vectors.pooling import SCORES
-from bert_probe.analyses.vectors.search_explanation import TokenContributions
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array
 from bert_probe.views.heatmaps import COSINES, mark_prompt, token_pair_heatmap

@@ -7,8 +7,8 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from bert_probe import Sentences, SimilarityCalibration
-from bert_probe.analyses.vectors import calibration
-from bert_probe.analyses.vectors.calibration import PERCENTILES, percentile_of, random_pair_scores
+from bert_probe.analyses.retrieval import calibration
+from bert_probe.analyses.retrieval.calibration import PERCENTILES, percentile_of, random_pair_scores
 from bert_probe.errors import EmptyTextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 

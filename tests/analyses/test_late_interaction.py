@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 
 import bert_probe
 from bert_probe import Search, SearchExplanation
-from bert_probe.analyses.vectors import late_interaction
-from bert_probe.analyses.vectors.late_interaction import (
+from bert_probe.analyses.retrieval import late_interaction
+from bert_probe.analyses.retrieval.late_interaction import (
     TokenVectors,
     document_config,
     encode_documents,

@@ -20,7 +20,7 @@ from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, availab
 from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
-from bert_probe.model.sentence_modules import SentenceModule
+from bert_probe.model.sentence_networks import SentenceModule
 from bert_probe.ui.sentence_input import SENTENCES
 from tests.helpers import families
 from tests.helpers.exactness import assert_exact, expect_raw

@@ -13,9 +13,9 @@ import torch
 
 import bert_probe
 from bert_probe import Document, Search, SearchExplanation
-from bert_probe.analyses.vectors.bm25 import BM25, K1, B, words_of
-from bert_probe.analyses.vectors.search import IndexedDocuments
-from bert_probe.analyses.vectors.search_explanation import TokenContributions
+from bert_probe.analyses.retrieval.bm25 import BM25, K1, B, words_of
+from bert_probe.analyses.retrieval.search import IndexedDocuments
+from bert_probe.analyses.retrieval.search_explanation import TokenContributions
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text import sentence_files

@@ -16,6 +16,8 @@ from safetensors.torch import save_file
 
 import bert_probe
 from bert_probe import Sentences, SentenceSimilarity, SimilarityAttribution, Train
+from bert_probe.analyses.retrieval.search import Search, SearchResult
+from bert_probe.analyses.retrieval.search_explanation import SearchExplanation
 from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     available_poolings,
@@ -24,12 +26,11 @@ from bert_probe.analyses.vectors.pooling import (
     text_vector,
     token_parts,
 )
-from bert_probe.analyses.vectors.search import Search, SearchResult
-from bert_probe.analyses.vectors.search_explanation import SearchExplanation
 from bert_probe.errors import CheckpointError, ProbeError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
-from bert_probe.model.sentence_modules import MODEL_FILE, SentenceModule, read_sentence_model
+from bert_probe.model.sentence_modules import MODEL_FILE, read_sentence_model
+from bert_probe.model.sentence_networks import SentenceModule
 from bert_probe.views.contributions import sentence_similarity_heatmap
 from tests.helpers import families, sentence_models
 from tests.helpers.exactness import assert_exact, expect_raw
@@ -262,7 +263,7 @@ def test_model_with_unsupported_module_opens_and_says_why(
 ) -> None:
     file, change, sentence = HOSTILE["late interaction"]
     checkpoint = bert_probe.load(_changed(layout_folder("dense"), tmp_path / "changed", file, change))
-    assert checkpoint.tasks == ("sentence-similarity",)
+    assert checkpoint.tasks == ()
     for _ in range(2):
         with pytest.raises(UnavailableError, match=sentence):
             Sentences("model").of(checkpoint, ["a boat"])

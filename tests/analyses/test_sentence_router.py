@@ -13,8 +13,8 @@ import pytest
 
 import bert_probe
 from bert_probe import Sentences, SentenceSimilarity, Train
+from bert_probe.analyses.retrieval.search import Search
 from bert_probe.analyses.vectors.pooling import prompt_names, resolve_pooling
-from bert_probe.analyses.vectors.search import Search
 from bert_probe.errors import CheckpointError, ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import bert_probe
-from bert_probe.analyses.vectors.late_interaction import document_config, encode_tokens, query_config
+from bert_probe.analyses.retrieval.late_interaction import document_config, encode_tokens, query_config
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint

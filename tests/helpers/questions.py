@@ -36,17 +36,17 @@ from bert_probe.analyses.outputs.tuned_lens import TuneLens
 from bert_probe.analyses.probing.probe import Probe
 from bert_probe.analyses.probing.relations import Relations
 from bert_probe.analyses.probing.structural_probe import StructuralProbe
+from bert_probe.analyses.retrieval.calibration import SimilarityCalibration
 from bert_probe.analyses.retrieval.chunked_search import ChunkedSearch
 from bert_probe.analyses.retrieval.position_effect import PositionEffect
 from bert_probe.analyses.retrieval.rank_swap import RankSwap
+from bert_probe.analyses.retrieval.search import Search
+from bert_probe.analyses.retrieval.search_explanation import SearchExplanation
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit
-from bert_probe.analyses.vectors.calibration import SimilarityCalibration
 from bert_probe.analyses.vectors.dimensions import DimensionCurve
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.analyses.vectors.padding import PaddingEffect
-from bert_probe.analyses.vectors.search import Search
-from bert_probe.analyses.vectors.search_explanation import SearchExplanation
 from bert_probe.analyses.vectors.sentences import SentenceMap, Sentences
 from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaseline
 from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap

@@ -43,7 +43,7 @@ def test_the_ranking_is_that_of_the_library(minilm: Checkpoint) -> None:
 def test_bm25_alone_encodes_nothing_and_shows_its_terms(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bert_probe.analyses.vectors import search as ranking
+    from bert_probe.analyses.retrieval import search as ranking
 
     def fail(*_: Any) -> None:
         raise AssertionError("the model is not needed")
@@ -59,7 +59,7 @@ def test_bm25_alone_encodes_nothing_and_shows_its_terms(
 
 
 def test_documents_are_encoded_once_for_several_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bert_probe.analyses.vectors import search as ranking
+    from bert_probe.analyses.retrieval import search as ranking
 
     encoded = []
     original: Any = ranking.__dict__["encode_texts"]

@@ -20,9 +20,9 @@ from bert_probe.analyses.retrieval.passages import (
     chunk_spans,
     read_limit,
 )
+from bert_probe.analyses.retrieval.search import Agreement
+from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig, pool, scores
-from bert_probe.analyses.vectors.search import Agreement
-from bert_probe.analyses.vectors.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_texts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text

@@ -12,7 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.vectors.bm25 import K1, B, words_of
+from bert_probe.analyses.retrieval.bm25 import K1, B, words_of
+from bert_probe.analyses.retrieval.search import IndexedDocuments, Search
+from bert_probe.analyses.retrieval.search_explanation import TokenContributions
+from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.pooling import (
     DIMENSIONS_HELP,
     DOCUMENT_PROMPTS,
@@ -20,9 +23,6 @@ from bert_probe.analyses.vectors.pooling import (
     scores,
     trace_pooled,
 )
-from bert_probe.analyses.vectors.search import IndexedDocuments, Search
-from bert_probe.analyses.vectors.search_explanation import TokenContributions
-from bert_probe.analyses.vectors.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.sentences import encode_texts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from bert_probe.analyses.vectors.calibration import nearest_neighbors, pair_indices, pair_scores
+from bert_probe.analyses.retrieval.calibration import nearest_neighbors, pair_indices, pair_scores
 from bert_probe.analyses.vectors.pooling import PROMPT_HELP, PoolingConfig, offered_dimensions, sentence_model
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, Sentences
 from bert_probe.core.field_types import Name, Optional

@@ -20,7 +20,8 @@ from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.outputs import OutputHead, output_head
-from bert_probe.model.sentence_modules import SPLADE_MODES, SentenceModel, SentenceModule
+from bert_probe.model.sentence_modules import SPLADE_MODES, SentenceModel
+from bert_probe.model.sentence_networks import SentenceModule
 from bert_probe.model.trace import Array, Trace, read_only
 
 POOLINGS: Mapping[str, str] = {

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.vectors.bm25 import BM25
-from bert_probe.analyses.vectors.cross_encoder import NOT_A_SUM
-from bert_probe.analyses.vectors.late_interaction import (
+from bert_probe.analyses.retrieval.bm25 import BM25
+from bert_probe.analyses.retrieval.cross_encoder import NOT_A_SUM
+from bert_probe.analyses.retrieval.late_interaction import (
     UNTRAINED,
     MultiVectorConfig,
     TokenMatches,
@@ -20,6 +20,15 @@ from bert_probe.analyses.vectors.late_interaction import (
     encode_tokens,
     query_config,
 )
+from bert_probe.analyses.retrieval.search import (
+    BI_ENCODER,
+    BM25_SCORER,
+    CROSS_ENCODER,
+    LATE_INTERACTION,
+    SCORERS,
+    IndexedDocuments,
+)
+from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.pooling import (
     DIMENSIONS_HELP,
     DOCUMENT_PROMPTS,
@@ -32,15 +41,6 @@ from bert_probe.analyses.vectors.pooling import (
     trace_pooled,
     why_not_a_sum,
 )
-from bert_probe.analyses.vectors.search import (
-    BI_ENCODER,
-    BM25_SCORER,
-    CROSS_ENCODER,
-    LATE_INTERACTION,
-    SCORERS,
-    IndexedDocuments,
-)
-from bert_probe.analyses.vectors.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
 from bert_probe.core.inputs import Documents

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from bert_probe.analyses.vectors.bm25 import BM25, K1, B
-from bert_probe.analyses.vectors.calibration import MAX_PAIRS, percentile_of, random_pair_scores
-from bert_probe.analyses.vectors.cross_encoder import cross_encoder_head, pair_scores
-from bert_probe.analyses.vectors.late_interaction import (
+from bert_probe.analyses.retrieval.bm25 import BM25, K1, B
+from bert_probe.analyses.retrieval.calibration import MAX_PAIRS, percentile_of, random_pair_scores
+from bert_probe.analyses.retrieval.cross_encoder import cross_encoder_head, pair_scores
+from bert_probe.analyses.retrieval.late_interaction import (
     UNTRAINED,
     MultiVectorConfig,
     TokenVectors,
@@ -25,8 +25,8 @@ from bert_probe.analyses.vectors.late_interaction import (
     maxsim,
     query_config,
 )
+from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig, scores
-from bert_probe.analyses.vectors.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts, name_text_errors
 from bert_probe.core import frames
 from bert_probe.core.extras import require
