@@ -267,7 +267,7 @@ class Flag(FieldType):
 
 
 class Name(FieldType):
-    """A name that the checkpoint defines, such as that of a prompt; it is looked up with the checkpoint."""
+    """A name that the checkpoint defines, such as a prompt name; the question checks that it exists."""
 
     metavar = "NAME"
 

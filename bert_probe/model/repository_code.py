@@ -1,8 +1,8 @@
-"""Configs written for model code in a repository on the Hub whose architecture transformers has meanwhile.
+"""Configs that refer to model code in a Hub repository, for architectures that transformers supports.
 
 Code in a repository (``auto_map`` in config.json) is never run. transformers reads the weights of these
-architectures under their original names, but not the settings, which are translated here. A config with
-another value of a setting that transformers' model does not have is refused.
+architectures under their original names, but not the settings, which are translated here. A config is
+rejected if it changes a setting that transformers' model does not support.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def unused_code_note(settings: Settings, architecture: str) -> tuple[str, ...]:
 
 
 def _check(settings: Settings, allowed: Mapping[str, tuple[Any, ...]], name: str, native: str) -> None:
-    """Raise an error for a setting that changes the model in a way that transformers' class does not have."""
+    """Raise an error for a setting that transformers' class does not support."""
     for setting, values in allowed.items():
         if setting in settings and settings[setting] not in values:
             raise ArchitectureError(
@@ -133,7 +133,7 @@ def _nomic(settings: Settings, name: str) -> Settings:
     multiple = settings.get("pad_vocab_size_multiple") or 1
     vocabulary = -(-settings["vocab_size"] // multiple) * multiple
     if settings.get("rotary_scaling_factor"):
-        # Only longer texts have other angles, which depend on their length.
+        # The scaled angles apply only to texts beyond this length, and depend on the length.
         translated["max_position_embeddings"] = settings["max_trained_positions"]
     return translated | {
         "vocab_size": vocabulary,

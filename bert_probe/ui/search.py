@@ -184,7 +184,7 @@ def _search(question: Search, checkpoint: Checkpoint, documents: DocumentList, t
 def _result(
     question: Search, checkpoint: Checkpoint, index: IndexedDocuments, truncate: bool
 ) -> SearchResult | None:
-    """Return the ranking, for which a cross-encoder reads all candidates in a job; None if unfinished."""
+    """Return the ranking; None until the job in which a cross-encoder scores the candidates has finished."""
     if CROSS_ENCODER not in question.scorers:
         result: SearchResult = shared_cache.answers.of(question.of, checkpoint, index, truncate)
         return result
@@ -460,7 +460,7 @@ def _tokens(part: TokenContributions, key: str, largest: float) -> None:
     )
     blocks.caveat(
         "A contribution belongs to the vector of a token in the last layer, which contains information from "
-        "the whole text. It does not tell what the score would be without the token."
+        "the whole text. It does not show what the score would be without the token."
     )
 
 
@@ -492,7 +492,7 @@ def _matches(part: TokenMatches, key: str, largest: float) -> None:
         )
     blocks.caveat(
         "A similarity compares two vectors of the last layer, each of which depends on its whole text. It "
-        "does not tell what the score would be without the token."
+        "does not show what the score would be without the token."
     )
 
 

@@ -42,7 +42,7 @@ PRECISIONS = {
     "float16": "values have 3 to 4 significant digits, so small differences between numbers mean nothing.",
     "float64": "values have 15 to 16 significant digits, and the model needs twice the memory of float32.",
 }
-"""Data type → what a reader of its numbers must know."""
+"""Data type → note about the precision of its numbers."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
 
 
@@ -512,8 +512,8 @@ def trace_request() -> TracedRequest:
 def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: bool) -> list[Trace]:
     """Return one trace for each text, for pages that do not use the traces of `trace_request`.
 
-    Of a FASTA record, only the sequence is read; a message says so. Another message is drawn if most tokens
-    are unknown to the model.
+    Only the sequence of a FASTA record is read, and a message says so. Another message is drawn if most
+    tokens are unknown to the model.
 
     Raises:
         ProbeError: the model cannot read a text, or a text has several FASTA records.
@@ -531,7 +531,7 @@ def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate
 
 
 def _read_sequence(text: str) -> str:
-    """Return the sequence of a text that is a FASTA record, and draw a message; or the text unchanged.
+    """If a text is a FASTA record, draw a message and return its sequence; otherwise return the text.
 
     Raises:
         TextError: the text has several FASTA records, or invalid lines.

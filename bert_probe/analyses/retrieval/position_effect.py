@@ -1,4 +1,4 @@
-"""How much a score depends on where in a document a passage stands."""
+"""The effect of the position of a passage within a document on the score of the document."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _SEED = 0
 class PositionEffect(Question):
     """How much the score of a document depends on the position of sentences that are removed or inserted.
 
-    Without a passage, consecutive sentences are left out, a part of the document at a time. With a passage,
-    it is inserted between sentences. Embedding models often give the beginning of a text more weight
+    Without a passage, one group of consecutive sentences is removed at a time. A passage is
+    inserted between sentences. Embedding models often give the beginning of a text more weight
     (Lee, Goel and Ramchandran 2024).
 
     Attributes:
@@ -59,7 +59,7 @@ class PositionEffect(Question):
     inputs = DocumentFile()
 
     query: str | None = param(
-        Optional(Text()), default=None, about="Score documents with this query instead of with the original."
+        Optional(Text()), default=None, about="Score with this query instead of the original document."
     )
     passage: str | None = param(
         Optional(Text()), default=None, about="Insert this passage instead of removing sentences."

@@ -55,12 +55,12 @@ from bert_probe.text.documents import Document, as_documents
 
 @question("search explanation", command="explain")
 class SearchExplanation(Question):
-    """The parts of a document's score for a query, which add up to it.
+    """The contributions that add up to a document's score for a query.
 
-    With the bi-encoder, one part for each token of the query and each token of the document; for a
-    SparseEncoder, one part for each term of its vocabulary. With late interaction, one part for each token of
-    the query: its similarity to its best match among the tokens of the document. With BM25, one part for each
-    word of the query. The score of a cross-encoder has no such parts.
+    The bi-encoder has one contribution for each pair of a query token and a document token; a SparseEncoder
+    has one for each term of its vocabulary. Late interaction has one for each query token: the similarity to
+    its best match among the document tokens. BM25 has one for each word of the query. The score of a
+    cross-encoder cannot be split into contributions.
 
     Attributes:
         query: the query.
@@ -375,7 +375,7 @@ class SearchExplanationResult(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that a reader of the parts must know."""
+        """Sentences about the limits of the contributions."""
         return () if self.token_config is None or self.token_config.is_trained else (UNTRAINED,)
 
     @property
