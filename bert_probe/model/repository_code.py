@@ -163,13 +163,13 @@ def _renamed(settings: Settings, classes: Mapping[str, str]) -> dict[str, Any]:
         settings: contents of config.json.
         classes: first part of a class's name in the repository → that in transformers.
     """
-    kept = {
+    renamed = {
         setting: value for setting, value in settings.items() if setting not in ("rope_theta", "rope_scaling")
     }
     names = settings.get("architectures")
     if isinstance(names, list):
-        kept["architectures"] = [_rename(class_name, classes) for class_name in names]
-    return kept
+        renamed["architectures"] = [_rename(class_name, classes) for class_name in names]
+    return renamed
 
 
 def _rename(class_name: Any, classes: Mapping[str, str]) -> Any:

@@ -51,7 +51,7 @@ MAX_ENTRIES = 1_000_000
 """Maximum number of files of any kind in a folder of documents, at any depth."""
 SKIP_REMEDY = "Correct the file, or skip these rows (skip_broken=True, --skip-broken)."
 _NOT_UTF8 = re.compile("[\ud800-\udfff]")
-"""Matches what remains of bytes that are not UTF-8 when they are decoded with surrogate escapes."""
+"""Matches surrogate escapes, to which bytes that are not UTF-8 are decoded."""
 
 
 class Document(str):

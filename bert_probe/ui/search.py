@@ -277,7 +277,7 @@ def _table(result: SearchResult) -> tuple[int, ...]:
 
 
 def _agreement(result: SearchResult) -> None:
-    """Draw how far two scorers agree, and the documents on which they disagree most."""
+    """Draw the rank agreement of two scorers, and the documents on which they disagree most."""
     for pair in result.agreement:
         correlation = "undefined" if pair.about["spearman"] is None else f"{pair.spearman:.2f}"
         st.markdown(
@@ -407,8 +407,8 @@ def _threshold_question(checkpoint: Checkpoint, search: Search) -> ScoreThreshol
     model = checkpoint.sentence_model
     names = {} if model is None else dict(model.prompts)
     prompts = [
-        chosen or next((name for name in defaults if name in names), None)
-        for chosen, defaults in ((search.prompt, QUERY_PROMPTS), (search.document_prompt, DOCUMENT_PROMPTS))
+        prompt or next((name for name in defaults if name in names), None)
+        for prompt, defaults in ((search.prompt, QUERY_PROMPTS), (search.document_prompt, DOCUMENT_PROMPTS))
     ]
     pooling = "mean" if model is None else "model"
     return ScoreThreshold(
@@ -418,15 +418,15 @@ def _threshold_question(checkpoint: Checkpoint, search: Search) -> ScoreThreshol
 
 def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
     st.markdown(
-        f"The scores differ by **{explanation.difference:+.4f}**. Each row is the part of a token or word of "
-        "the query in this difference."
+        f"The scores differ by **{explanation.difference:+.4f}**. Each row is the contribution of a token or "
+        "word of the query to this difference."
     )
     columns = {"contribution": "first", "against": "second", "match": "first_match"}
     table = explanation.by_query.rename(columns=columns | {"against_match": "second_match"})
     table = table.assign(term=[shorten(term) for term in table["term"]])
     blocks.table(
         table,
-        f"Contribution of each part of the query to {names[0]} and {names[1]}",
+        f"Contribution of each query token or word to {names[0]} and {names[1]}",
         max_height=390,
         column_config={
             **{

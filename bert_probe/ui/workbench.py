@@ -488,11 +488,11 @@ def open_model(
 
 def _notice_replaced(model: str, revision: str, dtype: str) -> None:
     """Show a message if the files of the model have changed since this session opened it."""
-    seen: dict[tuple[str, str], Any] = st.session_state.setdefault(_SEEN, {})
+    stamps: dict[tuple[str, str], Any] = st.session_state.setdefault(_SEEN, {})
     state.preserve(_SEEN, _REPLACED)
     files = shared_cache.loaded_stamp(model, revision, dtype)
-    if seen.setdefault((model, revision), files) != files:
-        seen[model, revision] = files
+    if stamps.setdefault((model, revision), files) != files:
+        stamps[model, revision] = files
         st.session_state.setdefault(_REPLACED, set()).add((model, revision))
         st.toast(f"The files of {state.escape(model)} were replaced. The model was opened again.")
 

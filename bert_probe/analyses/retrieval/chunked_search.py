@@ -138,7 +138,7 @@ class ChunkedSearch(Question):
             )
         total = len(parts) + 2 * len(texts)
         with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
-            whole = encode_texts(
+            document_vectors = encode_texts(
                 checkpoint,
                 recipe,
                 texts,
@@ -169,17 +169,17 @@ class ChunkedSearch(Question):
 
             chunk_scores = scored(chunks.vectors)
             late_scores = None if late is None else scored(late)
-            whole_scores = scored(whole.vectors)
+            whole_scores = scored(document_vectors.vectors)
         return ChunkedSearchResult(
             self,
-            InputRecord.of_documents(checkpoint, texts, sum(whole.dropped)),
+            InputRecord.of_documents(checkpoint, texts, sum(document_vectors.dropped)),
             texts,
             spans,
             read_only(whole_scores),
             read_only(chunk_scores),
             None if late_scores is None else read_only(late_scores),
             recipe,
-            whole.dropped,
+            document_vectors.dropped,
         )
 
     def _spans(

@@ -110,9 +110,9 @@ class PositionEffect(Question):
         changed = [*(str(texts[index]) for index in used), *(variant.text for variant in variants)]
         with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
             encoded = encode_texts(checkpoint, recipe, changed, False, "Text {:,}".format, progress).vectors
-            whole, rows = encoded[: len(used)], encoded[len(used) :]
+            original_rows, rows = encoded[: len(used)], encoded[len(used) :]
             row_of = {index: row for row, index in enumerate(used)}
-            originals = whole[[row_of[variant.document] for variant in variants]]
+            originals = original_rows[[row_of[variant.document] for variant in variants]]
             if self.query is None:
                 compared, reference = originals, originals
             else:
@@ -165,8 +165,8 @@ class PositionEffect(Question):
             bounds = np.linspace(0, count, min(count, self.positions) + 1).round().astype(int)
             for first, last in pairwise(bounds):
                 start, end = spans[first][0], spans[last - 1][1]
-                rest = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
-                yield Variant(index, (start + end) / 2 / len(text), rest, text[start:end])
+                remaining = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
+                yield Variant(index, (start + end) / 2 / len(text), remaining, text[start:end])
             return
         for place in np.unique(np.linspace(0, count, self.positions + 1).round().astype(int)):
             start = spans[place][0] if place < count else len(text)

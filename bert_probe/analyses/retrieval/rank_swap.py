@@ -227,11 +227,11 @@ def _spans(text: str) -> list[tuple[int, int]]:
 
 def _lacking(document: str, query: str) -> list[tuple[tuple[int, int], str]]:
     """Return each distinct word of a document that the query does not contain, with its span."""
-    known = {match[0].casefold() for match in _WORD.finditer(query)}
+    query_words = {match[0].casefold() for match in _WORD.finditer(query)}
     lacking = []
     for match in _WORD.finditer(document):
-        if match[0].casefold() not in known:
-            known.add(match[0].casefold())
+        if match[0].casefold() not in query_words:
+            query_words.add(match[0].casefold())
             lacking.append((match.span(), match[0]))
     return lacking
 
