@@ -39,7 +39,7 @@ WITHOUT_FULL_ATTENTION = {
     "its attention weights.",
     "tapas": "TAPAS reads tables, with row, column and rank of each token, instead of plain text.",
 }
-"""Model type → why its attention cannot be shown. Whether a model opens is decided by the checks alone; these
+"""Model type → why its attention cannot be shown. Only the checks decide whether a model opens; these
 sentences explain a failed check.
 """
 

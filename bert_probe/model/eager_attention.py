@@ -286,7 +286,7 @@ def _block_zeroed(scores: _Scores, zeroed: torch.Tensor, term: torch.Tensor) -> 
 
 
 _LARGE = -1e4
-"""A number whose exponential is 0 next to that of a score; `_softmax` checks it."""
+"""A number so small that the softmax of a score that contains it is 0; `_softmax` checks this."""
 
 
 def _maximum(

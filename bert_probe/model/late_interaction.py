@@ -360,12 +360,12 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
             weight = weights.get_tensor(name).clone()
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
-            f"{file.name} has no {name}, the map to the vectors of ColBERT ({reason(error)}). {AGAIN}"
+            f"{file.name} has no {name}, the linear projection of ColBERT ({reason(error)}). {AGAIN}"
         ) from None
     if weight.ndim != 2 or weight.shape[1] != size or not weight.isfinite().all():
         raise CheckpointError(
-            f"{name} has the shape {list(weight.shape)} or values that are not finite, but must map {size:,} "
-            f"dimensions. {AGAIN}"
+            f"{name} must be a matrix of finite numbers with {size:,} columns. Its shape is "
+            f"{list(weight.shape)}. {AGAIN}"
         )
     weight = weight if weight.dtype == torch.float64 else weight.float()
     outputs = int(weight.shape[0])

@@ -72,8 +72,8 @@ def native_settings(settings: Settings, name: str) -> Settings:
         return _jina(settings, name)
     if model_type in ("bert", "roberta", "xlm-roberta") and positions == "alibi":
         raise ArchitectureError(
-            f"{name} has ALiBi positions (Press et al. 2022), which code in its repository computes and "
-            f"transformers' model of the type {model_type} does not have. The code is not run. Use another "
+            f"{name} has ALiBi positions (Press et al. 2022), which only the code in its repository "
+            f"supports, not transformers' model of the type {model_type}. The code is not run. Use another "
             "model."
         )
     return settings
@@ -95,8 +95,8 @@ def _check(settings: Settings, allowed: Mapping[str, tuple[Any, ...]], name: str
     for setting, values in allowed.items():
         if setting in settings and settings[setting] not in values:
             raise ArchitectureError(
-                f"{name} has {setting} = {settings[setting]!r} in config.json, which code in its repository "
-                f"computes and transformers' {native} does not have. The code is not run. Use another model."
+                f"{name} has {setting} = {settings[setting]!r} in config.json, which only the code in its "
+                f"repository supports, not transformers' {native}. The code is not run. Use another model."
             )
 
 

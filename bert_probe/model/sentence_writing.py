@@ -12,7 +12,7 @@ from bert_probe.model.sentence_modules import MODEL_FILE, TOKENS, SentenceModel
 from bert_probe.model.sentence_router import MODULES_FILE
 
 _DEFAULT = "default"
-"""Name of the route for texts without a task, if it is not that of a task."""
+"""Name of the route for texts without a task, unless a task has the same route."""
 
 
 def write_sentence_model(folder: Path, model: SentenceModel) -> None:

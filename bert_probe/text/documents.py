@@ -472,8 +472,8 @@ def _folder_documents(folder: Path, skip_broken: bool) -> DocumentList:
             reader.add(number, Document(text, name))
     if not reader.has_rows:
         raise EmptyTextError(
-            f"{folder} contains no file with the extension {' or '.join(FOLDER_ENDINGS)}. Name a file, or in "
-            "Python pass bert_probe.open_corpus(folder).documents for a corpus store."
+            f"{folder} contains no file with the extension {' or '.join(FOLDER_ENDINGS)}. Choose a file, "
+            "or in Python pass bert_probe.open_corpus(folder).documents for a corpus store."
         )
     return reader.documents(skip_broken)
 
@@ -490,7 +490,7 @@ def _walk(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         entries += len(files)
         if entries > MAX_ENTRIES:
-            raise TextError(f"{folder} has more than {MAX_ENTRIES:,} files. Name a smaller folder.")
+            raise TextError(f"{folder} has more than {MAX_ENTRIES:,} files. Choose a smaller folder.")
         for name in files:
             path = Path(parent, name)
             is_text = path.suffix.lower() in FOLDER_ENDINGS and not name.startswith(".")

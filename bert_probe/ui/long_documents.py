@@ -148,7 +148,7 @@ def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, .
         )
     blocks.caveat(
         " ".join(f"{name}: {METHODS[name][0].lower()}{METHODS[name][1:]}" for name in names)
-        + " A document with many chunks has more chances of a high best score."
+        + " A document with many chunks is more likely to have a high best score."
     )
 
 

@@ -70,7 +70,7 @@ _SCORER_HELP = {
     BI_ENCODER: "similarity of the vectors of query and document",
     LATE_INTERACTION: "how well each token of the query is matched by a token of the document (MaxSim)",
     CROSS_ENCODER: "score of query and document read together, for the best documents of another scorer",
-    BM25_SCORER: "words that they share, weighted by their frequency; it needs no model",
+    BM25_SCORER: "words that query and document share, weighted by frequency; needs no model",
 }
 _COUNTS = {"10": "10", "25": "25", "100": "100"}
 _LINKS = ("compare", "attention", "similarity", "answer")

@@ -38,8 +38,8 @@ _SILENCE = 300.0
 """Number of seconds without progress after which opening a model is aborted."""
 PRECISIONS = {
     "float32": "",
-    "bfloat16": "values have 2 to 3 significant digits, so small differences between numbers mean nothing.",
-    "float16": "values have 3 to 4 significant digits, so small differences between numbers mean nothing.",
+    "bfloat16": "values have 2 to 3 significant digits, so small differences are not meaningful.",
+    "float16": "values have 3 to 4 significant digits, so small differences are not meaningful.",
     "float64": "values have 15 to 16 significant digits, and the model needs twice the memory of float32.",
 }
 """Data type → note about the precision of its numbers."""

@@ -39,13 +39,13 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document, DocumentList, as_documents
 
 METHODS: Mapping[str, str] = {
-    "whole": "Score of the vector of the document, as far as the model reads it.",
+    "whole": "Score of the vector of the document, truncated to what the model reads.",
     "chunk": "Largest score of the vectors of its chunks, each read separately.",
     "chunk_mean": "Mean score of the vectors of its chunks.",
     "late": "Largest score of its chunks by late chunking: the tokens of a chunk, read within the document.",
     "late_mean": "Mean score of its chunks by late chunking.",
 }
-"""Name of a score of a document → what it is."""
+"""Name of a score of a document → its description."""
 MAX_CHUNKS = 100_000
 """Maximum number of chunks, each of which has two vectors."""
 _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}

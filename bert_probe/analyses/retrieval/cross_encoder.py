@@ -19,7 +19,7 @@ from bert_probe.model.trace import Array
 
 NOT_A_SUM = (
     "A cross-encoder reads query and document together, so its score is not a sum over their tokens. Compute "
-    "attributions of the pair instead, on the page Answer or with bert-probe attribution."
+    "attributions of the pair instead, on the page Answer or with bert-probe why."
 )
 
 

@@ -34,7 +34,7 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document, DocumentList, as_documents
 
 RESAMPLES = 1000
-"""Number of bootstrap samples of the documents for the interval of a mean."""
+"""Number of bootstrap resamples of the documents, for the interval of a mean."""
 _SEED = 0
 
 

@@ -51,7 +51,7 @@ SCORERS: Mapping[str, str] = {
     BI_ENCODER: "Similarity of the vectors of query and document.",
     LATE_INTERACTION: "MaxSim: how well each token of the query is matched by a token of the document.",
     CROSS_ENCODER: "Score of query and document read together, for the best documents of another scorer.",
-    BM25_SCORER: "Words that they share, weighted by frequency; needs no model.",
+    BM25_SCORER: "Words that query and document share, weighted by frequency; needs no model.",
 }
 """Name of a scorer → what it computes."""
 OVERLAP = 10

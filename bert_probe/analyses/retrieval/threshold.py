@@ -38,7 +38,7 @@ MEASURES = ("threshold", "precision", "recall", "f1", "average_precision")
 """Rows of the summary."""
 _SEED = 0
 _BLOCK_NUMBERS = 4_000_000
-"""Maximum number of weights of pairs that are held at once."""
+"""Maximum number of weights of pairs that are in memory at once."""
 
 
 @question("score threshold", command="threshold")
