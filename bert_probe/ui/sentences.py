@@ -143,7 +143,7 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
 
 
 def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, score: float) -> None:
-    """Draw how high a score is among random pairs of reference sentences, which a job encodes."""
+    """Draw the position of a score among random pairs of reference sentences, which a job encodes."""
     reference = tuple(row.text for row in everyday_topics().rows)
     result = jobs.answer(
         "similarity calibration",

@@ -113,14 +113,14 @@ class MultiVectorConfig:
 
 
 def query_config(checkpoint: Checkpoint, prompt: str | None = None) -> MultiVectorConfig:
-    """Return how queries become one vector per token; see `document_config`."""
+    """Return the configuration for queries; see `document_config`."""
     model = checkpoint.multi_vector_model
     selection = None if model is None else model.query
     return _config(checkpoint, "query", prompt, QUERY_PROMPTS, selection)
 
 
 def document_config(checkpoint: Checkpoint, prompt: str | None = None) -> MultiVectorConfig:
-    """Return how documents become one vector per token.
+    """Return the configuration by which documents become one vector per token.
 
     A late-interaction model has its own configuration. For other models, the vectors are the last hidden
     states, scaled to length 1, without special tokens and without the tokens of the prompt.
