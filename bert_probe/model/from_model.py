@@ -31,8 +31,8 @@ from bert_probe.model.checks import (
     uses_interface,
 )
 from bert_probe.model.config import check_kind
+from bert_probe.model.head_loading import check_heads
 from bert_probe.model.loading import (
-    check_heads,
     describe,
     library_versions,
     make_encoder,
