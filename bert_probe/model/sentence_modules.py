@@ -59,8 +59,8 @@ TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
 _SUPPORTED = "Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout and Router"
 _NOT_SUPPORTED = {
     "WordWeights": "weights tokens by a list of words, and Pooling divides by the sum of these weights",
-    "StaticEmbedding": "has one vector per token and no encoder, so there is nothing to attend to",
-    "SparseStaticEmbedding": "has one weight per token and no encoder, so there is nothing to attend to",
+    "StaticEmbedding": "has one vector per token and no encoder, so it has no attention",
+    "SparseStaticEmbedding": "has one weight per token and no encoder, so it has no attention",
     "MultiVectorMask": "keeps one vector per token (late interaction), so there is no vector of a text",
 }
 """Module → why it is not supported, as the end of a sentence; other modules are only named."""
@@ -362,8 +362,8 @@ def _check_encoder(module: ModuleEntry, encoder: Path) -> None:
         raise UnavailableError(f"The first module must be a Transformer, but is {kind[:100]}. {REMEDY}")
     if path.resolve() != encoder.resolve():
         raise UnavailableError(
-            f"The Transformer is in {path.name[:100]}, but the model in {encoder.name[:100]} is open: a "
-            "checkpoint has one encoder here. To look into the other one, open its folder as a model."
+            f"The Transformer is in {path.name[:100]}, but the model in {encoder.name[:100]} is open. "
+            "Only one encoder of a checkpoint is read. To use the other one, open its folder as a model."
         )
 
 

@@ -135,7 +135,7 @@ def _check_pages(content: bytes, metadata: Any, names: Sequence[str], name: str)
         ValueError: the headers contradict the metadata.
     """
     if metadata.num_columns > _MAX_COLUMNS:
-        raise TextError(f"{name} has more than {_MAX_COLUMNS:,} columns. Save the texts alone.")
+        raise TextError(f"{name} has more than {_MAX_COLUMNS:,} columns. Save only the texts.")
     remaining = MAX_BYTES
     for group in range(metadata.num_row_groups):
         chunks = map(metadata.row_group(group).column, range(metadata.num_columns))

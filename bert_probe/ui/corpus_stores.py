@@ -297,9 +297,9 @@ def _build(
     if built is None:
         return
     state.preserve(_SEEN)
-    seen: set[str] = st.session_state.setdefault(_SEEN, set())
-    if built not in seen:
-        seen.add(built)
+    announced: set[str] = st.session_state.setdefault(_SEEN, set())
+    if built not in announced:
+        announced.add(built)
         st.session_state[BUILT] = built
         st.rerun()
     st.caption(f"The store for {state.escape(name)} was built. Choose it above.")

@@ -39,13 +39,13 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document, DocumentList, as_documents
 
 METHODS: Mapping[str, str] = {
-    "whole": "Score of the vector of the document, as far as the model reads it.",
+    "whole": "Score of the vector of the document, truncated to what the model reads.",
     "chunk": "Largest score of the vectors of its chunks, each read separately.",
     "chunk_mean": "Mean score of the vectors of its chunks.",
     "late": "Largest score of its chunks by late chunking: the tokens of a chunk, read within the document.",
     "late_mean": "Mean score of its chunks by late chunking.",
 }
-"""Name of a score of a document → what it is."""
+"""Name of a score of a document → its description."""
 MAX_CHUNKS = 100_000
 """Maximum number of chunks, each of which has two vectors."""
 _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
@@ -54,7 +54,7 @@ _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
 
 @question("chunked search", command="chunked-search")
 class ChunkedSearch(Question):
-    """The ranking of documents by the vectors of their chunks, next to that by their whole vectors.
+    """Rankings of documents by the vectors of their chunks and by the vectors of whole documents.
 
     Chunks are consecutive sentences. Late chunking (Günther et al. 2024) pools the tokens of a chunk from a
     forward pass over the whole document, so that its vector contains the context of the chunk.
@@ -138,7 +138,7 @@ class ChunkedSearch(Question):
             )
         total = len(parts) + 2 * len(texts)
         with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
-            whole = encode_texts(
+            document_vectors = encode_texts(
                 checkpoint,
                 recipe,
                 texts,
@@ -169,17 +169,17 @@ class ChunkedSearch(Question):
 
             chunk_scores = scored(chunks.vectors)
             late_scores = None if late is None else scored(late)
-            whole_scores = scored(whole.vectors)
+            whole_scores = scored(document_vectors.vectors)
         return ChunkedSearchResult(
             self,
-            InputRecord.of_documents(checkpoint, texts, sum(whole.dropped)),
+            InputRecord.of_documents(checkpoint, texts, sum(document_vectors.dropped)),
             texts,
             spans,
             read_only(whole_scores),
             read_only(chunk_scores),
             None if late_scores is None else read_only(late_scores),
             recipe,
-            whole.dropped,
+            document_vectors.dropped,
         )
 
     def _spans(
@@ -203,7 +203,8 @@ def _late_vectors(
 ) -> Array | None:
     """Return the vector of each chunk, pooled from the hidden states of its document.
 
-    A chunk that is not read is NaN. None if the pooling cannot be applied to a part of the tokens.
+    The vector of a chunk beyond the model's limit is NaN. Returns None if the pooling cannot be applied to a
+    subset of the tokens.
     """
     if not set(recipe.modes) <= _LATE_MODES:
         return None
@@ -280,7 +281,7 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def best(self) -> Mapping[str, tuple[int, ...]]:
-        """Number of the best chunk of each document, from 0, by "chunk" and by "late"."""
+        """Index of the best chunk of each document, from 0, by the methods "chunk" and "late"."""
         values = {"chunk": self.chunks} | ({} if self.late is None else {"late": self.late})
         ends = np.cumsum([len(chunks) for chunks in self.spans])[:-1]
         return {
@@ -299,12 +300,12 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def agreement(self) -> tuple[Agreement, ...]:
-        """How far each two rankings agree."""
+        """Rank agreement of each pair of rankings."""
         return tuple(Agreement.of(a, b, self.ranks, self.scores) for a, b in combinations(self.scores, 2))
 
     @property
     def by(self) -> str:
-        """The score that orders the table: that of the question, or "chunk" if it is unavailable."""
+        """The score that orders the table: the score in the question, or "chunk" if it is unavailable."""
         return self.question.by if self.question.by in self.scores else "chunk"
 
     def chunk(self, document: int, method: str = "chunk") -> str:
