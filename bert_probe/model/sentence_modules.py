@@ -195,8 +195,17 @@ def read_sentence_model(
     encoder = encoder_folder(folder)
     prompts, default_prompt = read_prompts(options)
 
+    read_routes: dict[tuple[Any, ...], SentenceModel] = {}  # several tasks may share a route
+
     def read(task: str | None) -> SentenceModel:
         modules = select_route(entries, task)
+        length = _transformer_settings(encoder).get(f"{task}_length")
+        key = (*modules, length)
+        if key not in read_routes:
+            read_routes[key] = read_route(modules, length)
+        return read_routes[key]
+
+    def read_route(modules: list[ModuleEntry], task_length: Any) -> SentenceModel:
         before: list[SentenceModule] = []
         after: list[SentenceModule] = []
         modes: tuple[str, ...]
@@ -209,7 +218,7 @@ def read_sentence_model(
             modules = _check_modules(modules)
             _check_encoder(modules[0], encoder)
             size, modes, include_prompt = _read_dense_model(modules, hidden_size, before, after)
-        length = transformer.get(f"{task}_length") or transformer.get("max_seq_length")
+        length = task_length or transformer.get("max_seq_length")
         return SentenceModel(
             modes=modes,
             include_prompt=include_prompt,

@@ -157,7 +157,7 @@ def _read(folder: Path) -> Router:
     unknown = [str(name)[:100] for name in (*mappings.values(), default) if name not in (*routes, None)]
     if unknown or not routes:
         raise CheckpointError(f"The Router has no route {', '.join(unknown)}. {AGAIN}")
-    _check_count(max(len(routes), *map(len, routes.values())), file.name)
+    _check_count(max(len(routes), len(mappings), *map(len, routes.values())), file.name)
     for modules in routes.values():
         _check_inside(folder, modules, file.name)
     return Router(routes, default, mappings)

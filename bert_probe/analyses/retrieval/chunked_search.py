@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from bert_probe.analyses.retrieval.passages import (
     Span,
@@ -22,7 +20,13 @@ from bert_probe.analyses.retrieval.passages import (
 )
 from bert_probe.analyses.retrieval.search import Agreement
 from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig, pool, scores
+from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    DOCUMENT_PROMPTS,
+    PoolingConfig,
+    pool_unpadded,
+    scores,
+)
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_texts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
@@ -32,6 +36,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.lengths import MAX_TOKENS
 from bert_probe.model.progress import Progress, no_progress
@@ -208,33 +213,40 @@ def _late_vectors(
     """
     if not set(recipe.modes) <= _LATE_MODES:
         return None
-    prompt = len(replace(recipe, prefix="").text(recipe.prefix))
-    encodings = [
-        checkpoint.encoder.encode(recipe.text(text), truncate=True, max_tokens=recipe.max_tokens)
-        for text in texts
-    ]
     first = np.cumsum([0, *map(len, spans)])
     vectors = np.full_like(chunk_vectors, np.nan)
+    # Encodings with tokens need much more memory than the inputs of the model, so they are made by batch.
+    inputs = [
+        checkpoint.encoder.inputs(recipe.text(text), truncate=True, max_tokens=recipe.max_tokens)
+        for text in texts
+    ]
     done = 0
-    for batch in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
-        output, _ = forward(checkpoint, [encodings[index] for index in batch])
+    for batch in group_by_length([len(item) for item in inputs], BATCH_TOKENS, checkpoint.pads):
+        output, _ = forward(checkpoint, [inputs[index] for index in batch])
         for row, index in enumerate(batch):
-            starts = np.array(
-                [-1 if token.start is None else token.start - prompt for token in encodings[index].tokens]
+            encoding = checkpoint.encoder.encode(
+                recipe.text(texts[index]), truncate=True, max_tokens=recipe.max_tokens
             )
-            bounds = np.array(spans[index])
-            mask = (starts >= bounds[:, :1]) & (starts < bounds[:, 1:])
-            is_read = mask.any(axis=1)
-            states = output.last_hidden_state[row, None, : len(starts)]
-            pooled = pool(
-                SimpleNamespace(last_hidden_state=states.expand(int(is_read.sum()), -1, -1)),
-                torch.tensor(mask[is_read], device=states.device).long(),
-                replace(recipe, excluded=0),
-            )
-            vectors[first[index] : first[index + 1]][is_read] = pooled.cpu().numpy()
+            states = output.last_hidden_state[row]
+            for number, (start, end) in enumerate(_token_ranges(encoding, recipe, spans[index])):
+                if start < end:
+                    pooled = pool_unpadded(states[None, start:end], replace(recipe, excluded=0))
+                    vectors[first[index] + number] = pooled[0].cpu().numpy()
         done += len(batch)
         progress(done, len(texts))
     return vectors
+
+
+def _token_ranges(encoding: Encoding, recipe: PoolingConfig, spans: Sequence[Span]) -> list[tuple[int, int]]:
+    """Return the first token of each chunk and the token after its last; equal if the chunk is not read."""
+    prompt = len(replace(recipe, prefix="").text(recipe.prefix))
+    tokens = [token for token in encoding.tokens if token.start is not None]
+    starts = [(token.start or 0) - prompt for token in tokens]
+    ranges = []
+    for start, end in spans:
+        low, high = (int(place) for place in np.searchsorted(starts, (start, end)))
+        ranges.append((tokens[low].position, tokens[high - 1].position + 1) if low < high else (0, 0))
+    return ranges
 
 
 @dataclass(frozen=True, eq=False, repr=False)
