@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from bert_probe.errors import EmptyTextError, TextError
@@ -17,6 +21,36 @@ _MAX_COLUMNS = 10_000
 _ENCODINGS = frozenset({0, 2, 3, 5, 6, 8})
 """The Parquet encodings that are read. Those with shared prefixes are rejected, because they can expand a few
 bytes to many long texts."""
+
+
+_SECONDS = 60
+"""Maximum duration of the process that reads a file first."""
+
+
+def check_readable(content: bytes, name: str) -> None:
+    """Read an untrusted Parquet file in a separate process first.
+
+    Some damaged files end the process that reads them, because the C++ library raises an exception where this
+    is not allowed.
+
+    Raises:
+        TextError: the file ends the process, or takes too long.
+    """
+    paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
+    try:
+        child = subprocess.run(
+            [sys.executable, "-P", "-m", "bert_probe.text.parquet_child"],
+            input=content,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MALLOC_ARENA_MAX": "2"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TextError(f"{name} takes more than {_SECONDS} seconds to read. Split the file.") from None
+    if child.returncode < 0:
+        raise _broken(name, ValueError("it is damaged and ends the program that reads it"))
 
 
 def parquet_table(
@@ -44,8 +78,9 @@ def parquet_table(
     content = stream.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise TextError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Split the file.")
+    check_readable(content, name)
     limits = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
-    errors = (pyarrow.ArrowException, OSError, ValueError, IndexError, struct.error)
+    errors = (pyarrow.ArrowException, OSError, ValueError, IndexError, TypeError, struct.error)
     try:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
         schema, metadata = file.schema_arrow, file.metadata
