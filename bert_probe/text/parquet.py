@@ -53,6 +53,24 @@ def check_readable(content: bytes, name: str) -> None:
         raise _broken(name, ValueError("it is damaged and ends the program that reads it"))
 
 
+def check_upload(content: bytes, name: str) -> None:
+    """Check that all columns of an untrusted Parquet file can be decoded with limited memory.
+
+    Raises:
+        TextError: the file is broken, or larger than `MAX_BYTES` when it is decoded.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    check_readable(content, name)
+    limits = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
+    try:
+        metadata = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits).metadata
+        _check_pages(content, metadata, None, name)
+    except (pyarrow.ArrowException, OSError, ValueError, IndexError, TypeError, struct.error) as error:
+        raise _broken(name, error) from None
+
+
 def parquet_table(
     stream: BinaryIO, name: str, columns: Sequence[str]
 ) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
@@ -162,8 +180,11 @@ def _row(cells: Sequence[Any], index: int) -> Sequence[str]:
     return ["" if value is None else str(value) for value in values]
 
 
-def _check_pages(content: bytes, metadata: Any, names: Sequence[str], name: str) -> None:
+def _check_pages(content: bytes, metadata: Any, names: Sequence[str] | None, name: str) -> None:
     """Check the sizes that the headers of all pages of the columns state, before a page is decompressed.
+
+    Args:
+        names: names of the columns; None for all.
 
     Raises:
         TextError: the pages are too large, or have an encoding that is not supported.
@@ -175,7 +196,7 @@ def _check_pages(content: bytes, metadata: Any, names: Sequence[str], name: str)
     for group in range(metadata.num_row_groups):
         chunks = map(metadata.row_group(group).column, range(metadata.num_columns))
         for chunk in chunks:
-            if chunk.path_in_schema not in names:
+            if names is not None and chunk.path_in_schema not in names:
                 continue
             for page in pages(content, chunk):
                 remaining -= page.size

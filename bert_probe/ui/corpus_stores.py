@@ -31,7 +31,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import paths, sessions
-from bert_probe.text.parquet import check_readable
+from bert_probe.text.parquet import check_upload
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import jobs, sentence_input, state
 from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
@@ -350,7 +350,7 @@ def _read_upload(name: str, content: bytes) -> tuple[str, bytes | TextError]:
     """Return the name and the content of a file, or why it cannot be read. Called once per file."""
     try:
         if PurePath(name).suffix.lower() == ".parquet":
-            check_readable(content, name)
+            check_upload(content, name)
     except TextError as error:
         return PurePath(name).name, error
     return PurePath(name).name, content

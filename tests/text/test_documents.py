@@ -341,3 +341,12 @@ def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
     content[start + 20] = 0  # the column is required instead of optional
     with pytest.raises(TextError, match=r"a\.parquet cannot be read as Parquet: it is damaged and ends"):
         parse_documents(io.BytesIO(bytes(content)), "a.parquet")
+
+
+def test_an_upload_that_is_large_when_it_is_decoded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_BYTES", 2_500)
+    table = pa.table({"text": ["x" * 3000], "number": [1]})
+    content = parquet_bytes(table, compression="zstd", write_statistics=False)
+    with pytest.raises(TextError, match=r"a\.parquet has more than 0 MB of texts"):
+        parquet.check_upload(content, "a.parquet")
+    parquet.check_upload(parquet_bytes(table.slice(0, 0)), "a.parquet")
