@@ -250,7 +250,8 @@ def _from_file(checkpoint: Checkpoint) -> None:
             persist_state="session",
         )
     config = _config(checkpoint, words, suffix == _TAGGED_SUFFIX)
-    _build("corpus file", "Build a store from this file", checkpoint, file, config, column)
+    source = (name, content)
+    _build("corpus file", "Build a store from this file", checkpoint, source, config, column)
 
 
 def _choose_column() -> str | None:

@@ -349,4 +349,4 @@ def test_an_upload_that_is_large_when_it_is_decoded_is_refused(monkeypatch: pyte
     content = parquet_bytes(table, compression="zstd", write_statistics=False)
     with pytest.raises(TextError, match=r"a\.parquet has more than 0 MB of texts"):
         parquet.check_upload(content, "a.parquet")
-    parquet.check_upload(parquet_bytes(table.slice(0, 0)), "a.parquet")
+    parquet.check_upload(parquet_bytes(pa.table({"text": ["x"], "number": [1]})), "a.parquet")
