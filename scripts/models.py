@@ -141,8 +141,8 @@ def lines(
     late: dict[str, tuple[str, float]],
 ) -> Iterator[str]:
     """Yield the lines of the tables."""
-    opened = {name: found for name, found in outcomes.items() if found.works != "refused"}
-    full = sum(found.works == "fully" for found in opened.values())
+    opened = {name: result for name, result in outcomes.items() if result.works != "refused"}
+    full = sum(result.works == "fully" for result in opened.values())
     yield "## Model types"
     yield ""
     yield (
@@ -155,11 +155,13 @@ def lines(
     yield ""
     yield "| model type | opens | attention | hidden states | what is missing |"
     yield "|---|---|---|---|---|"
-    for name, found in outcomes.items():
-        label = found.model_type if found.model_type == name else f"{found.model_type} ({name})"
-        mark = " (float32)" if found.dtype == "float32" else ""
-        numbers = ["" if value is None else f"{value:.0e}{mark}" for value in (found.attention, found.states)]
-        yield f"| {label} | {found.works} | {numbers[0]} | {numbers[1]} | {found.reason} |"
+    for name, result in outcomes.items():
+        label = result.model_type if result.model_type == name else f"{result.model_type} ({name})"
+        mark = " (float32)" if result.dtype == "float32" else ""
+        numbers = [
+            "" if value is None else f"{value:.0e}{mark}" for value in (result.attention, result.states)
+        ]
+        yield f"| {label} | {result.works} | {numbers[0]} | {numbers[1]} | {result.reason} |"
     yield ""
     yield "## Layouts of sentence-transformers"
     yield ""

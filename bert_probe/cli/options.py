@@ -357,7 +357,7 @@ def text_options(command: Command) -> Command:
 
 
 def read_text(text: str) -> str:
-    """Return a text, or the sequence of a text that is a FASTA record, which a message on stderr states.
+    """Return a text; if it is a FASTA record, return its sequence and print a message to stderr.
 
     Raises:
         TextError: the text has several FASTA records, or invalid lines.

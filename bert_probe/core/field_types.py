@@ -267,7 +267,7 @@ class Flag(FieldType):
 
 
 class Name(FieldType):
-    """A name that the checkpoint defines, such as that of a prompt; it is looked up with the checkpoint."""
+    """A name that the checkpoint defines, such as a prompt name; the question checks that it exists."""
 
     metavar = "NAME"
 
@@ -454,8 +454,8 @@ class Choices(WordList):
         words = super().check(name, value)
         unknown = [word for word in words if word not in self.words]
         if unknown or not words:
-            given = repr(unknown[0][:100]) if unknown else "empty"
-            raise SelectionError(f"{name} must be one or more of {', '.join(self.words)}, but is {given}.")
+            problem = repr(unknown[0][:100]) if unknown else "empty"
+            raise SelectionError(f"{name} must be one or more of {', '.join(self.words)}, but is {problem}.")
         return words
 
     @property

@@ -333,7 +333,7 @@ class Documents(SentenceList):
         """Return the documents that `Document.line` has written.
 
         Raises:
-            TextError: a line is not one that `Document.line` writes.
+            TextError: a line does not have the format of `Document.line`.
         """
         documents = []
         for number, line in enumerate(lines, 1):
@@ -358,7 +358,7 @@ class Documents(SentenceList):
 
 @dataclass(frozen=True)
 class DocumentFile(Documents):
-    """Documents without a query, which are not truncated: a question decides what happens to long ones."""
+    """Documents without a query. They are not truncated; each question handles long documents itself."""
 
     list_option = ""
     can_truncate = False

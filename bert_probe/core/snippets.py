@@ -157,7 +157,7 @@ def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -
 
 
 def _has_lost_pair(question: Question, record: InputRecord) -> bool:
-    """Return whether a text has a pair for which the command has no option."""
+    """Return whether a text is a pair that the command cannot express."""
     has_pair = any(text["pair"] is not None for text in record.texts)
     return len(record.texts) > 1 and has_pair and not getattr(question.inputs, "pair_options", ())
 

@@ -391,7 +391,7 @@ def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
 
 
 def _fasta_row(line: int, problems: list[tuple[int, str]]) -> FileRow:
-    """Return a rejected row with the first of its problems."""
+    """Return a rejected row that reports its first problem."""
     number, problem = problems[0]
     return refused_row(line, f"Line {number:,}: {problem.rstrip('.')}.")
 

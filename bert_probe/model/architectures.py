@@ -1,6 +1,6 @@
 """Which part of a transformers model encodes text: the class to load, and the module to run.
 
-Also what is known about architectures whose attention cannot be shown, or only for some texts.
+Also lists architectures whose attention cannot be shown, or only for some texts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WITHOUT_FULL_ATTENTION = {
     "its attention weights.",
     "tapas": "TAPAS reads tables, with row, column and rank of each token, instead of plain text.",
 }
-"""Model type → why its attention cannot be shown. Whether a model opens is decided by the checks alone; these
+"""Model type → why its attention cannot be shown. Only the checks decide whether a model opens; these
 sentences explain a failed check.
 """
 
@@ -71,7 +71,7 @@ def block_sparse_limit(config: Any) -> int | None:
 
 
 def limit_notes(config: Any) -> tuple[str, ...]:
-    """Return a note that a block-sparse model reads only texts between whose tokens it has full attention."""
+    """Return a note that a block-sparse model reads only texts for which it computes full attention."""
     limit = block_sparse_limit(config)
     if limit is None:
         return ()

@@ -249,7 +249,7 @@ class Checkpoint:
             yield self.model
 
     def _captured(self) -> AbstractContextManager[None]:
-        """Return the context in which `capture.recording` works for this model."""
+        """Return a context in which `capture.recording` can record this model's attention."""
         from bert_probe.model.eager_attention import eager_attention
 
         description = self.initial_description

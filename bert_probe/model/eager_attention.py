@@ -63,9 +63,9 @@ class _Scores:
         terms: tensors that the model adds, such as a mask or a position bias. Like the model's own tensor of
             scores, they may have the axis [batch × head].
         blocked: bool tensors; the score is replaced where one of them is True.
-        zeroed: a bool tensor, where the model has set scores to 0 to add a large negative number next.
-        is_checked: whether the weights of blocked keys must be checked to be 0, because the number is not the
-            smallest of a dtype.
+        zeroed: a bool tensor; the scores that the model has set to 0, before it adds a large negative number.
+        is_checked: whether to check that blocked keys have weight 0, because their score is not the smallest
+            number of a dtype.
     """
 
     query: torch.Tensor
@@ -227,7 +227,7 @@ def _multiply(
 
 
 def _zero(step: _Step | None, factor: Any) -> _Step | None:
-    """Set the scores of blocked keys to 0: multiply by a tensor of zeros and ones."""
+    """Follow a multiplication by a tensor of zeros and ones, which sets the scores of blocked keys to 0."""
     if not isinstance(step, _Scores) or not isinstance(factor, torch.Tensor):
         return None
     if step.terms or step.blocked or step.zeroed is not None:
@@ -278,7 +278,7 @@ def _add(
 
 
 def _block_zeroed(scores: _Scores, zeroed: torch.Tensor, term: torch.Tensor) -> _Step | None:
-    """Add a large negative number to the scores that were set to 0, and nothing to the others."""
+    """Follow the addition of a large negative number to the scores that were set to 0."""
     is_large = bool((term.masked_fill(~zeroed, _LARGE) <= _LARGE).all())
     if not is_large or bool(term.masked_fill(zeroed, 0).any()):
         return None
@@ -286,13 +286,13 @@ def _block_zeroed(scores: _Scores, zeroed: torch.Tensor, term: torch.Tensor) -> 
 
 
 _LARGE = -1e4
-"""A number whose exponential is 0 next to that of a score; `_softmax` checks it."""
+"""A number so small that the softmax of a score that contains it is 0; `_softmax` checks this."""
 
 
 def _maximum(
     before: Sequence[_Step | None], result: torch.Tensor, _scores: Any, limit: Any = None, **_: Any
 ) -> _Step | None:
-    """The maximum of scores and the smallest number of their dtype is followed; its weight is 0."""
+    """Return the scores unchanged for max(scores, smallest number of their dtype), whose weight is 0."""
     number = _number(limit) if isinstance(limit, torch.Tensor) else None
     is_smallest = number is not None and number <= torch.finfo(result.dtype).min
     return before[0] if isinstance(before[0], _Scores) and is_smallest else None
@@ -313,7 +313,7 @@ def _block(
 def _where(
     before: Sequence[_Step | None], result: torch.Tensor, allowed: Any, scores: Any = None, value: Any = None
 ) -> _Step | None:
-    """Keep the scores of allowed keys, and replace the others as `_block` does."""
+    """Follow torch.where(allowed, scores, value): block the keys that are not allowed; see `_block`."""
     is_mask = len(before) > 1 and allowed.dtype == torch.bool
     return _block(before[1:], result, scores, ~allowed, value) if is_mask else None
 

@@ -423,7 +423,7 @@ class Encoder:
         """Return the number of the residue of each token, from 1, for texts with one token per residue.
 
         In such a text each token is one letter, and the letters cover the text; spaces between them do not
-        count. Mask tokens stand for one residue. The mapping lacks the tokens of other texts.
+        count. Mask tokens stand for one residue. The mapping does not contain the tokens of other texts.
         """
         numbers: dict[int, int] = {}
         mask_id = self.tokenizer.mask_token_id

@@ -227,8 +227,8 @@ def read_multi_vector_model(
 def add_markers(folder: Path, tokenizer: Any) -> None:
     """Register the marker of queries and that of documents, such as "[Q] ", as tokens.
 
-    PyLate and ColBERT insert the markers as tokens. The tokenizer files of some checkpoints do not say so;
-    then the marker of a typed text would be split.
+    PyLate and ColBERT insert the markers as tokens. Some tokenizer files do not list them, and the tokenizer
+    would then split a marker in a text.
     """
     options = _read_options(folder)
     if options is None:
@@ -327,12 +327,12 @@ def _read_modules(
                 raise UnavailableError(f"The module {kind} does not write vectors of tokens. {_REMEDY}")
             module, size = MODULE_READERS[kind](config, path, size)
             modules.append(module)
-        elif not is_known or kind != "Normalize":  # a Normalize of the text's vector does nothing
+        elif not is_known or kind != "Normalize":  # scales only the sentence vector
             raise UnavailableError(
                 f"The module {(kind if is_known else name)[:100]} of a late-interaction model is not "
                 f"supported. Supported: Transformer, Dense, Normalize and MultiVectorMask. {_REMEDY}"
             )
-    if model_type != "MultiVectorEncoder":  # PyLate does both without a module
+    if model_type != "MultiVectorEncoder":  # PyLate and ColBERT normalize and mask without a module
         return [*modules, SentenceModule("Normalize")], _default_mask(options), size
     if len(masks) > 1:
         raise UnavailableError(
@@ -360,12 +360,12 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
             weight = weights.get_tensor(name).clone()
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
-            f"{file.name} has no {name}, the map to the vectors of ColBERT ({reason(error)}). {AGAIN}"
+            f"{file.name} has no {name}, the linear projection of ColBERT ({reason(error)}). {AGAIN}"
         ) from None
     if weight.ndim != 2 or weight.shape[1] != size or not weight.isfinite().all():
         raise CheckpointError(
-            f"{name} has the shape {list(weight.shape)} or values that are not finite, but must map {size:,} "
-            f"dimensions. {AGAIN}"
+            f"{name} must be a matrix of finite numbers with {size:,} columns. Its shape is "
+            f"{list(weight.shape)}. {AGAIN}"
         )
     weight = weight if weight.dtype == torch.float64 else weight.float()
     outputs = int(weight.shape[0])
@@ -380,7 +380,8 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
 def _skipped(mask: Mapping[str, Any] | None, tokenizer: Any) -> dict[str, tuple[int, ...]]:
     """Return the IDs of the tokens without a vector, of queries and of documents.
 
-    Words that are not a token of the vocabulary are left out, because they would remove unknown words.
+    Words that are not in the vocabulary are ignored. Their ID is that of the unknown token, so they would
+    remove the vectors of all unknown words.
     """
     words = (mask or {}).get("skiplist_words") or []
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

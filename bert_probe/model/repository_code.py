@@ -1,8 +1,8 @@
-"""Configs written for model code in a repository on the Hub whose architecture transformers has meanwhile.
+"""Configs that refer to model code in a Hub repository, for architectures that transformers supports.
 
 Code in a repository (``auto_map`` in config.json) is never run. transformers reads the weights of these
-architectures under their original names, but not the settings, which are translated here. A config with
-another value of a setting that transformers' model does not have is refused.
+architectures under their original names, but not the settings, which are translated here. A config is
+rejected if it changes a setting that transformers' model does not support.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def native_settings(settings: Settings, name: str) -> Settings:
         return _jina(settings, name)
     if model_type in ("bert", "roberta", "xlm-roberta") and positions == "alibi":
         raise ArchitectureError(
-            f"{name} has ALiBi positions (Press et al. 2022), which code in its repository computes and "
-            f"transformers' model of the type {model_type} does not have. The code is not run. Use another "
+            f"{name} has ALiBi positions (Press et al. 2022), which only the code in its repository "
+            f"supports, not transformers' model of the type {model_type}. The code is not run. Use another "
             "model."
         )
     return settings
@@ -91,12 +91,12 @@ def unused_code_note(settings: Settings, architecture: str) -> tuple[str, ...]:
 
 
 def _check(settings: Settings, allowed: Mapping[str, tuple[Any, ...]], name: str, native: str) -> None:
-    """Raise an error for a setting that changes the model in a way that transformers' class does not have."""
+    """Raise an error for a setting that transformers' class does not support."""
     for setting, values in allowed.items():
         if setting in settings and settings[setting] not in values:
             raise ArchitectureError(
-                f"{name} has {setting} = {settings[setting]!r} in config.json, which code in its repository "
-                f"computes and transformers' {native} does not have. The code is not run. Use another model."
+                f"{name} has {setting} = {settings[setting]!r} in config.json, which only the code in its "
+                f"repository supports, not transformers' {native}. The code is not run. Use another model."
             )
 
 
@@ -133,7 +133,7 @@ def _nomic(settings: Settings, name: str) -> Settings:
     multiple = settings.get("pad_vocab_size_multiple") or 1
     vocabulary = -(-settings["vocab_size"] // multiple) * multiple
     if settings.get("rotary_scaling_factor"):
-        # Only longer texts have other angles, which depend on their length.
+        # The scaled angles apply only to texts beyond this length, and depend on the length.
         translated["max_position_embeddings"] = settings["max_trained_positions"]
     return translated | {
         "vocab_size": vocabulary,
@@ -163,13 +163,13 @@ def _renamed(settings: Settings, classes: Mapping[str, str]) -> dict[str, Any]:
         settings: contents of config.json.
         classes: first part of a class's name in the repository → that in transformers.
     """
-    kept = {
+    renamed = {
         setting: value for setting, value in settings.items() if setting not in ("rope_theta", "rope_scaling")
     }
     names = settings.get("architectures")
     if isinstance(names, list):
-        kept["architectures"] = [_rename(class_name, classes) for class_name in names]
-    return kept
+        renamed["architectures"] = [_rename(class_name, classes) for class_name in names]
+    return renamed
 
 
 def _rename(class_name: Any, classes: Mapping[str, str]) -> Any:

@@ -59,8 +59,8 @@ TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
 _SUPPORTED = "Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout and Router"
 _NOT_SUPPORTED = {
     "WordWeights": "weights tokens by a list of words, and Pooling divides by the sum of these weights",
-    "StaticEmbedding": "has one vector per token and no encoder, so there is nothing to attend to",
-    "SparseStaticEmbedding": "has one weight per token and no encoder, so there is nothing to attend to",
+    "StaticEmbedding": "has one vector per token and no encoder, so it has no attention",
+    "SparseStaticEmbedding": "has one weight per token and no encoder, so it has no attention",
     "MultiVectorMask": "keeps one vector per token (late interaction), so there is no vector of a text",
 }
 """Module → why it is not supported, as the end of a sentence; other modules are only named."""
@@ -195,8 +195,17 @@ def read_sentence_model(
     encoder = encoder_folder(folder)
     prompts, default_prompt = read_prompts(options)
 
+    read_routes: dict[tuple[Any, ...], SentenceModel] = {}  # several tasks may share a route
+
     def read(task: str | None) -> SentenceModel:
         modules = select_route(entries, task)
+        length = _transformer_settings(encoder).get(f"{task}_length")
+        key = (*modules, length)
+        if key not in read_routes:
+            read_routes[key] = read_route(modules, length)
+        return read_routes[key]
+
+    def read_route(modules: list[ModuleEntry], task_length: Any) -> SentenceModel:
         before: list[SentenceModule] = []
         after: list[SentenceModule] = []
         modes: tuple[str, ...]
@@ -209,7 +218,7 @@ def read_sentence_model(
             modules = _check_modules(modules)
             _check_encoder(modules[0], encoder)
             size, modes, include_prompt = _read_dense_model(modules, hidden_size, before, after)
-        length = transformer.get(f"{task}_length") or transformer.get("max_seq_length")
+        length = task_length or transformer.get("max_seq_length")
         return SentenceModel(
             modes=modes,
             include_prompt=include_prompt,
@@ -362,8 +371,8 @@ def _check_encoder(module: ModuleEntry, encoder: Path) -> None:
         raise UnavailableError(f"The first module must be a Transformer, but is {kind[:100]}. {REMEDY}")
     if path.resolve() != encoder.resolve():
         raise UnavailableError(
-            f"The Transformer is in {path.name[:100]}, but the model in {encoder.name[:100]} is open: a "
-            "checkpoint has one encoder here. To look into the other one, open its folder as a model."
+            f"The Transformer is in {path.name[:100]}, but the model in {encoder.name[:100]} is open. "
+            "Only one encoder of a checkpoint is read. To use the other one, open its folder as a model."
         )
 
 

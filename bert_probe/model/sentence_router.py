@@ -1,4 +1,4 @@
-"""The Router of sentence-transformers, formerly Asym: other modules for queries than for documents.
+"""The Router of sentence-transformers, formerly Asym: separate modules for queries and for documents.
 
 A text is encoded for a task, such as "query" or "document", which selects a route: a list of modules.
 """
@@ -107,8 +107,8 @@ def select_route(modules: Sequence[ModuleEntry], task: str | None) -> list[Modul
 def at_encoder(source: Source) -> Source:
     """Return the source with the folder of the encoder.
 
-    It differs from the folder of the checkpoint if the Transformer is part of a Router. If the routes have
-    several, it is that of the default route, otherwise of the first.
+    It differs from the folder of the checkpoint if the Transformer is part of a Router. If several routes
+    have a Transformer, the folder is that of the default route, otherwise of the first route.
     """
     return replace(source, folder=encoder_folder(source.folder))
 
@@ -157,7 +157,7 @@ def _read(folder: Path) -> Router:
     unknown = [str(name)[:100] for name in (*mappings.values(), default) if name not in (*routes, None)]
     if unknown or not routes:
         raise CheckpointError(f"The Router has no route {', '.join(unknown)}. {AGAIN}")
-    _check_count(max(len(routes), *map(len, routes.values())), file.name)
+    _check_count(max(len(routes), len(mappings), *map(len, routes.values())), file.name)
     for modules in routes.values():
         _check_inside(folder, modules, file.name)
     return Router(routes, default, mappings)

@@ -12,7 +12,7 @@ from bert_probe.model.sentence_modules import MODEL_FILE, TOKENS, SentenceModel
 from bert_probe.model.sentence_router import MODULES_FILE
 
 _DEFAULT = "default"
-"""Name of the route for texts without a task, if it is not that of a task."""
+"""Name of the route for texts without a task, unless a task has the same route."""
 
 
 def write_sentence_model(folder: Path, model: SentenceModel) -> None:
@@ -54,8 +54,8 @@ def _write_router(folder: Path, model: SentenceModel, routes: dict[str, Sentence
     """Write the modules of all routes, and the Router's own file."""
     folder.mkdir(exist_ok=True)
     default = next((task for task, route in routes.items() if _modules(route) == _modules(model)), _DEFAULT)
-    written = routes if default in routes else routes | {_DEFAULT: model}
-    modules = {task: _write_modules(folder, route, f"{task}_") for task, route in written.items()}
+    all_routes = routes if default in routes else routes | {_DEFAULT: model}
+    modules = {task: _write_modules(folder, route, f"{task}_") for task, route in all_routes.items()}
     parameters = {
         "default_route": None if model.default_error else default,
         "allow_empty_key": not model.default_error,

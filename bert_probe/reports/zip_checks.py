@@ -17,6 +17,7 @@ import pyarrow.parquet
 from PIL import Image
 
 from bert_probe.core import files
+from bert_probe.errors import TextError
 from bert_probe.reports.numbers import (
     CHANGED,
     MAX_DIFFERENCES,
@@ -37,7 +38,7 @@ from bert_probe.reports.report import (
 )
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.view_checks import ViewCheck
-from bert_probe.text.parquet import pages
+from bert_probe.text.parquet import check_readable, pages
 
 _EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
@@ -257,6 +258,8 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         expected_file = pyarrow.parquet.ParquetFile(io.BytesIO(expected))
         if not _is_small(content, expected):
             return None
+        if content != expected:
+            check_readable(content, "table.parquet")
         options = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **options)
         if not _has_expected_size(content, file.metadata, expected_file.metadata):
@@ -270,7 +273,16 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         # Repeated texts stay dictionary-encoded, which saves memory.
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts, **options)
         return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
-    except (pyarrow.ArrowException, OSError, ValueError, IndexError, struct.error, MemoryError):
+    except (
+        TextError,
+        pyarrow.ArrowException,
+        OSError,
+        ValueError,
+        IndexError,
+        TypeError,
+        struct.error,
+        MemoryError,
+    ):
         return None
 
 

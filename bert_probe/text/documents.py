@@ -51,7 +51,7 @@ MAX_ENTRIES = 1_000_000
 """Maximum number of files of any kind in a folder of documents, at any depth."""
 SKIP_REMEDY = "Correct the file, or skip these rows (skip_broken=True, --skip-broken)."
 _NOT_UTF8 = re.compile("[\ud800-\udfff]")
-"""Matches what remains of bytes that are not UTF-8 when they are decoded with surrogate escapes."""
+"""Matches surrogate escapes, to which bytes that are not UTF-8 are decoded."""
 
 
 class Document(str):
@@ -118,7 +118,7 @@ class DocumentList(tuple[Document, ...]):
 
     @property
     def about_skipped(self) -> dict[str, Any]:
-        """How many rows were skipped, and which of them first, as JSON values; {} if none was skipped."""
+        """The number of skipped rows and a list of the first ones, as JSON values; {} if none was skipped."""
         if not self.skipped_count:
             return {}
         rows = [{self.unit: number, "problem": problem} for number, problem in self.skipped]
@@ -126,7 +126,7 @@ class DocumentList(tuple[Document, ...]):
 
     @property
     def skipped_sentence(self) -> str:
-        """A sentence that says how many rows were skipped, and which; "" if none was skipped."""
+        """A sentence with the number of skipped rows and a list of the first ones; "" if none was skipped."""
         if not self.skipped_count:
             return ""
         listed = "; ".join(f"{self.unit} {number:,}: {problem}" for number, problem in self.skipped)
@@ -182,14 +182,15 @@ def read_documents(file: str | Path, as_named: bool = False, skip_broken: bool =
     column `text` (or only one column), and optional columns `_id` and `title`. Without `_id`, the ID of a
     document is the number of its row, from 1. Blank lines are skipped.
 
-    Of a FASTA file (.fasta, .fa, .faa or .fna), each sequence is a document, with the name in its header as
-    ID. Descriptions are not read, because the model would read them with the sequence.
+    In a FASTA file (.fasta, .fa, .faa or .fna), each sequence is a document, and the name in its header is
+    its ID. The rest of the header is ignored, so that the model reads only the sequence.
 
     In a folder, each file with an extension in `FOLDER_ENDINGS`, at any depth, is a document. Its ID is its
     path within the folder. Hidden files and folders and symbolic links are not read.
 
-    A row is broken if it has another number of cells than the header, is not JSON or UTF-8, has neither a
-    title nor a text, or the ID of another row. So is a file of a folder that is not UTF-8, or empty.
+    A row is broken if its number of cells differs from the header, if it is not valid JSON or UTF-8, if it
+    has neither a title nor a text, or if an earlier row has the same ID. A file in a folder is broken if it
+    is empty or is not UTF-8.
 
     Args:
         file: a file in UTF-8, or a folder.
@@ -471,8 +472,8 @@ def _folder_documents(folder: Path, skip_broken: bool) -> DocumentList:
             reader.add(number, Document(text, name))
     if not reader.has_rows:
         raise EmptyTextError(
-            f"{folder} contains no file with the extension {' or '.join(FOLDER_ENDINGS)}. Name a file, or in "
-            "Python pass bert_probe.open_corpus(folder).documents for a corpus store."
+            f"{folder} contains no file with the extension {' or '.join(FOLDER_ENDINGS)}. Choose a file, "
+            "or in Python pass bert_probe.open_corpus(folder).documents for a corpus store."
         )
     return reader.documents(skip_broken)
 
@@ -489,7 +490,7 @@ def _walk(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         entries += len(files)
         if entries > MAX_ENTRIES:
-            raise TextError(f"{folder} has more than {MAX_ENTRIES:,} files. Name a smaller folder.")
+            raise TextError(f"{folder} has more than {MAX_ENTRIES:,} files. Choose a smaller folder.")
         for name in files:
             path = Path(parent, name)
             is_text = path.suffix.lower() in FOLDER_ENDINGS and not name.startswith(".")

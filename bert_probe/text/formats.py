@@ -300,7 +300,7 @@ def json_table(
 
 
 _JsonLine = tuple[int, dict[str, object] | BrokenRow]
-"""The number of a line, and its object or what is wrong with it."""
+"""The number of a line, and its object or its error."""
 
 
 def _checked(objects: Iterator[_JsonLine], name: str, keep_broken: bool) -> Iterator[_JsonLine]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from bert_probe.errors import EmptyTextError, TextError
@@ -17,6 +21,54 @@ _MAX_COLUMNS = 10_000
 _ENCODINGS = frozenset({0, 2, 3, 5, 6, 8})
 """The Parquet encodings that are read. Those with shared prefixes are rejected, because they can expand a few
 bytes to many long texts."""
+
+
+_SECONDS = 60
+"""Maximum duration of the process that reads a file first."""
+
+
+def check_readable(content: bytes, name: str) -> None:
+    """Read an untrusted Parquet file in a separate process first.
+
+    Some damaged files end the process that reads them, because the C++ library raises an exception where this
+    is not allowed.
+
+    Raises:
+        TextError: the file ends the process, or takes too long.
+    """
+    paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
+    try:
+        child = subprocess.run(
+            [sys.executable, "-P", "-m", "bert_probe.text.parquet_child"],
+            input=content,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MALLOC_ARENA_MAX": "2"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TextError(f"{name} takes more than {_SECONDS} seconds to read. Split the file.") from None
+    if child.returncode < 0:
+        raise _broken(name, ValueError("it is damaged and ends the program that reads it"))
+
+
+def check_upload(content: bytes, name: str) -> None:
+    """Check that all columns of an untrusted Parquet file can be decoded with limited memory.
+
+    Raises:
+        TextError: the file is broken, or larger than `MAX_BYTES` when it is decoded.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    check_readable(content, name)
+    limits = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
+    try:
+        metadata = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits).metadata
+        _check_pages(content, metadata, None, name)
+    except (pyarrow.ArrowException, OSError, ValueError, IndexError, TypeError, struct.error) as error:
+        raise _broken(name, error) from None
 
 
 def parquet_table(
@@ -44,8 +96,9 @@ def parquet_table(
     content = stream.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise TextError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Split the file.")
+    check_readable(content, name)
     limits = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
-    errors = (pyarrow.ArrowException, OSError, ValueError, IndexError, struct.error)
+    errors = (pyarrow.ArrowException, OSError, ValueError, IndexError, TypeError, struct.error)
     try:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
         schema, metadata = file.schema_arrow, file.metadata
@@ -127,20 +180,23 @@ def _row(cells: Sequence[Any], index: int) -> Sequence[str]:
     return ["" if value is None else str(value) for value in values]
 
 
-def _check_pages(content: bytes, metadata: Any, names: Sequence[str], name: str) -> None:
+def _check_pages(content: bytes, metadata: Any, names: Sequence[str] | None, name: str) -> None:
     """Check the sizes that the headers of all pages of the columns state, before a page is decompressed.
+
+    Args:
+        names: names of the columns; None for all.
 
     Raises:
         TextError: the pages are too large, or have an encoding that is not supported.
         ValueError: the headers contradict the metadata.
     """
     if metadata.num_columns > _MAX_COLUMNS:
-        raise TextError(f"{name} has more than {_MAX_COLUMNS:,} columns. Save the texts alone.")
+        raise TextError(f"{name} has more than {_MAX_COLUMNS:,} columns. Save only the texts.")
     remaining = MAX_BYTES
     for group in range(metadata.num_row_groups):
         chunks = map(metadata.row_group(group).column, range(metadata.num_columns))
         for chunk in chunks:
-            if chunk.path_in_schema not in names:
+            if names is not None and chunk.path_in_schema not in names:
                 continue
             for page in pages(content, chunk):
                 remaining -= page.size

@@ -158,7 +158,7 @@ def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
             yield unpacked, stem
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the file cannot be read, whatever it contains
+            raise  # an I/O error, independent of the contents
         program = "gzip" if ending.lower() == "gz" else "zstd"
         raise TextError(
             f"{name} cannot be decompressed: {error}. Compress it with {program} again."
@@ -265,7 +265,7 @@ def sentence_of_record(record: FastaRecord) -> Sentence:
 
 
 def sentence_name(text: str) -> str:
-    """Return the name of a sequence from a FASTA file; a sentence without a name is its own name."""
+    """Return the name of a sequence from a FASTA file, or the sentence itself if it has no name."""
     name = text.name if isinstance(text, Sentence) else ""
     return name or str(text)
 

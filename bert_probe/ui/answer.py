@@ -334,8 +334,8 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
             blocks.table(result.scores_by_dimension, f"{name} of the vectors truncated to fewer dimensions")
     if result.not_a_sum:
         st.caption(
-            f"{result.not_a_sum} The attribution to input words, below, includes this part and states what "
-            "remains of its sum."
+            f"{result.not_a_sum} The attribution to input words, below, includes this part and states the "
+            "difference between its sum and the score."
             if result.recipe.similarity in ("cosine", "dot")
             else result.not_a_sum
         )

@@ -95,7 +95,8 @@ class ViewModel:
 
         Args:
             head: number of the head, from 0, or "mean".
-            full_rows: whether to include special tokens and not renormalize, whatever the view's options.
+            full_rows: whether to include special tokens and not renormalize, regardless of the view's
+                options.
         """
         selection = self.selection
         specials, renormalize = (True, False) if full_rows else self.row_options

@@ -67,7 +67,7 @@ def part(
         at: position of the token whose prediction is explained, if any.
         similarity: the question whose score is explained, for two separate texts.
     """
-    chosen = {} if similarity is None else _pair_options(similarity)
+    pair_options = {} if similarity is None else _pair_options(similarity)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.header("Attribution: what does the answer depend on?", anchor=False)
         st.space("stretch")
@@ -91,10 +91,10 @@ def part(
             )
     result: Result | None
     if inputs == "heads":
-        result = _heads(traces, HeadAttribution(task, target, at, **chosen))
+        result = _heads(traces, HeadAttribution(task, target, at, **pair_options))
     else:
         question = AttributionFaithfulness(
-            task=task, target=target, at=at, words=words, removal=removal or None, **chosen
+            task=task, target=target, at=at, words=words, removal=removal or None, **pair_options
         )
         result = _tokens(traces, question)
     if result is not None:
@@ -104,7 +104,7 @@ def part(
             )
             export(exported, f"attribution-{inputs}-{task}", label="Export attribution")
     if task == SENTENCE_SIMILARITY:
-        _input_pairs(traces, SimilarityAttribution(**chosen))
+        _input_pairs(traces, SimilarityAttribution(**pair_options))
 
 
 def _pair_options(similarity: SentenceSimilarity) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import paths, sessions
+from bert_probe.text.parquet import check_upload
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import jobs, sentence_input, state
 from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
@@ -223,7 +224,7 @@ def _from_file(checkpoint: Checkpoint) -> None:
         _TYPES,
         f"UTF-8, at most {MAX_FILE_BYTES / 1e6:.0f} MB and {MAX_ROWS:,} sentences. The file stays on this "
         "machine.",
-        lambda name, content: (PurePath(name).name, content),
+        _read_upload,
     )
     if file is None:
         st.caption(
@@ -233,6 +234,8 @@ def _from_file(checkpoint: Checkpoint) -> None:
         )
         return
     name, content = file
+    if isinstance(content, TextError):
+        raise content
     if len(content) > MAX_FILE_BYTES:
         raise TextError(
             f"{name} is larger than {MAX_FILE_BYTES / 1e6:.0f} MB. Split it, or use bert-probe corpus run."
@@ -247,7 +250,8 @@ def _from_file(checkpoint: Checkpoint) -> None:
             persist_state="session",
         )
     config = _config(checkpoint, words, suffix == _TAGGED_SUFFIX)
-    _build("corpus file", "Build a store from this file", checkpoint, file, config, column)
+    source = (name, content)
+    _build("corpus file", "Build a store from this file", checkpoint, source, config, column)
 
 
 def _choose_column() -> str | None:
@@ -297,9 +301,9 @@ def _build(
     if built is None:
         return
     state.preserve(_SEEN)
-    seen: set[str] = st.session_state.setdefault(_SEEN, set())
-    if built not in seen:
-        seen.add(built)
+    announced: set[str] = st.session_state.setdefault(_SEEN, set())
+    if built not in announced:
+        announced.add(built)
         st.session_state[BUILT] = built
         st.rerun()
     st.caption(f"The store for {state.escape(name)} was built. Choose it above.")
@@ -341,6 +345,16 @@ def _check_space(checkpoint: Checkpoint, config: IngestConfig, size: int) -> Non
             f"The store may need {required / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB of the storage "
             "that all users share is free. Use a smaller file, or bert-probe corpus run."
         )
+
+
+def _read_upload(name: str, content: bytes) -> tuple[str, bytes | TextError]:
+    """Return the name and the content of a file, or why it cannot be read. Called once per file."""
+    try:
+        if PurePath(name).suffix.lower() == ".parquet":
+            check_upload(content, name)
+    except TextError as error:
+        return PurePath(name).name, error
+    return PurePath(name).name, content
 
 
 def _write_input(folder: Path, name: str, content: bytes) -> Path:

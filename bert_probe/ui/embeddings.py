@@ -24,7 +24,7 @@ def render() -> None:
     blocks.heading(
         "Embeddings",
         "A model turns each token into a vector, a list of numbers. See how the input vector is the sum of "
-        "a word, a position and a segment vector, and what each layer makes of it.",
+        "a word, a position and a segment vector, and how each layer changes it.",
     )
     traced = workbench.trace_request()
     with st.container(horizontal=True, gap="medium"):

@@ -18,7 +18,7 @@ _VIEWS = {"lengths": "Lengths", "chunks": "Chunks", "positions": "Positions"}
 _SIZES = {"32": "32", "64": "64", "128": "128", "256": "256"}
 _ORDERS = {"chunk": "Best chunk", "late": "Late chunking", "whole": "Whole document"}
 _SHOWN = ("whole", "chunk", "late")
-"""Rankings in the table of chunks; the export has all of `METHODS`."""
+"""Rankings in the table on the page. The exported table has all of `METHODS`."""
 
 
 def render(question: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool) -> None:
@@ -29,8 +29,8 @@ def render(question: Search, checkpoint: Checkpoint, documents: tuple[Document, 
         "Show",
         _VIEWS,
         "lengths",
-        "Lengths: what the model does not read. Chunks: the ranking by the best part of each document. "
-        "Positions: whether the beginning of a document counts more than its end.",
+        "Lengths: the text that the model does not read. Chunks: the ranking by the best chunk of each "
+        "document. Positions: how much the score depends on each part of a document.",
     )
     try:
         if view == "lengths":
@@ -70,7 +70,7 @@ def _lengths(question: TruncationAudit, checkpoint: Checkpoint, documents: tuple
             max_height=300,
             column_config={"lost": st.column_config.TextColumn("text that is not read", width="large")},
         )
-        with st.expander("What would other limits lose?"):
+        with st.expander("Losses with other limits"):
             percent = st.column_config.NumberColumn(format="%.1f%%")
             blocks.table(
                 result.limits,
@@ -87,7 +87,7 @@ def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, .
             "Tokens per chunk",
             _SIZES,
             "64",
-            "Maximum number of tokens; a chunk is complete sentences.",
+            "Maximum number of tokens. A chunk consists of complete sentences if they fit.",
         )
         by = state.segmented_control(
             "chunks_by",
@@ -148,7 +148,7 @@ def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, .
         )
     blocks.caveat(
         " ".join(f"{name}: {METHODS[name][0].lower()}{METHODS[name][1:]}" for name in names)
-        + " A document with many chunks has more chances of a high best score."
+        + " A document with many chunks is more likely to have a high best score."
     )
 
 
@@ -198,5 +198,5 @@ def _positions(search: Search, checkpoint: Checkpoint, documents: tuple[Document
     blocks.caveat(
         f"Points are means over documents, bars 95% bootstrap intervals. {left_out:,} documents with only "
         "one sentence, or longer than the model reads, are left out. Sentences at the start often state the "
-        "topic, so a larger change does not prove that the model prefers positions."
+        "topic, so a larger change does not prove that the model favors the start."
     )

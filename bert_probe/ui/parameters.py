@@ -298,7 +298,7 @@ def _neutral_colours(dark: bool) -> tuple[str, str]:
 
 
 def _text_colour(colour: str) -> str:
-    """Return a dark or a light text color, whichever is readable on a background color."""
+    """Return a dark or a light text color that is readable on a background color."""
     red, green, blue = (int(colour[index : index + 2], 16) for index in (1, 3, 5))
     return "#1C1B22" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
 

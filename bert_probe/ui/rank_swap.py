@@ -13,7 +13,7 @@ from bert_probe.views.text import shorten
 
 
 def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwap, truncate: bool) -> None:
-    """Draw a button that searches for the words, and the words once they are found."""
+    """Draw a button that finds the words that swap two documents, and the result."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.subheader("Which words would swap them?", anchor=False)
         menu = st.container(width="content")
@@ -37,8 +37,8 @@ def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwa
     for name, steps in result.changes.items():
         _show_steps(name, steps, a, b, result.question.max_words)
     blocks.caveat(
-        "Each step takes the word that lowers the margin most. If one word is enough, it is found; of "
-        "several words, there may be a smaller set."
+        "Each step takes the word that lowers the margin most. If one word is enough, it is found. A set "
+        "of several words is not always the smallest."
     )
 
 

@@ -69,7 +69,7 @@ def _choose_target(question: ScoreThreshold, pairs: LabeledTexts) -> ScoreThresh
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         target = state.segmented_control(
             "threshold_target",
-            "Threshold with",
+            "Criterion",
             _TARGETS,
             "f1",
             "F1 is the harmonic mean of precision and recall. With a required precision, the lowest "

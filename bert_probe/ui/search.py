@@ -70,7 +70,7 @@ _SCORER_HELP = {
     BI_ENCODER: "similarity of the vectors of query and document",
     LATE_INTERACTION: "how well each token of the query is matched by a token of the document (MaxSim)",
     CROSS_ENCODER: "score of query and document read together, for the best documents of another scorer",
-    BM25_SCORER: "words that they share, weighted by their frequency; it needs no model",
+    BM25_SCORER: "words that query and document share, weighted by frequency; needs no model",
 }
 _COUNTS = {"10": "10", "25": "25", "100": "100"}
 _LINKS = ("compare", "attention", "similarity", "answer")
@@ -184,7 +184,7 @@ def _search(question: Search, checkpoint: Checkpoint, documents: DocumentList, t
 def _result(
     question: Search, checkpoint: Checkpoint, index: IndexedDocuments, truncate: bool
 ) -> SearchResult | None:
-    """Return the ranking, for which a cross-encoder reads all candidates in a job; None if unfinished."""
+    """Return the ranking; None until the job in which a cross-encoder scores the candidates has finished."""
     if CROSS_ENCODER not in question.scorers:
         result: SearchResult = shared_cache.answers.of(question.of, checkpoint, index, truncate)
         return result
@@ -277,7 +277,7 @@ def _table(result: SearchResult) -> tuple[int, ...]:
 
 
 def _agreement(result: SearchResult) -> None:
-    """Draw how far two scorers agree, and the documents on which they disagree most."""
+    """Draw the rank agreement of two scorers, and the documents on which they disagree most."""
     for pair in result.agreement:
         correlation = "undefined" if pair.about["spearman"] is None else f"{pair.spearman:.2f}"
         st.markdown(
@@ -407,8 +407,8 @@ def _threshold_question(checkpoint: Checkpoint, search: Search) -> ScoreThreshol
     model = checkpoint.sentence_model
     names = {} if model is None else dict(model.prompts)
     prompts = [
-        chosen or next((name for name in defaults if name in names), None)
-        for chosen, defaults in ((search.prompt, QUERY_PROMPTS), (search.document_prompt, DOCUMENT_PROMPTS))
+        prompt or next((name for name in defaults if name in names), None)
+        for prompt, defaults in ((search.prompt, QUERY_PROMPTS), (search.document_prompt, DOCUMENT_PROMPTS))
     ]
     pooling = "mean" if model is None else "model"
     return ScoreThreshold(
@@ -418,15 +418,15 @@ def _threshold_question(checkpoint: Checkpoint, search: Search) -> ScoreThreshol
 
 def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
     st.markdown(
-        f"The scores differ by **{explanation.difference:+.4f}**. Each row is the part of a token or word of "
-        "the query in this difference."
+        f"The scores differ by **{explanation.difference:+.4f}**. Each row is the contribution of a token or "
+        "word of the query to this difference."
     )
     columns = {"contribution": "first", "against": "second", "match": "first_match"}
     table = explanation.by_query.rename(columns=columns | {"against_match": "second_match"})
     table = table.assign(term=[shorten(term) for term in table["term"]])
     blocks.table(
         table,
-        f"Contribution of each part of the query to {names[0]} and {names[1]}",
+        f"Contribution of each query token or word to {names[0]} and {names[1]}",
         max_height=390,
         column_config={
             **{
@@ -460,7 +460,7 @@ def _tokens(part: TokenContributions, key: str, largest: float) -> None:
     )
     blocks.caveat(
         "A contribution belongs to the vector of a token in the last layer, which contains information from "
-        "the whole text. It does not tell what the score would be without the token."
+        "the whole text. It does not show what the score would be without the token."
     )
 
 
@@ -492,7 +492,7 @@ def _matches(part: TokenMatches, key: str, largest: float) -> None:
         )
     blocks.caveat(
         "A similarity compares two vectors of the last layer, each of which depends on its whole text. It "
-        "does not tell what the score would be without the token."
+        "does not show what the score would be without the token."
     )
 
 

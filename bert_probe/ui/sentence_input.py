@@ -34,7 +34,7 @@ MAX_BYTES = 5_000_000
 """Size limit of a file, in bytes. It equals Streamlit's setting `server.maxUploadSize`."""
 
 FASTA_TYPES = [ending.removeprefix(".") for ending in FASTA_ENDINGS]
-"""Extensions of FASTA files, for uploaders."""
+"""Extensions of FASTA files without the period, for uploaders."""
 
 _UPLOAD, _FILE = "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Text", "file": "File"}
@@ -65,18 +65,18 @@ def upload_file(
         key: prefix of the session keys of the widget and of the file.
         read: function that is called once per file with its name and content.
     """
-    upload, kept = f"{key}_upload", f"{key}_file"
+    upload, file_key = f"{key}_upload", f"{key}_file"
 
     def keep() -> None:
         file = st.session_state[upload]
         if file is None:
-            st.session_state.pop(kept, None)
+            st.session_state.pop(file_key, None)
         elif not is_deleted(file):
-            st.session_state[kept] = read(file.name, file.getvalue())
-            state.preserve(kept, upload)
+            st.session_state[file_key] = read(file.name, file.getvalue())
+            state.preserve(file_key, upload)
 
     st.file_uploader(label, types, key=upload, on_change=keep, help=help_text)
-    value: T | None = st.session_state.get(kept)
+    value: T | None = st.session_state.get(file_key)
     return value
 
 
@@ -121,14 +121,14 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
     Raises:
         TextError: the file is larger than `MAX_BYTES` or cannot be read; see `parse_sentences`.
     """
-    kept = f"{key}_file"
+    file_key = f"{key}_file"
     upload = st.file_uploader(label, type=["txt", *FASTA_TYPES, "gz"], key=f"{key}_upload")
     if upload is not None and not is_deleted(upload):
-        st.session_state[kept] = (upload.name, upload.getvalue())
-        state.preserve(kept)
-    if kept not in st.session_state:
+        st.session_state[file_key] = (upload.name, upload.getvalue())
+        state.preserve(file_key)
+    if file_key not in st.session_state:
         return ()
-    name, content = st.session_state[kept]
+    name, content = st.session_state[file_key]
     check_size(name, content)
     if upload is None:
         blocks.caveat(f"{state.escape(name)} was uploaded earlier.")

@@ -108,8 +108,8 @@ def choose_prompt(
     """Draw a selector for a prompt of the checkpoint, if it has any; None for the default.
 
     Args:
-        defaults: names of prompts, the first of which that the checkpoint has is the default, instead of its
-            own; without such a prompt, the default is no prompt.
+        defaults: names of prompts. The first one that the checkpoint has is selected by default, instead of
+            the checkpoint's default prompt; if it has none of them, no prompt is selected.
         names: names of the prompts; None for those of the pooling.
     """
     names = prompt_names(checkpoint) if names is None else names
@@ -125,7 +125,7 @@ def choose_prompt(
     if tasks:
         help_text += f" The tasks {', '.join(tasks)} also select their own modules."
     name = state.segmented_control(key, label, options, default, help_text)
-    # With a Router, the name of the default prompt also selects a task, unlike no name.
+    # With a Router, the name of the default prompt also selects a task; None does not.
     return None if name == default and not tasks else name
 
 
@@ -143,7 +143,7 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
 
 
 def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, score: float) -> None:
-    """Draw how high a score is among random pairs of reference sentences, which a job encodes."""
+    """Draw the position of a score among random pairs of reference sentences, which a job encodes."""
     reference = tuple(row.text for row in everyday_topics().rows)
     result = jobs.answer(
         "similarity calibration",
@@ -392,10 +392,10 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
     trained = ", ".join(f"{size:,}" for size in curve.trained)
     source = f"This model lists {trained} dimensions in its config.json. " if trained else ""
     blocks.caveat(
-        f"{source}1 means that the scores of all pairs of these sentences have the same order, or that every "
-        "sentence keeps its nearest neighbor. The curve compares truncated vectors with full ones, not with "
-        "human judgments, and holds for these sentences. A model that was not trained for it (Matryoshka, "
-        "Kusupati et al. 2022) usually loses more."
+        f"{source}A correlation of 1 means that the scores of all pairs have the same order, and a share of "
+        "1 that every sentence keeps its nearest neighbor. The curve compares truncated vectors with full "
+        "vectors, not with human judgments, and applies only to these sentences. Models that were not "
+        "trained for truncation (Matryoshka, Kusupati et al. 2022) typically lose more."
     )
     blocks.table(
         curve.frame(),

@@ -38,11 +38,11 @@ _SILENCE = 300.0
 """Number of seconds without progress after which opening a model is aborted."""
 PRECISIONS = {
     "float32": "",
-    "bfloat16": "values have 2 to 3 significant digits, so small differences between numbers mean nothing.",
-    "float16": "values have 3 to 4 significant digits, so small differences between numbers mean nothing.",
+    "bfloat16": "values have 2 to 3 significant digits, so small differences are not meaningful.",
+    "float16": "values have 3 to 4 significant digits, so small differences are not meaningful.",
     "float64": "values have 15 to 16 significant digits, and the model needs twice the memory of float32.",
 }
-"""Data type → what a reader of its numbers must know."""
+"""Data type → note about the precision of its numbers."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
 
 
@@ -488,11 +488,11 @@ def open_model(
 
 def _notice_replaced(model: str, revision: str, dtype: str) -> None:
     """Show a message if the files of the model have changed since this session opened it."""
-    seen: dict[tuple[str, str], Any] = st.session_state.setdefault(_SEEN, {})
+    stamps: dict[tuple[str, str], Any] = st.session_state.setdefault(_SEEN, {})
     state.preserve(_SEEN, _REPLACED)
     files = shared_cache.loaded_stamp(model, revision, dtype)
-    if seen.setdefault((model, revision), files) != files:
-        seen[model, revision] = files
+    if stamps.setdefault((model, revision), files) != files:
+        stamps[model, revision] = files
         st.session_state.setdefault(_REPLACED, set()).add((model, revision))
         st.toast(f"The files of {state.escape(model)} were replaced. The model was opened again.")
 
@@ -512,8 +512,8 @@ def trace_request() -> TracedRequest:
 def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: bool) -> list[Trace]:
     """Return one trace for each text, for pages that do not use the traces of `trace_request`.
 
-    Of a FASTA record, only the sequence is read; a message says so. Another message is drawn if most tokens
-    are unknown to the model.
+    Only the sequence of a FASTA record is read, and a message says so. Another message is drawn if most
+    tokens are unknown to the model.
 
     Raises:
         ProbeError: the model cannot read a text, or a text has several FASTA records.
@@ -531,7 +531,7 @@ def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate
 
 
 def _read_sequence(text: str) -> str:
-    """Return the sequence of a text that is a FASTA record, and draw a message; or the text unchanged.
+    """If a text is a FASTA record, draw a message and return its sequence; otherwise return the text.
 
     Raises:
         TextError: the text has several FASTA records, or invalid lines.

@@ -31,7 +31,7 @@ def labels(units: Sequence[Token | Unit]) -> list[str]:
 
 
 class ResidueNumbers(list[int | None]):
-    """Numbers of the residues of a sequence, from 1, with which an axis is drawn as a ruler."""
+    """Residue numbers of a sequence, from 1. An axis with these numbers is drawn as a ruler."""
 
 
 def positions(units: Sequence[Token | Unit]) -> Sequence[int | None]:

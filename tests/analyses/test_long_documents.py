@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,14 @@ QUERY = "Who reads a map?"
 )
 def test_sentence_spans(text: str, sentences: list[str]) -> None:
     assert [text[start:end] for start, end in sentence_spans(text)] == sentences
+
+
+@pytest.mark.parametrize("run", [" ", "!", ".", '"', "\t", "。", "a. ", "! ", "\n "])
+def test_sentences_of_long_runs_are_found_in_linear_time(run: str) -> None:
+    text = f"a{run * (250_000 // len(run))}b"
+    started = time.process_time()
+    assert sentence_spans(text)[0][0] == 0
+    assert time.process_time() - started < 5  # quadratic time would be minutes
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 21, 100])

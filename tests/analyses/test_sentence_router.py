@@ -114,6 +114,9 @@ def _change(name: str, change: Callable[[dict[str, Any]], Any]) -> Callable[[Pat
     return apply
 
 
+_MAPPINGS = {f"('task {number}', None)": "query" for number in range(33)}
+
+
 def _types(**types: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda config: config | {"types": config["types"] | types}
 
@@ -165,6 +168,14 @@ def _second_encoder(folder: Path) -> None:
             CheckpointError,
             "The Router has no route title",
         ),
+        (
+            _change(
+                "router_config.json", lambda config: config | {"parameters": {"route_mappings": _MAPPINGS}}
+            ),
+            None,
+            CheckpointError,
+            "lists 33 modules or routes, but at most 32",
+        ),
     ],
 )
 def test_routes_that_are_not_supported_say_why(
@@ -191,6 +202,14 @@ def test_router_without_encoder_has_no_model(routed: Any, tmp_path: Path) -> Non
     _change("router_config.json", _types(query_0_Transformer="sentence_transformers.models.BoW"))(folder)
     with pytest.raises(ProbeError, match=r"has no config\.json"):
         bert_probe.load(folder)
+
+
+def test_tasks_with_the_same_route_share_its_modules(routed: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(routed("router with the encoder")[0], tmp_path / "shared")
+    mappings = {"parameters": {"route_mappings": {f"('{name}', None)": "query" for name in ("a", "b")}}}
+    _change("router_config.json", lambda config: config | mappings)(folder)
+    routes = dict(bert_probe.load(folder).sentence_model.routes)  # type: ignore[union-attr]
+    assert routes["a"] is routes["b"] is routes["query"]
 
 
 @pytest.mark.parametrize("name", ["router", "lengths"])

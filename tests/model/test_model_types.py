@@ -25,7 +25,7 @@ def rows() -> dict[str, list[str]]:
     table = DOCUMENT.read_text(encoding="utf-8").split("## Model types")[1].split("## ")[0]
     lines = [line.strip("|") for line in table.splitlines() if "|" in line]
     cells = [[cell.strip() for cell in line.split(" | ")] for line in lines]
-    return {re.sub(r".* \((.*)\)", r"\1", name): rest for name, *rest in cells[2:]}
+    return {re.sub(r".* \((.*)\)", r"\1", name): values for name, *values in cells[2:]}
 
 
 def test_document_lists_all_model_types() -> None:
@@ -42,9 +42,9 @@ def test_document_lists_all_model_types() -> None:
 
 @pytest.mark.parametrize("name", prove_unless(SEED, all_types()))
 def test_outcome_is_as_documented(name: str) -> None:
-    found, row = outcome(name), rows()[name]
-    assert (found.works, found.reason) == (row[0], row[3].strip())
-    if found.dtype == "float64":
-        assert found.attention is not None
-        assert found.states is not None
-        assert max(found.attention, found.states) <= EXACT
+    result, row = outcome(name), rows()[name]
+    assert (result.works, result.reason) == (row[0], row[3].strip())
+    if result.dtype == "float64":
+        assert result.attention is not None
+        assert result.states is not None
+        assert max(result.attention, result.states) <= EXACT

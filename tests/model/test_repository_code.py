@@ -167,8 +167,8 @@ def save(folder: Path, layout: str) -> PreTrainedModel:
     original = rename({name: tensor for name, tensor in tensors.items() if name not in pooler})
     assert not original.keys() & tensors.keys() - {name for name in original if "embeddings." in name}
     save_file(original | pooler, folder / "model.safetensors", {"format": "pt"})
-    written = settings | {"vocab_size": model.config.vocab_size}
-    (folder / "config.json").write_text(json.dumps(written), encoding="utf-8")
+    config = settings | {"vocab_size": model.config.vocab_size}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return model
 
 

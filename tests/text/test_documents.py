@@ -333,3 +333,20 @@ def test_a_folder_of_text_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "empty").mkdir()
     with pytest.raises(EmptyTextError, match=r"no file with the extension \.txt or \.md"):
         read_documents(tmp_path / "empty")
+
+
+def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
+    content = bytearray(parquet_bytes(pa.table({"text": ["a", "b"]}), compression="none"))
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    content[start + 20] = 0  # the column is required instead of optional
+    with pytest.raises(TextError, match=r"a\.parquet cannot be read as Parquet: it is damaged and ends"):
+        parse_documents(io.BytesIO(bytes(content)), "a.parquet")
+
+
+def test_an_upload_that_is_large_when_it_is_decoded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_BYTES", 2_500)
+    table = pa.table({"text": ["x" * 3000], "number": [1]})
+    content = parquet_bytes(table, compression="zstd", write_statistics=False)
+    with pytest.raises(TextError, match=r"a\.parquet has more than 0 MB of texts"):
+        parquet.check_upload(content, "a.parquet")
+    parquet.check_upload(parquet_bytes(pa.table({"text": ["x"], "number": [1]})), "a.parquet")

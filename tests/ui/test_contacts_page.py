@@ -32,8 +32,8 @@ def test_contacts_of_a_fasta_record_are_the_librarys(folder: str) -> None:
     app.run()
     assert not app.exception
     expected = bert_probe.Contacts("attention").of(trace).frame()
-    shown = app.dataframe[0].value["corrected_attention"]
-    np.testing.assert_allclose(shown, expected["corrected_attention"], atol=1e-6)
+    values = app.dataframe[0].value["corrected_attention"]
+    np.testing.assert_allclose(values, expected["corrected_attention"], atol=1e-6)
     assert any("Not a contact prediction" in caption.value for caption in app.caption)
 
 

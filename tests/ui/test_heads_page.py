@@ -306,9 +306,9 @@ def test_url_contains_displayed_question(
 def test_layer_in_url_selects_all_of_its_heads() -> None:
     app = part("ablation", off="3.7,5")
     address = {"off": "3.7,5", "ablation_table": "tokens"}
-    asked = bert_probe.HeadAblation.from_address(address, bert_probe.load().description)
-    assert len(asked.heads) == 13
-    assert f"bert_probe.{asked!r}.of(trace)" in app.get("code")[0].value
+    question = bert_probe.HeadAblation.from_address(address, bert_probe.load().description)
+    assert len(question.heads) == 13
+    assert f"bert_probe.{question!r}.of(trace)" in app.get("code")[0].value
 
 
 def test_head_label_is_shown_next_to_its_name() -> None:

@@ -28,10 +28,10 @@ def tables(app: Any) -> list[Any]:
 def test_the_ranking_is_that_of_the_library(minilm: Checkpoint) -> None:
     app = open_page("search", search_compare="bm25")
     expected = bert_probe.Search(QUERY, ("bi-encoder", "bm25")).of(minilm, DOCUMENTS)
-    shown = tables(app)[0]
-    assert list(shown["document"]) == list(expected.table()["document"])
-    assert list(shown["score"]) == pytest.approx(list(expected.table()["score"]), abs=1e-6)
-    assert list(shown["bm25_rank"]) == list(expected.table()["bm25_rank"])
+    ranking_table = tables(app)[0]
+    assert list(ranking_table["document"]) == list(expected.table()["document"])
+    assert list(ranking_table["score"]) == pytest.approx(list(expected.table()["score"]), abs=1e-6)
+    assert list(ranking_table["bm25_rank"]) == list(expected.table()["bm25_rank"])
     best = int(expected.order[0])
     score, percentile = expected.scores["bi-encoder"][best], expected.percentile(best)
     assert f"**{score:.4f}**, higher than **{percentage(percentile)}** of random pairs" in page_text(app)
@@ -64,9 +64,9 @@ def test_documents_are_encoded_once_for_several_queries(monkeypatch: pytest.Monk
     encoded = []
     original: Any = ranking.__dict__["encode_texts"]
 
-    def note(checkpoint: Checkpoint, config: Any, texts: Any, *rest: Any) -> Any:
+    def note(checkpoint: Checkpoint, config: Any, texts: Any, *arguments: Any) -> Any:
         encoded.append(len(texts))
-        return original(checkpoint, config, texts, *rest)
+        return original(checkpoint, config, texts, *arguments)
 
     monkeypatch.setattr(ranking, "encode_texts", note)
     app = open_page("search", documents="red boats at night\nblue maps by day\ngreen rivers")
@@ -167,8 +167,8 @@ def test_long_documents_are_those_of_the_library(minilm: Checkpoint) -> None:
         if column is None:
             assert result.finding in page_text(app)
         else:
-            shown = next(frame for frame in tables(app) if column in frame)
-            assert list(shown[column]) == pytest.approx(list(result.frame()[column]), abs=1e-6)
+            matching_table = next(frame for frame in tables(app) if column in frame)
+            assert list(matching_table[column]) == pytest.approx(list(result.frame()[column]), abs=1e-6)
 
 
 def test_broken_rows_of_a_file_are_listed_and_can_be_skipped() -> None:

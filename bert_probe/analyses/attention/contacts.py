@@ -142,7 +142,7 @@ class ContactsResult(Result):
     """Contact values of all pairs of residues of a sequence.
 
     Attributes:
-        residues: the tokens of the residues; of the attention, all tokens that are not special.
+        residues: the residue tokens; with the method "attention", all tokens except special ones.
         values: symmetric matrix, [residue, residue]: probabilities for a prediction; otherwise APC-corrected
             attention, which may be negative.
         note: sentences about the model and the method; "" if there are none.
@@ -172,7 +172,7 @@ class ContactsResult(Result):
 
     @property
     def numbers(self) -> Array:
-        """Number of each residue, from 1; the number of the token if a token is not one residue."""
+        """Residue number of each token, from 1; its token number if tokens are not single residues."""
         return np.array(
             [
                 index if residue.residue is None else residue.residue

@@ -31,7 +31,7 @@ BATCH_TOKENS = 2048
 The limit is low because a trace stores the vectors of every layer.
 """
 MAX_RESAMPLES = 20_000
-"""Maximum number of bootstrap resamples, whose means are all kept for the percentiles."""
+"""Maximum number of bootstrap resamples; all of their means are in memory for the percentiles."""
 _BLOCK = 50
 """Number of bootstrap resamples whose means are computed in one matrix product."""
 

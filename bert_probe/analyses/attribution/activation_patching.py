@@ -171,7 +171,7 @@ class ActivationPatching(Question):
         )
 
     def _pooling(self, checkpoint: Checkpoint, has_pair: bool) -> PoolingConfig:
-        """Return the pooling of the sentence vectors: that of the checkpoint, or else the first available."""
+        """Return the pooling of the sentence vectors: the checkpoint's own, or the first available."""
         if has_pair and self.prompt not in (None, NO_PROMPT):
             raise TextError("A text pair has no prompt. Leave out the prompt, or give single texts.")
         prompt = NO_PROMPT if has_pair else self.prompt

@@ -437,8 +437,8 @@ def _describe_shift(pair: MinimalPairResult, place: int) -> str:
     keys = int((b - a).argmin()), int((b - a).argmax())
     source, target = (f"{_key_name(pair, key)} ({a[key]:.2f} → {b[key]:.2f})" for key in keys)
     # The smaller of the decrease and the increase; the target may also gain attention from other keys.
-    least = _format_amount(amount) if amount < 0.005 else f"at least {_format_amount(amount)}"
-    return f"head {_head_name(layer, head)} shifts {least} of its attention from {source} to {target}"
+    amount_text = _format_amount(amount) if amount < 0.005 else f"at least {_format_amount(amount)}"
+    return f"head {_head_name(layer, head)} shifts {amount_text} of its attention from {source} to {target}"
 
 
 def _key_name(pair: MinimalPairResult, key: int) -> str:

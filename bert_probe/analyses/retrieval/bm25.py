@@ -45,11 +45,11 @@ class BM25:
         return values.astype(np.float32)
 
     def terms(self, query: str, document: int) -> pd.DataFrame:
-        """Return the part of each word of the query in the score of a document, float64.
+        """Return the contribution of each query word to the score of a document, float64.
 
         Columns: term, query_count and count (occurrences in the query and in the document), documents (number
-        of documents with the term), idf, contribution. The contributions add up to the score; the largest is
-        the first.
+        of documents with the term), idf, contribution. The contributions add up to the score and are sorted
+        in descending order.
 
         Args:
             document: index of the document, from 0.

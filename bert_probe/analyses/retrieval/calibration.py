@@ -147,7 +147,7 @@ def random_pair_scores(vectors: Array, similarity: str) -> Array:
 
 
 def pair_indices(count: int) -> tuple[Array, Array]:
-    """Return the indices of both rows of all pairs of different rows, or of `MAX_PAIRS` random pairs."""
+    """Return the row indices of all pairs of different rows, or of `MAX_PAIRS` random pairs."""
     if count * (count - 1) // 2 <= MAX_PAIRS:
         first, second = np.triu_indices(count, k=1)
         return first, second
@@ -185,8 +185,8 @@ def _neighbor_scores(vectors: Array, similarity: str) -> Array:
 def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
     """Return the index of the nearest neighbor of each row, and its score.
 
-    Of more than `MAX_NEIGHBORS` rows, a sample is drawn with a fixed seed. Of several rows with the highest
-    score, the first is returned. The score of a row without any defined score is NaN.
+    If there are more than `MAX_NEIGHBORS` rows, a sample is drawn with a fixed seed. If several rows have the
+    highest score, the first is returned. The score of a row without any defined score is NaN.
     """
     count = len(vectors)
     rows = np.arange(count)

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from bert_probe.analyses.retrieval.passages import (
     Span,
@@ -22,7 +20,13 @@ from bert_probe.analyses.retrieval.passages import (
 )
 from bert_probe.analyses.retrieval.search import Agreement
 from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig, pool, scores
+from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    DOCUMENT_PROMPTS,
+    PoolingConfig,
+    pool_unpadded,
+    scores,
+)
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_texts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
@@ -32,6 +36,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.lengths import MAX_TOKENS
 from bert_probe.model.progress import Progress, no_progress
@@ -39,13 +44,13 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document, DocumentList, as_documents
 
 METHODS: Mapping[str, str] = {
-    "whole": "Score of the vector of the document, as far as the model reads it.",
+    "whole": "Score of the vector of the document, truncated to what the model reads.",
     "chunk": "Largest score of the vectors of its chunks, each read separately.",
     "chunk_mean": "Mean score of the vectors of its chunks.",
     "late": "Largest score of its chunks by late chunking: the tokens of a chunk, read within the document.",
     "late_mean": "Mean score of its chunks by late chunking.",
 }
-"""Name of a score of a document → what it is."""
+"""Name of a score of a document → its description."""
 MAX_CHUNKS = 100_000
 """Maximum number of chunks, each of which has two vectors."""
 _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
@@ -54,7 +59,7 @@ _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
 
 @question("chunked search", command="chunked-search")
 class ChunkedSearch(Question):
-    """The ranking of documents by the vectors of their chunks, next to that by their whole vectors.
+    """Rankings of documents by the vectors of their chunks and by the vectors of whole documents.
 
     Chunks are consecutive sentences. Late chunking (Günther et al. 2024) pools the tokens of a chunk from a
     forward pass over the whole document, so that its vector contains the context of the chunk.
@@ -138,7 +143,7 @@ class ChunkedSearch(Question):
             )
         total = len(parts) + 2 * len(texts)
         with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
-            whole = encode_texts(
+            document_vectors = encode_texts(
                 checkpoint,
                 recipe,
                 texts,
@@ -169,17 +174,17 @@ class ChunkedSearch(Question):
 
             chunk_scores = scored(chunks.vectors)
             late_scores = None if late is None else scored(late)
-            whole_scores = scored(whole.vectors)
+            whole_scores = scored(document_vectors.vectors)
         return ChunkedSearchResult(
             self,
-            InputRecord.of_documents(checkpoint, texts, sum(whole.dropped)),
+            InputRecord.of_documents(checkpoint, texts, sum(document_vectors.dropped)),
             texts,
             spans,
             read_only(whole_scores),
             read_only(chunk_scores),
             None if late_scores is None else read_only(late_scores),
             recipe,
-            whole.dropped,
+            document_vectors.dropped,
         )
 
     def _spans(
@@ -203,37 +208,45 @@ def _late_vectors(
 ) -> Array | None:
     """Return the vector of each chunk, pooled from the hidden states of its document.
 
-    A chunk that is not read is NaN. None if the pooling cannot be applied to a part of the tokens.
+    The vector of a chunk beyond the model's limit is NaN. Returns None if the pooling cannot be applied to a
+    subset of the tokens.
     """
     if not set(recipe.modes) <= _LATE_MODES:
         return None
-    prompt = len(replace(recipe, prefix="").text(recipe.prefix))
-    encodings = [
-        checkpoint.encoder.encode(recipe.text(text), truncate=True, max_tokens=recipe.max_tokens)
-        for text in texts
-    ]
     first = np.cumsum([0, *map(len, spans)])
     vectors = np.full_like(chunk_vectors, np.nan)
+    # Encodings with tokens need much more memory than the inputs of the model, so they are made by batch.
+    inputs = [
+        checkpoint.encoder.inputs(recipe.text(text), truncate=True, max_tokens=recipe.max_tokens)
+        for text in texts
+    ]
     done = 0
-    for batch in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
-        output, _ = forward(checkpoint, [encodings[index] for index in batch])
+    for batch in group_by_length([len(item) for item in inputs], BATCH_TOKENS, checkpoint.pads):
+        output, _ = forward(checkpoint, [inputs[index] for index in batch])
         for row, index in enumerate(batch):
-            starts = np.array(
-                [-1 if token.start is None else token.start - prompt for token in encodings[index].tokens]
+            encoding = checkpoint.encoder.encode(
+                recipe.text(texts[index]), truncate=True, max_tokens=recipe.max_tokens
             )
-            bounds = np.array(spans[index])
-            mask = (starts >= bounds[:, :1]) & (starts < bounds[:, 1:])
-            is_read = mask.any(axis=1)
-            states = output.last_hidden_state[row, None, : len(starts)]
-            pooled = pool(
-                SimpleNamespace(last_hidden_state=states.expand(int(is_read.sum()), -1, -1)),
-                torch.tensor(mask[is_read], device=states.device).long(),
-                replace(recipe, excluded=0),
-            )
-            vectors[first[index] : first[index + 1]][is_read] = pooled.cpu().numpy()
+            states = output.last_hidden_state[row]
+            for number, (start, end) in enumerate(_token_ranges(encoding, recipe, spans[index])):
+                if start < end:
+                    pooled = pool_unpadded(states[None, start:end], replace(recipe, excluded=0))
+                    vectors[first[index] + number] = pooled[0].cpu().numpy()
         done += len(batch)
         progress(done, len(texts))
     return vectors
+
+
+def _token_ranges(encoding: Encoding, recipe: PoolingConfig, spans: Sequence[Span]) -> list[tuple[int, int]]:
+    """Return the first token of each chunk and the token after its last; equal if the chunk is not read."""
+    prompt = len(replace(recipe, prefix="").text(recipe.prefix))
+    tokens = [token for token in encoding.tokens if token.start is not None]
+    starts = [(token.start or 0) - prompt for token in tokens]
+    ranges = []
+    for start, end in spans:
+        low, high = (int(place) for place in np.searchsorted(starts, (start, end)))
+        ranges.append((tokens[low].position, tokens[high - 1].position + 1) if low < high else (0, 0))
+    return ranges
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -280,7 +293,7 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def best(self) -> Mapping[str, tuple[int, ...]]:
-        """Number of the best chunk of each document, from 0, by "chunk" and by "late"."""
+        """Index of the best chunk of each document, from 0, by the methods "chunk" and "late"."""
         values = {"chunk": self.chunks} | ({} if self.late is None else {"late": self.late})
         ends = np.cumsum([len(chunks) for chunks in self.spans])[:-1]
         return {
@@ -299,12 +312,12 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def agreement(self) -> tuple[Agreement, ...]:
-        """How far each two rankings agree."""
+        """Rank agreement of each pair of rankings."""
         return tuple(Agreement.of(a, b, self.ranks, self.scores) for a, b in combinations(self.scores, 2))
 
     @property
     def by(self) -> str:
-        """The score that orders the table: that of the question, or "chunk" if it is unavailable."""
+        """The score that orders the table: the score in the question, or "chunk" if it is unavailable."""
         return self.question.by if self.question.by in self.scores else "chunk"
 
     def chunk(self, document: int, method: str = "chunk") -> str:

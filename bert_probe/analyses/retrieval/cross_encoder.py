@@ -19,7 +19,7 @@ from bert_probe.model.trace import Array
 
 NOT_A_SUM = (
     "A cross-encoder reads query and document together, so its score is not a sum over their tokens. Compute "
-    "attributions of the pair instead, on the page Answer or with bert-probe attribution."
+    "attributions of the pair instead, on the page Answer or with bert-probe why."
 )
 
 
@@ -65,8 +65,8 @@ def pair_scores(
 ) -> tuple[Array, tuple[int, ...]]:
     """Return the score of the query with each document, as `CrossEncoder.predict` computes it.
 
-    A pair that is too long is truncated. Without an activation in its files, a model has the default of
-    sentence-transformers for one label, Sigmoid.
+    A pair that is too long is truncated. If the files do not name an activation, it is Sigmoid, the default
+    of sentence-transformers for one label.
 
     Args:
         names: names of the documents in error messages.

@@ -65,7 +65,7 @@ class MultiVectorConfig:
         """Return whether each token has a vector, of shape [token].
 
         Args:
-            encoding: with its tokens, if `needs_tokens`.
+            encoding: the encoded text; its tokens are required only if `needs_tokens`.
         """
         values: Array = self.selection.mask(encoding.inputs["input_ids"])
         if self.needs_tokens and isinstance(encoding, Encoding):
@@ -113,20 +113,20 @@ class MultiVectorConfig:
 
 
 def query_config(checkpoint: Checkpoint, prompt: str | None = None) -> MultiVectorConfig:
-    """Return how queries become one vector per token; see `document_config`."""
+    """Return the configuration for queries; see `document_config`."""
     model = checkpoint.multi_vector_model
     selection = None if model is None else model.query
     return _config(checkpoint, "query", prompt, QUERY_PROMPTS, selection)
 
 
 def document_config(checkpoint: Checkpoint, prompt: str | None = None) -> MultiVectorConfig:
-    """Return how documents become one vector per token.
+    """Return the configuration by which documents become one vector per token.
 
-    Those of a late-interaction model are its own. Of another model, they are the last hidden states, scaled
-    to length 1, without special tokens and without the tokens of the prompt.
+    A late-interaction model has its own configuration. For other models, the vectors are the last hidden
+    states, scaled to length 1, without special tokens and without the tokens of the prompt.
 
     Args:
-        prompt: name of a prompt, or `NO_PROMPT`. By default, that of documents.
+        prompt: name of a prompt, or `NO_PROMPT`. By default, the prompt for documents.
 
     Raises:
         UnavailableError, CheckpointError: the files of the late-interaction model are not supported.
@@ -261,7 +261,8 @@ def encode_documents(
     The arguments and errors are those of `sentences.encode_texts`; also:
 
     Raises:
-        OutOfMemoryError: the vectors need more memory than is free. Nothing has been allocated then.
+        OutOfMemoryError: the vectors need more memory than is free; this is checked before they are
+            allocated.
     """
     inputs, masks = [], []
     for number, text in enumerate(texts, 1):
@@ -339,12 +340,12 @@ def maxsim(query: Array, documents: TokenVectors, similarity: str = MAXSIM) -> A
 
 @dataclass(frozen=True, eq=False)
 class TokenMatches:
-    """The parts of a MaxSim score: one for each token of the query that has a vector.
+    """The contributions to a MaxSim score, one for each query token that has a vector.
 
     Attributes:
         query, document: the tokens with their vectors.
-        similarities: dot product of each token of the query and each token of the document, float64 [token of
-            the query, token of the document].
+        similarities: dot product of each token of the query and each token of the document, float64, shape
+            [query token, document token].
         score: the score, float64.
         score_name: readable name of the score.
     """
@@ -376,7 +377,7 @@ class TokenMatches:
 
     @cached_property
     def contributions(self) -> Array:
-        """The part of each token of the query in the score, of shape [token of the query]."""
+        """Contribution of each query token to the score, of shape [query token]."""
         largest = self.similarities.max(axis=1)
         return read_only(largest / len(largest) if self.similarity == MEAN_MAXSIM else largest)
 

@@ -15,9 +15,11 @@ from bert_probe.model.lengths import MAX_TOKENS, max_input_tokens
 Span = tuple[int, int]
 """First character and character after the last one, as in a slice."""
 
-# A period after a single letter belongs to initials or to an abbreviation such as "e.g.".
+# A period after a single letter belongs to initials or to an abbreviation such as "e.g.". Lookbehinds and
+# possessive quantifiers keep the time linear for long runs of spaces and marks.
 _BOUNDARY = re.compile(
-    r"(?<!\b[^\W\d_])[.][\"'”’»)\]]*\s+|[!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*\s*|\s*[\r\n]\s*"
+    r"(?<!\b[^\W\d_])[.][\"'”’»)\]]*+\s++|(?<![!?…])[!?…]++[\"'”’»)\]]*+\s++"
+    r"|[。！？]++[」』”’）]*+\s*+|(?<!\s)[^\S\r\n]*+[\r\n]\s*+"
 )
 _WORD = re.compile(r"\w")
 
@@ -25,8 +27,8 @@ _WORD = re.compile(r"\w")
 def sentence_spans(text: str) -> list[Span]:
     """Return the spans of the sentences of a text, without the white space between them.
 
-    A sentence ends with ``.``, ``!``, ``?`` or ``…`` and white space, with a full-width mark, or with the
-    line. A part without a letter or digit belongs to the sentence before it. A text without letters and
+    A sentence ends with ``.``, ``!``, ``?`` or ``…`` and white space, with a full-width mark, or at the end
+    of a line. A part without a letter or digit belongs to the sentence before it. A text without letters and
     digits is one sentence.
     """
     ends = [match.end() for match in _BOUNDARY.finditer(text)]
@@ -84,10 +86,10 @@ def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
 def _split(
     tokens: Sequence[tuple[int, int, int | None]], start: int, end: int, size: int
 ) -> list[tuple[int, int, int]]:
-    """Return spans of a sentence with their numbers of tokens, at most `size` each and of similar length."""
+    """Return spans of a sentence, of similar length and at most `size` tokens, with their token counts."""
     parts = []
     while len(tokens) > size:
-        # A rest of one token would be a chunk without meaning, so the remaining parts share the tokens.
+        # Distribute the remaining tokens evenly, because a last chunk of one token would be meaningless.
         length = math.ceil(len(tokens) / math.ceil(len(tokens) / size))
         cut = length
         while cut > 1 and tokens[cut][2] == tokens[cut - 1][2]:

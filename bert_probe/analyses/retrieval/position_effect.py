@@ -1,4 +1,4 @@
-"""How much a score depends on where in a document a passage stands."""
+"""The effect of the position of a passage within a document on the score of the document."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document, DocumentList, as_documents
 
 RESAMPLES = 1000
-"""Number of bootstrap samples of the documents for the interval of a mean."""
+"""Number of bootstrap resamples of the documents, for the interval of a mean."""
 _SEED = 0
 
 
@@ -42,8 +42,8 @@ _SEED = 0
 class PositionEffect(Question):
     """How much the score of a document depends on the position of sentences that are removed or inserted.
 
-    Without a passage, consecutive sentences are left out, a part of the document at a time. With a passage,
-    it is inserted between sentences. Embedding models often give the beginning of a text more weight
+    Without a passage, one group of consecutive sentences is removed at a time. A passage is
+    inserted between sentences. Embedding models often give the beginning of a text more weight
     (Lee, Goel and Ramchandran 2024).
 
     Attributes:
@@ -59,7 +59,7 @@ class PositionEffect(Question):
     inputs = DocumentFile()
 
     query: str | None = param(
-        Optional(Text()), default=None, about="Score documents with this query instead of with the original."
+        Optional(Text()), default=None, about="Score with this query instead of the original document."
     )
     passage: str | None = param(
         Optional(Text()), default=None, about="Insert this passage instead of removing sentences."
@@ -110,9 +110,9 @@ class PositionEffect(Question):
         changed = [*(str(texts[index]) for index in used), *(variant.text for variant in variants)]
         with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
             encoded = encode_texts(checkpoint, recipe, changed, False, "Text {:,}".format, progress).vectors
-            whole, rows = encoded[: len(used)], encoded[len(used) :]
+            original_rows, rows = encoded[: len(used)], encoded[len(used) :]
             row_of = {index: row for row, index in enumerate(used)}
-            originals = whole[[row_of[variant.document] for variant in variants]]
+            originals = original_rows[[row_of[variant.document] for variant in variants]]
             if self.query is None:
                 compared, reference = originals, originals
             else:
@@ -165,8 +165,8 @@ class PositionEffect(Question):
             bounds = np.linspace(0, count, min(count, self.positions) + 1).round().astype(int)
             for first, last in pairwise(bounds):
                 start, end = spans[first][0], spans[last - 1][1]
-                rest = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
-                yield Variant(index, (start + end) / 2 / len(text), rest, text[start:end])
+                remaining = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
+                yield Variant(index, (start + end) / 2 / len(text), remaining, text[start:end])
             return
         for place in np.unique(np.linspace(0, count, self.positions + 1).round().astype(int)):
             start = spans[place][0] if place < count else len(text)

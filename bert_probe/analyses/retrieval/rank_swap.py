@@ -50,8 +50,8 @@ class RankSwap(Question):
     """The words whose removal from a document, or addition to the query, lets another document overtake it.
 
     Each step removes (or adds) the word that lowers the margin of the two scores most, until the documents
-    change places or the limit of words is reached. One word that suffices is always found. Of several words,
-    there may be a smaller set.
+    are swapped or the maximum number of words is reached. If a single word suffices, it is found. A set of
+    several words is not always the smallest.
 
     Attributes:
         query: the query.
@@ -150,7 +150,7 @@ class RankSwap(Question):
             return _greedy(
                 words,
                 allowed,
-                min(self.max_words, len(words) - 1),  # a document has at least one word
+                min(self.max_words, len(words) - 1),  # at least one word must remain
                 texts_of,
                 partial(tested, scorer.of_documents),
                 lambda text: verify(text, self.query),
@@ -192,7 +192,7 @@ class RankSwap(Question):
         truncate: bool,
         progress: Progress,
     ) -> tuple[int, int]:
-        """Return the indices of the two documents, that with the higher score first."""
+        """Return the indices of the two documents, the one with the higher score first."""
         if len(texts) < 2:
             raise SelectionError("There is only one document. Give at least two.")
         numbers = {document.id: index for index, document in enumerate(texts)}
@@ -226,18 +226,18 @@ def _spans(text: str) -> list[tuple[int, int]]:
 
 
 def _lacking(document: str, query: str) -> list[tuple[tuple[int, int], str]]:
-    """Return the span and the word of each distinct word of a document that the query lacks."""
-    known = {match[0].casefold() for match in _WORD.finditer(query)}
+    """Return each distinct word of a document that the query does not contain, with its span."""
+    query_words = {match[0].casefold() for match in _WORD.finditer(query)}
     lacking = []
     for match in _WORD.finditer(document):
-        if match[0].casefold() not in known:
-            known.add(match[0].casefold())
+        if match[0].casefold() not in query_words:
+            query_words.add(match[0].casefold())
             lacking.append((match.span(), match[0]))
     return lacking
 
 
 def without_words(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Return a text without the words at some spans, and without one of the two spaces around each word."""
+    """Return a text without the words at these spans, and without one of the spaces around each word."""
     for start, end in sorted(spans, reverse=True):
         before, after = text[:start], text[end:]
         if not before or before[-1].isspace():
@@ -270,7 +270,7 @@ def _greedy(
     score: Callable[[Sequence[str]], Array],
     verify: Callable[[str], Array],
 ) -> SwapSteps:
-    """Choose one word after the other, until the verified scores change places.
+    """Choose words one at a time until the verified score of B exceeds that of A.
 
     Args:
         words: all words.
@@ -278,7 +278,7 @@ def _greedy(
         limit: largest number of words.
         text_of: returns the text for the indices of chosen words.
         score: returns the scores of A and B for texts, [text, 2].
-        verify: returns the scores of A and B for one text, [2], as a search has them.
+        verify: returns the scores of A and B for one text, [2], as `Search` computes them.
     """
     indices: list[int] = []
     text = text_of(indices)
@@ -336,7 +336,7 @@ class _Scorer(Protocol):
 
 
 class _VectorScorer:
-    """Scores documents by the similarity of their vectors and that of the query."""
+    """Scores documents by the similarity of their vectors to the vector of the query."""
 
     def __init__(
         self, search: Search, checkpoint: Checkpoint, a: Document, b: Document, truncate: bool
@@ -464,8 +464,8 @@ class SwapSteps:
 
     @property
     def is_smallest(self) -> bool:
-        """Whether it is certain that no smaller set of words swaps the documents: if one word does, or if no
-        single word does and two were needed.
+        """Whether this is known to be the smallest set: a single word, or two words if every word was tested
+        alone.
         """
         return self.is_swapped and (len(self.words) == 1 or (len(self.words) == 2 and self.is_complete))
 

@@ -51,7 +51,7 @@ SCORERS: Mapping[str, str] = {
     BI_ENCODER: "Similarity of the vectors of query and document.",
     LATE_INTERACTION: "MaxSim: how well each token of the query is matched by a token of the document.",
     CROSS_ENCODER: "Score of query and document read together, for the best documents of another scorer.",
-    BM25_SCORER: "Words that they share, weighted by frequency; needs no model.",
+    BM25_SCORER: "Words that query and document share, weighted by frequency; needs no model.",
 }
 """Name of a scorer → what it computes."""
 OVERLAP = 10
@@ -189,7 +189,7 @@ class Search(Question):
         values: Mapping[str, Array],
         progress: Progress,
     ) -> tuple[Array, tuple[int, ...]]:
-        """Return the score of each document, NaN without one, and the number of tokens truncated from each.
+        """Return the score of each document, NaN if it is not scored, and its number of truncated tokens.
 
         Args:
             values: scorer → score of each document, of the other scorers.
@@ -254,7 +254,7 @@ class Search(Question):
 
 @dataclass(frozen=True, eq=False)
 class IndexedDocuments:
-    """Documents with what their scores need; returned by `Search.index`.
+    """Documents with the vectors that their scores need; returned by `Search.index`.
 
     Attributes:
         documents: the documents.
@@ -360,7 +360,7 @@ class SearchResult(Result):
 
     @cached_property
     def agreement(self) -> tuple[Agreement, ...]:
-        """How far each two scorers agree."""
+        """Rank agreement of each pair of scorers."""
         pairs = combinations(self.question.scorers, 2)
         return tuple(Agreement.of(a, b, self.ranks, self.scores) for a, b in pairs)
 
@@ -390,7 +390,7 @@ class SearchResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The poolings, the settings of the scorers, and how far they agree."""
+        """The poolings, the settings of the scorers, and their rank agreement."""
         poolings = {"recipe": self.recipe, "document_recipe": self.document_recipe}
         configs = {"query": self.token_config, "document": self.document_token_config}
         vectors = {name: config.about for name, config in configs.items() if config is not None}
@@ -405,7 +405,7 @@ class SearchResult(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that a reader of the scores must know."""
+        """Sentences about the limits of the scores."""
         untrained = self.token_config is not None and not self.token_config.is_trained
         return ((UNTRAINED,) if untrained else ()) + ((self._without_score,) if self._without_score else ())
 
@@ -471,7 +471,7 @@ class SearchResult(Result):
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two scorers agree.
+    """Rank agreement of two scorers.
 
     Attributes:
         a, b: names of the scorers.

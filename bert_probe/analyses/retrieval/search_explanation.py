@@ -55,12 +55,12 @@ from bert_probe.text.documents import Document, as_documents
 
 @question("search explanation", command="explain")
 class SearchExplanation(Question):
-    """The parts of a document's score for a query, which add up to it.
+    """The contributions that add up to a document's score for a query.
 
-    With the bi-encoder, one part for each token of the query and each token of the document; for a
-    SparseEncoder, one part for each term of its vocabulary. With late interaction, one part for each token of
-    the query: its similarity to its best match among the tokens of the document. With BM25, one part for each
-    word of the query. The score of a cross-encoder has no such parts.
+    The bi-encoder has one contribution for each pair of a query token and a document token; a SparseEncoder
+    has one for each term of its vocabulary. Late interaction has one for each query token: the similarity to
+    its best match among the document tokens. BM25 has one for each word of the query. The score of a
+    cross-encoder cannot be split into contributions.
 
     Attributes:
         query: the query.
@@ -96,8 +96,8 @@ class SearchExplanation(Question):
 
         Args:
             checkpoint: the model.
-            documents: all documents of the search, or what `Search.index` returned for them. The frequencies
-                of words in all documents are part of BM25; the bi-encoder reads only the explained documents.
+            documents: all documents of the search, or what `Search.index` returned for them. BM25 needs the
+                word frequencies of all documents; the bi-encoder reads only the explained documents.
             truncate: truncate texts that are too long instead of raising an error.
 
         Raises:
@@ -135,7 +135,7 @@ class SearchExplanation(Question):
     def _contributions(
         self, checkpoint: Checkpoint, recipe: PoolingConfig, documents: Sequence[Document], truncate: bool
     ) -> tuple[tuple[Contributions, ...], int]:
-        """Return the parts of a bi-encoder's scores, and the number of tokens truncated from the documents.
+        """Return the contributions of the bi-encoder, and the number of tokens truncated from the documents.
 
         Args:
             recipe: the pooling configuration of the query.
@@ -155,7 +155,7 @@ class SearchExplanation(Question):
     def _matches(
         self, checkpoint: Checkpoint, config: MultiVectorConfig, documents: Sequence[Document], truncate: bool
     ) -> tuple[TokenMatches, ...]:
-        """Return the parts of the scores of late interaction.
+        """Return the contributions of late interaction.
 
         Args:
             config: how the query becomes one vector per token.
@@ -188,7 +188,7 @@ class SearchExplanation(Question):
 
 @dataclass(frozen=True, eq=False)
 class TokenContributions:
-    """The parts of a bi-encoder's score: one for each pair of tokens.
+    """The contributions to a bi-encoder's score, one for each pair of tokens.
 
     Attributes:
         query, document: the traces of the texts, with their prompts.
@@ -215,7 +215,7 @@ class TokenContributions:
             UnavailableError: the score is not a sum over token pairs, or a vector is zero.
         """
         if reason := why_not_a_sum(recipe):
-            raise UnavailableError(f"{reason} Its parts cannot be shown.")
+            raise UnavailableError(f"{reason} Its contributions cannot be shown.")
         sides = ((query, recipe), (document, document_recipe))
         first_parts, second_parts = (token_parts(trace.vectors(-1), pooling) for trace, pooling in sides)
         first, second = (text_vector(trace, pooling) for trace, pooling in sides)
@@ -273,7 +273,7 @@ class TokenContributions:
 
 @dataclass(frozen=True, eq=False)
 class TermContributions:
-    """The parts of a score of BM25 or of a SparseEncoder: one for each term.
+    """The contributions to a score of BM25 or of a SparseEncoder, one for each term.
 
     Attributes:
         terms: one row for each term, with the columns term and contribution, and others that depend on the
@@ -330,12 +330,12 @@ def _sparse(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SearchExplanationResult(Result):
-    """The parts of the score of one document, or of two.
+    """The contributions to the score of one document, or of two.
 
     Attributes:
         documents: all documents of the search.
         indices: indices of the explained documents, from 0.
-        contributions: the parts of the score of each explained document.
+        contributions: the contributions to the score of each explained document.
         recipe: the pooling configuration of the query; None without the bi-encoder.
         token_config: how the query becomes one vector per token; None without late interaction.
     """
@@ -370,12 +370,12 @@ class SearchExplanationResult(Result):
 
     @property
     def off(self) -> float:
-        """The largest absolute difference between a score and the sum of its parts."""
+        """The largest absolute difference between a score and the sum of its contributions."""
         return max(part.off for part in self.contributions)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that a reader of the parts must know."""
+        """Sentences about the limits of the contributions."""
         return () if self.token_config is None or self.token_config.is_trained else (UNTRAINED,)
 
     @property
@@ -416,7 +416,7 @@ class SearchExplanationResult(Result):
         return both.assign(difference=both["contribution"] - both["against"])
 
     def frame(self) -> pd.DataFrame:
-        """Return one row for each part of a score.
+        """Return one row for each contribution.
 
         Columns: document (ID); for the bi-encoder query_token, query_position, token, position (from 0);
         for late interaction the same, with word (of the token in the document) and similarity; for a
@@ -433,6 +433,6 @@ class SearchExplanationResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Size of the parts and the documents in bytes."""
+        """Size of the contributions and the documents in bytes."""
         parts = sum(int(part.frame().memory_usage(deep=False).sum()) for part in self.contributions)
         return parts + sum(map(len, self.documents))

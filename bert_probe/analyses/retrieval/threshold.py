@@ -38,15 +38,16 @@ MEASURES = ("threshold", "precision", "recall", "f1", "average_precision")
 """Rows of the summary."""
 _SEED = 0
 _BLOCK_NUMBERS = 4_000_000
-"""Maximum number of weights of pairs that are held at once."""
+"""Maximum number of weights of pairs that are in memory at once."""
 
 
 @question("score threshold", command="threshold")
 class ScoreThreshold(Question):
     """The threshold of the similarity score that separates text pairs that match from pairs that do not.
 
-    A pair is predicted to match if its score is at least the threshold. The threshold is the score of a pair:
-    of those with the largest F1, or with at least the required precision, the lowest.
+    A pair is predicted to match if its score is at least the threshold. The candidate thresholds are the
+    scores of the pairs. The lowest one with the largest F1 is chosen or, if a precision is required, the
+    lowest one that reaches it.
 
     Attributes:
         precision: required precision, above 0 and at most 1. By default, the threshold maximizes F1.
@@ -246,14 +247,14 @@ class ThresholdCurve:
 
 
 def _descending(scores: Array) -> tuple[Array, Array]:
-    """Return the order of descending scores, and the position in it of the last of each equal scores."""
+    """Return the indices that sort scores in descending order, and the last position of each value."""
     order = np.argsort(-scores, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
     return order, ends
 
 
 def _choose(curve: ThresholdCurve, precision: float | None) -> int:
-    """Return the index of the chosen threshold: the lowest of those with the same quality.
+    """Return the index of the best threshold; of equally good ones, the lowest.
 
     Raises:
         UnavailableError: no threshold reaches the required precision.

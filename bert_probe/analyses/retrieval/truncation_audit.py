@@ -40,8 +40,8 @@ class TruncationAudit(Question):
         limit: maximum number of tokens, special tokens and prompt included; by default, that of the
             checkpoint.
         document_prompt: see `Search`.
-        show: "documents" has the length of each document, "lost" the text that is not read, "limits" what
-            other limits would lose.
+        show: "documents" has the length of each document, "lost" the text that is not read, "limits" the
+            losses with other limits.
     """
 
     inputs = DocumentFile()
@@ -124,7 +124,7 @@ class LostText:
 def _read(
     checkpoint: Checkpoint, recipe: PoolingConfig, document: str, limit: int
 ) -> tuple[int, LostText | None]:
-    """Return the number of tokens of a document, and what a limit leaves out, or None if it is nothing."""
+    """Return the number of tokens of a document, and the text that is not read, or None if all is read."""
     text = recipe.text(document)
     inputs = checkpoint.encoder.inputs(text, max_tokens=MAX_TOKENS, truncate=True)
     length = len(inputs) + inputs.dropped
@@ -151,13 +151,13 @@ def _read(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TruncationAuditResult(Result):
-    """The lengths of documents, and what is not read of them.
+    """The lengths of documents, and the text that is not read.
 
     Attributes:
         documents: the documents, in their original order.
         lengths: number of tokens of each document, special tokens and prompt included, of shape [document].
         limit: maximum number of tokens that are read.
-        lost: index of a truncated document → what is not read of it.
+        lost: index of a truncated document → its text that is not read.
         recipe: the pooling configuration of the documents.
     """
 
@@ -184,7 +184,7 @@ class TruncationAuditResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence that says how much is lost."""
+        """A sentence that states how many documents and tokens are lost."""
         count, total = len(self.lost), len(self.documents)
         if not count:
             return (
@@ -251,7 +251,7 @@ class TruncationAuditResult(Result):
 
     @cached_property
     def limits(self) -> pd.DataFrame:
-        """What is lost with this limit, with powers of 2, and with the length of the longest document."""
+        """Losses with this limit, powers of 2 and the length of the longest document as limits."""
         longest = int(self.lengths.max())
         powers = [2**power for power in range(longest.bit_length()) if 2**power >= _SMALLEST_LIMIT]
         limits = np.unique([self.limit, *(power for power in powers if power < longest), longest])

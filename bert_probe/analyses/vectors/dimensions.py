@@ -1,4 +1,4 @@
-"""What it costs to truncate sentence vectors to fewer dimensions."""
+"""How truncating sentence vectors to fewer dimensions changes similarity scores."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class DimensionCurveResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence about half of the dimensions, or the largest number below."""
+        """A sentence about the largest size that is at most half of the dimensions."""
         half = max(
             (index for index, size in enumerate(self.sizes[:-1]) if size <= self.sizes[-1] / 2), default=0
         )

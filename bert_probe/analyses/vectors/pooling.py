@@ -74,7 +74,7 @@ class PoolingConfig:
         max_tokens: longer texts are truncated to this many tokens, including special tokens. With None, texts
             longer than the model's limit raise an error.
         prefix: prompt before each text.
-        excluded: number of first tokens, which are those of the prompt, that are not pooled.
+        excluded: number of tokens at the start (the prompt) that are not pooled.
         lower_case: whether texts are lowercased first.
         task: the task for which a Router selects the modules; "" without a Router, or for its default.
     """
@@ -235,8 +235,8 @@ def prompt_names(checkpoint: Checkpoint) -> tuple[str, ...]:
 def offered_dimensions(
     size: int, selected: int | None = None, trained: Sequence[int] = ()
 ) -> tuple[int, ...]:
-    """Return the powers of 2 from 8 below the size of a vector, the size, and the selected and trained
-    numbers.
+    """Return the numbers of dimensions to offer: powers of 2 from 8, the size of a vector, and the selected
+    and trained numbers.
     """
     powers = {2**power for power in range(3, size.bit_length()) if 2**power < size}
     return tuple(sorted(powers | {size, selected or size, *trained}))
@@ -316,7 +316,7 @@ class _WordLogits(torch.nn.Module):
 
 
 def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
-    """Return how the checkpoint's sentence-transformers files say that a text becomes a vector.
+    """Return how a text becomes a vector, according to the checkpoint's sentence-transformers files.
 
     Raises:
         UnavailableError, CheckpointError: there are no such files, or they are not supported.

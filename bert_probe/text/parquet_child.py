@@ -1,0 +1,49 @@
+"""A process that reads a Parquet file from its standard input, to find out whether the reader crashes.
+
+Exceptions in C++ code that must not raise end the process. `parquet.check_readable` starts it.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+MAX_BYTES = 2 << 30
+"""Maximum memory of the process, beyond what it has when it starts."""
+
+
+def main() -> None:
+    """Read all columns of the file in batches. Exceptions are ignored: the caller raises them again."""
+    import pyarrow.parquet
+
+    content = sys.stdin.buffer.read()
+    limits = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
+    _limit_memory()
+    try:
+        file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
+        for group in range(file.metadata.num_row_groups):
+            for column in range(file.metadata.num_columns):
+                file.metadata.row_group(group).column(column).to_dict()
+    except Exception:  # only a crash matters
+        pass
+    try:
+        file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
+        for _ in file.iter_batches(1024, use_threads=False):
+            pass
+    except Exception:  # only a crash matters
+        return
+
+
+def _limit_memory() -> None:
+    try:
+        import resource
+
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except (ImportError, OSError):  # not Linux
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (used + MAX_BYTES, used + MAX_BYTES))
+
+
+if __name__ == "__main__":
+    main()
