@@ -10,11 +10,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from bert_probe.errors import CheckpointError, UnavailableError
+from bert_probe.model.sentence_router import AGAIN, REMEDY
 from bert_probe.model.sources import digest
 from bert_probe.model.weights import write_lease
-
-REMEDY = "Use mean, cls, pooler or max."
-AGAIN = "Download the model again."
 
 
 class DenseNetwork(torch.nn.Module):

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bert_probe.errors import CheckpointError, UnavailableError
-from bert_probe.model.sentence_networks import AGAIN, REMEDY
 from bert_probe.model.sources import Source, read_json
 
+REMEDY = "Use mean, cls, pooler or max."
+AGAIN = "Download the model again."
 MODULES_FILE = "modules.json"
 ROUTERS = ("Router", "Asym")
 

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import streamlit as st
 
-from bert_probe.analyses.vocabulary.tokens import find_unknown_tokens
 from bert_probe.errors import PickledWeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import max_input_tokens
@@ -548,6 +547,8 @@ def _read_sequence(text: str) -> str:
 
 def _unknown_tokens_notice(trace: Trace) -> None:
     """Draw a warning if most tokens are unknown, with a button that applies the suggested change."""
+    from bert_probe.analyses.vocabulary.tokens import find_unknown_tokens  # imports pandas
+
     unknown = find_unknown_tokens(trace)
     if unknown is None:
         return

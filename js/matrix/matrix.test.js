@@ -180,10 +180,10 @@ test("a canvas and a file contain the same cells, numbers and labels", () => {
 });
 
 test("marked cells are outlined, unless cells are too small", () => {
-  /** @param {number} count @param {number[][]} marked */
-  const countStrokes = (count, marked) => {
+  /** @param {number} count @param {number[][]} marked @param {"auto" | "fit"} mode */
+  const countStrokes = (count, marked, mode) => {
     const model = createModel(count, { marked });
-    const geometry = computeMatrixLayout(model, BOX, AUTO, measure);
+    const geometry = computeMatrixLayout(model, BOX, { mode, factor: 1 }, measure);
     const viewport = { x: 0, y: 0, width: geometry.contentWidth, height: geometry.contentHeight };
     const pen = new SvgPen(viewport.width, viewport.height, "A", "serif");
     paintMatrix(pen, { model, theme, colors, measure, geometry, ratio: 1, viewport });
@@ -194,6 +194,6 @@ test("marked cells are outlined, unless cells are too small", () => {
     [3, 2],
   ];
   // An outline has a stroke in the color of the background below that of the ink.
-  assert.equal(countStrokes(4, marked) - countStrokes(4, []), 4);
-  assert.equal(countStrokes(400, marked), countStrokes(400, []));
+  assert.equal(countStrokes(4, marked, "auto") - countStrokes(4, [], "auto"), 4);
+  assert.equal(countStrokes(150, marked, "fit"), countStrokes(150, [], "fit"));
 });

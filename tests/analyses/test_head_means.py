@@ -174,7 +174,7 @@ def test_bootstrap_can_be_canceled(minilm: Checkpoint) -> None:
             raise KeyError("enough")
 
     with pytest.raises(KeyError, match="enough"):
-        HeadMeans(resamples=100_000).of(minilm, ["we", "left"], progress=stop)
+        HeadMeans(resamples=20_000).of(minilm, ["we", "left"], progress=stop)
 
 
 def test_traces_are_released_after_profiling(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         lambda c: (
             c[:2] + [{"path": str(i), "type": "sentence_transformers.models.Normalize"} for i in range(31)]
         ),
-        "lists 33 modules, but at most 32",
+        "lists 33 modules or routes, but at most 32",
     ),
     "folder twice": ("modules.json", lambda c: [*c, c[-1]], "lists a folder more than once"),
     "module as activation": (

@@ -26,6 +26,7 @@ LOCAL = {
     "qwen2": [False, False, True],
     "mistral": [True, True, True],
     "gemma3_text": [True, False, True],
+    "t5gemma": [True, False, True],
     "embeddinggemma": [True, False, True],
 }
 """Whether each layer attends only to a window; other families have no window."""
@@ -118,7 +119,17 @@ def test_architectures_have_expected_flags(family: Checkpoints) -> None:
         assert steps[0].sharing == ((2, 3) if name in GROUPED else (3,))
     assert rotary == {
         *("modernbert", "nomic_bert", "eurobert", "gte", "jina_embeddings_v3", "modernbert-decoder"),
-        *("qwen3", "qwen2", "mistral", "llama", "gemma3_text", "embeddinggemma", "gpt_neox", "roformer"),
+        *(
+            "t5gemma",
+            "qwen3",
+            "qwen2",
+            "mistral",
+            "llama",
+            "gemma3_text",
+            "embeddinggemma",
+            "gpt_neox",
+            "roformer",
+        ),
     }
 
 

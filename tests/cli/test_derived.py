@@ -15,6 +15,7 @@ from bert_probe.cli.lazy_commands import build, derived_commands
 from bert_probe.cli.main import COMMANDS, CORPUS_COMMANDS, commands
 from bert_probe.core import files
 from bert_probe.core.inputs import (
+    DocumentFile,
     Documents,
     Files,
     Inputs,
@@ -112,6 +113,11 @@ OF_ONE_MODEL: list[tuple[type[Inputs], list[str], Answer]] = [
         OneTrace,
         ["ablate", A, "--heads", "2.5,2.6"],
         lambda model: bert_probe.HeadAblation([(1, 4), (1, 5)]).of(model.trace(A)),
+    ),
+    (
+        DocumentFile,
+        ["audit", "sentences.txt", "--limit", "8"],
+        lambda model: bert_probe.TruncationAudit(8).of(model, SENTENCES),
     ),
     (OneOrTwoTraces, ["map", A], lambda model: bert_probe.TokenMap().of(model.trace(A))),
     (OneOrTwoTraces, ["map", A, B], lambda model: bert_probe.TokenMap().of(model.trace(A), model.trace(B))),

@@ -137,6 +137,7 @@ def test_link_opens_pair_in_head_view(stores: Stores) -> None:
         arguments = {key: value for key, (value,) in parse_qs(link.query).items()}
         assert link.path == "/attention"
         assert arguments.pop("model") == str(stores(name).checkpoint(trust=True).folder)
+        assert arguments.pop("dtype") == "float64"
         where = {"pins": f"query.{row['query'] - 1}"} if name == "tokens" else {"words": "1"}
         assert arguments == {"a": row["text"], "layer": "2", "head": "1", **where}
 

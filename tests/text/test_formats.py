@@ -160,8 +160,8 @@ def test_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     file.write_bytes(CSV)
     lines_of = sentence_files.lines_of
 
-    def appending(*arguments: Any) -> Any:
-        yield from lines_of(*arguments)
+    def appending(*arguments: Any, **options: Any) -> Any:
+        yield from lines_of(*arguments, **options)
         with file.open("ab") as stream:
             stream.write(b"one more,bad\n")
 

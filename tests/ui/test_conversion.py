@@ -68,7 +68,7 @@ def test_refused_pickle_is_reported_below_the_offer(pickled: Path, monkeypatch: 
 def test_copy_on_the_hub_is_offered(monkeypatch: pytest.MonkeyPatch, family: Any) -> None:
     opened: list[tuple[str, str]] = []
 
-    def open_checkpoint(model: str, revision: str, _progress: Any) -> Any:
+    def open_checkpoint(model: str, revision: str, _progress: Any, _dtype: str) -> Any:
         opened.append((model, revision))
         if not revision:
             raise PickledWeightsError("Only a pickle.", model, "refs/pr/5")

@@ -18,12 +18,12 @@ from bert_probe.analyses.vectors.pooling import (
     pair_contributions,
     prompt_positions,
     resolve_pooling,
-    score,
     text_vector,
     token_parts,
     trace_pooled,
     why_not_a_sum,
 )
+from bert_probe.analyses.vectors.similarity_scores import score
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional
 from bert_probe.core.inputs import TwoTraces

@@ -9,14 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.vectors.pooling import (
-    DIMENSIONS_HELP,
-    PROMPT_HELP,
-    PoolingConfig,
-    scores,
-    scores_of_rows,
-)
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, Sentences
+from bert_probe.analyses.vectors.similarity_scores import scores, scores_of_rows
 from bert_probe.core.field_types import Name, Number, Optional
 from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord

@@ -25,9 +25,9 @@ from bert_probe.analyses.vectors.pooling import (
     DOCUMENT_PROMPTS,
     PoolingConfig,
     pool_unpadded,
-    scores,
 )
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_texts
+from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
 from bert_probe.core.inputs import Documents

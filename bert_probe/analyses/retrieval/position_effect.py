@@ -13,13 +13,9 @@ import pandas as pd
 
 from bert_probe.analyses.retrieval.passages import read_limit, sentence_spans
 from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import (
-    DIMENSIONS_HELP,
-    DOCUMENT_PROMPTS,
-    PoolingConfig,
-    scores_of_rows,
-)
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig
 from bert_probe.analyses.vectors.sentences import encode_texts
+from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
 from bert_probe.core.inputs import DocumentFile

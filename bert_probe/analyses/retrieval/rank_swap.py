@@ -16,14 +16,9 @@ from bert_probe.analyses.retrieval.bm25 import K1, B, words_of
 from bert_probe.analyses.retrieval.search import IndexedDocuments, Search
 from bert_probe.analyses.retrieval.search_explanation import TokenContributions
 from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import (
-    DIMENSIONS_HELP,
-    DOCUMENT_PROMPTS,
-    PoolingConfig,
-    scores,
-    trace_pooled,
-)
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig, trace_pooled
 from bert_probe.analyses.vectors.sentences import encode_texts
+from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
 from bert_probe.core.inputs import Documents

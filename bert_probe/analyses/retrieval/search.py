@@ -26,8 +26,9 @@ from bert_probe.analyses.retrieval.late_interaction import (
     query_config,
 )
 from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig, scores
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig
 from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts, name_text_errors
+from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
 from bert_probe.core.extras import require
 from bert_probe.core.field_types import Choices, Name, Number, Optional, Text

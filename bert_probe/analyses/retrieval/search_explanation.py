@@ -35,12 +35,12 @@ from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     pair_contributions,
     prompt_positions,
-    score,
     text_vector,
     token_parts,
     trace_pooled,
     why_not_a_sum,
 )
+from bert_probe.analyses.vectors.similarity_scores import score
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
 from bert_probe.core.inputs import Documents

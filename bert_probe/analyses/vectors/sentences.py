@@ -21,9 +21,9 @@ from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     pool,
     resolve_pooling,
-    scores,
 )
 from bert_probe.analyses.vectors.similarity import cosine
+from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Dimensions, Name, Number, Optional
 from bert_probe.core.inputs import SentenceList
