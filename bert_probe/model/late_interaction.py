@@ -23,6 +23,7 @@ from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, Una
 from bert_probe.model.checkpoint import Description
 from bert_probe.model.config import reason
 from bert_probe.model.encoding import Encoding, Token
+from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.sentence_modules import (
     MODEL_FILE,
     MODULE_READERS,
@@ -33,8 +34,8 @@ from bert_probe.model.sentence_modules import (
     read_transformer,
     token_limit,
 )
-from bert_probe.model.sentence_networks import AGAIN, DenseNetwork, SentenceModule
-from bert_probe.model.sentence_router import MODULES_FILE, read_modules
+from bert_probe.model.sentence_networks import DenseNetwork, SentenceModule
+from bert_probe.model.sentence_router import AGAIN, MODULES_FILE, read_modules
 from bert_probe.model.sources import digest, read_config
 
 MAXSIM, MEAN_MAXSIM = "maxsim", "meanmaxsim"
@@ -415,9 +416,10 @@ def _query_selection(
     length = positive_integer(expansion.get("length"), "length of query_expansion")
     if own is not None and positive_integer(own, "query_length") < length:
         raise CheckpointError(f"query_length is {own:,}, below the length of query_expansion. {AGAIN}")
-    if model_limit is not None and length > model_limit:
+    limit = max_input_tokens(model_limit)
+    if length > limit:
         raise CheckpointError(
-            f"Queries are expanded to {length:,} tokens, but the model reads at most {model_limit:,}. {AGAIN}"
+            f"Queries are expanded to {length:,} tokens, but the model reads at most {limit:,}. {AGAIN}"
         )
     if tokenizer.padding_side != "right":
         raise UnavailableError(

@@ -20,8 +20,6 @@ from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, Una
 from bert_probe.model.checkpoint import Description
 from bert_probe.model.config import reason
 from bert_probe.model.sentence_networks import (
-    AGAIN,
-    REMEDY,
     DenseNetwork,
     LayerNormNetwork,
     SentenceModule,
@@ -29,7 +27,9 @@ from bert_probe.model.sentence_networks import (
     load_weights,
 )
 from bert_probe.model.sentence_router import (
+    AGAIN,
     MODULES_FILE,
+    REMEDY,
     TRANSFORMERS,
     ModuleEntry,
     encoder_folder,

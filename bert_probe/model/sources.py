@@ -139,15 +139,16 @@ def existing(name: str) -> Path | None:
 Stamp = tuple[tuple[str, int, int, int], ...]
 """For each file of a model: name, inode, size and time of modification."""
 
-_STAMPED_SUFFIXES = (".json", ".txt", ".model", ".safetensors")
+_STAMPED_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".metadata")
 
 
 def stamp(model: str) -> Stamp | None:
     """Return the current stamp of a local folder; None if it is not a folder or cannot be read."""
     folder = existing(model) if model.strip() not in ("", BUILT_IN) else None
     try:
-        # The subfolders contain the modules of sentence-transformers, such as 1_Pooling or query_0_Dense.
-        patterns = ("[0-9]_*/", "*_[0-9]_*/", "[0-9]_*/*_[0-9]_*/")
+        # The modules of sentence-transformers are in subfolders of any name, those of a Router below its own.
+        has_modules = folder is not None and (folder / "modules.json").is_file()
+        patterns = ("*/", "*/*/") if has_modules else ()
         subfolders = {part for pattern in patterns for part in folder.glob(pattern)} if folder else set()
         folders = [folder, *sorted(subfolders)] if folder else []
         file_stats = [

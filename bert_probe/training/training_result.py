@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
-from bert_probe.core import inputs
+from bert_probe.core import input_code
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint
@@ -164,7 +164,7 @@ class TrainingResult(Result):
             [
                 "import bert_probe",
                 "",
-                f"checkpoint = {inputs.load_expression(self.inputs.model)}",
+                f"checkpoint = {input_code.load_expression(self.inputs.model)}",
                 *read,
                 f"bert_probe.{self.question!r}.of({arguments}).table()",
             ]
@@ -180,7 +180,7 @@ class TrainingResult(Result):
         held_out = self.files.get("held_out") or (f"{share:g}" if share != DEFAULT_HELD_OUT else None)
         values = {
             "--held-out": held_out,
-            "--model": inputs.model_name(model),
+            "--model": input_code.model_name(model),
             "--revision": model.get("revision"),
             "--dtype": "float64" if model["dtype"] == "float64" else None,
         }

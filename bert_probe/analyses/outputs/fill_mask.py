@@ -87,13 +87,28 @@ class FillMask(Prediction):
             tuple(checkpoint.tokenizer.convert_ids_to_tokens(row) for row in ids.tolist()),
             read_only(top_logits),
             read_only(np.take_along_axis(probabilities, ids, axis=-1)),
-            read_only((logits[:, None, :] > top_logits[..., None]).sum(axis=-1) + 1),
+            read_only(ranks_among(logits, top_logits)),
             tuple(
                 f"“{word}” is not in the vocabulary; its first subword token, {piece}, is used instead."
                 for word, (_, piece) in zip(self.targets, targets, strict=True)
                 if piece != word
             ),
         )
+
+
+def ranks_among(logits: Array, values: Array) -> Array:
+    """Return the rank of each value among all logits of its row, from 1; equal logits share a rank.
+
+    Args:
+        logits: logits of shape [position, vocabulary].
+        values: some of these logits, of shape [position, word].
+
+    Returns:
+        The ranks, of shape [position, word].
+    """
+    count = logits.shape[-1]
+    rows = zip(np.sort(logits, axis=-1), values, strict=True)
+    return np.stack([count - np.searchsorted(row, some, side="right") + 1 for row, some in rows])
 
 
 def mask_token(checkpoint: Checkpoint) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.outputs.fill_mask import mask_word, target_tokens
+from bert_probe.analyses.outputs.fill_mask import mask_word, ranks_among, target_tokens
 from bert_probe.analyses.outputs.prediction import PROBABILITIES, problem_type, softmax
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult, load_lens
 from bert_probe.core import frames
@@ -117,7 +117,7 @@ class Lens(Question):
             ]
             ids = np.asarray(targets)[ranking] if targets else ranking
             top_logits = np.take_along_axis(logits, ids, axis=-1)
-            ranks = (logits[:, None, :] > top_logits[..., None]).sum(axis=-1) + 1
+            ranks = ranks_among(logits, top_logits)
             layers.append(
                 (
                     ids,
