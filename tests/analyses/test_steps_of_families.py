@@ -31,7 +31,7 @@ LOCAL = {
 }
 """Whether each layer attends only to a window; other families have no window."""
 
-GROUPED = {"eurobert", "qwen3", "qwen2", "mistral", "llama", "gemma3_text", "embeddinggemma"}
+GROUPED = {"t5gemma", "eurobert", "qwen3", "qwen2", "mistral", "llama", "gemma3_text", "embeddinggemma"}
 
 HIDDEN = sorted(ALL_FAMILIES.keys() - set(SHOWN))
 

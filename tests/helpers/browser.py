@@ -148,7 +148,7 @@ def save_download(page: Page, label: str, exact: bool = False, timeout: float | 
 def download(page: Page, label: str) -> tuple[str, bytes]:
     """Return the name and content of a file from the export menu."""
     exports = page.get_by_role("button", name="Export").filter(
-        has_not_text=re.compile("attribution|patching|predictions by layer|explanation")
+        has_not_text=re.compile("attribution|patching|predictions by layer|explanation|lengths")
     )
     expect(exports).to_have_count(1)  # not the menu of the previous view
     exports.click()
