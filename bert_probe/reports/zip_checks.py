@@ -39,6 +39,7 @@ from bert_probe.reports.report import (
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.view_checks import ViewCheck
 from bert_probe.text.parquet import check_readable, pages
+from bert_probe.text.parquet_child import reader_limits
 
 _EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
@@ -260,7 +261,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
             return None
         if content != expected:
             check_readable(content, "table.parquet")
-        options = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
+        options = reader_limits(content)
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **options)
         if not _has_expected_size(content, file.metadata, expected_file.metadata):
             return None

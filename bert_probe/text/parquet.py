@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text.formats import BrokenRow
+from bert_probe.text.parquet_child import reader_limits
 from bert_probe.text.sentence_files import MAX_BYTES, MAX_SENTENCES
 
 _BATCH = 1024
@@ -63,7 +64,7 @@ def check_upload(content: bytes, name: str) -> None:
     import pyarrow.parquet
 
     check_readable(content, name)
-    limits = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
+    limits = reader_limits(content)
     try:
         metadata = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits).metadata
         _check_pages(content, metadata, None, name)
@@ -97,7 +98,7 @@ def parquet_table(
     if len(content) > MAX_BYTES:
         raise TextError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Split the file.")
     check_readable(content, name)
-    limits = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
+    limits = reader_limits(content)
     errors = (pyarrow.ArrowException, OSError, ValueError, IndexError, TypeError, struct.error)
     try:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
@@ -162,9 +163,7 @@ def _rows(
                 row = _row(cells, index)
                 size += sum(map(len, row))
                 if size > MAX_BYTES:
-                    raise TextError(
-                        f"{name} has more than {MAX_BYTES / 1e6:.0f} MB of texts. Split the file."
-                    )
+                    raise _too_large(name)
                 yield number, row
     except errors as error:
         raise _broken(name, error) from None
@@ -208,9 +207,7 @@ def _check_pages(content: bytes, metadata: Any, names: Sequence[str] | None, nam
                         "Save it with pyarrow or pandas."
                     )
                 if remaining < 0:
-                    raise TextError(
-                        f"{name} has more than {MAX_BYTES / 1e6:.0f} MB of texts. Split the file."
-                    )
+                    raise _too_large(name)
 
 
 class Page(NamedTuple):

@@ -13,12 +13,17 @@ MAX_BYTES = 2 << 30
 """Maximum memory of the process, beyond what it has when it starts."""
 
 
+def reader_limits(content: bytes) -> dict[str, int]:
+    """Return limits for `pyarrow.parquet.ParquetFile` on the sizes that the metadata of a file may state."""
+    return {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
+
+
 def main() -> None:
     """Read all columns of the file in batches. Exceptions are ignored: the caller raises them again."""
     import pyarrow.parquet
 
     content = sys.stdin.buffer.read()
-    limits = {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
+    limits = reader_limits(content)
     _limit_memory()
     try:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)

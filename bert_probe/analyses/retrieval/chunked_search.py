@@ -18,7 +18,7 @@ from bert_probe.analyses.retrieval.passages import (
     chunk_spans,
     read_limit,
 )
-from bert_probe.analyses.retrieval.search import Agreement
+from bert_probe.analyses.retrieval.search import Agreement, rank_documents
 from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.pooling import (
     DIMENSIONS_HELP,
@@ -304,11 +304,7 @@ class ChunkedSearchResult(Result):
     @cached_property
     def ranks(self) -> Mapping[str, Array]:
         """Name in `METHODS` → rank of each document, from 1; equal scores keep the order of the documents."""
-        ranks = {}
-        for name, values in self.scores.items():
-            ranks[name] = np.empty(len(values), np.int64)
-            ranks[name][np.argsort(-values, kind="stable")] = np.arange(1, len(values) + 1)
-        return ranks
+        return {name: rank_documents(values) for name, values in self.scores.items()}
 
     @cached_property
     def agreement(self) -> tuple[Agreement, ...]:

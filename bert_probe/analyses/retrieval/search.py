@@ -343,11 +343,7 @@ class SearchResult(Result):
         """Scorer → rank of each document from 1, of shape [document]. Equal scores keep the order of the
         documents; undefined scores come last.
         """
-        ranks = {}
-        for name, values in self.scores.items():
-            ranks[name] = np.empty(len(values), np.int64)
-            ranks[name][np.argsort(-values, kind="stable")] = np.arange(1, len(values) + 1)
-        return ranks
+        return {name: rank_documents(values) for name, values in self.scores.items()}
 
     @cached_property
     def order(self) -> Array:
@@ -468,6 +464,16 @@ class SearchResult(Result):
         """Size of the scores and the documents in bytes."""
         arrays = [*self.scores.values(), *([] if self.pair_scores is None else [self.pair_scores])]
         return sum(values.nbytes for values in arrays) + sum(map(len, self.documents))
+
+
+def rank_documents(scores: Array) -> Array:
+    """Return the rank of each document by its score, from 1, int64 [document].
+
+    Equal scores keep the order of the documents, and undefined scores come last.
+    """
+    ranks = np.empty(len(scores), np.int64)
+    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
+    return ranks
 
 
 @dataclass(frozen=True)
