@@ -28,7 +28,7 @@ from bert_probe.text.labeled_texts import KINDS, LabeledTexts, parse_labeled_tex
 from bert_probe.text.sentence_files import is_table
 from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
-from bert_probe.views.constants import PARAMETERS
+from bert_probe.views.built import PARAMETERS
 
 if TYPE_CHECKING:
     from bert_probe.core.result import Result

@@ -39,7 +39,7 @@ from bert_probe.server import (
     uploads,
 )
 from bert_probe.server.responses import can_deny, text_response
-from bert_probe.views.constants import PARAMETERS
+from bert_probe.views.built import PARAMETERS
 
 MAIN_SCRIPT = Path(__file__).parents[1] / "ui" / "main.py"
 """Absolute path of the Streamlit script, so that the server can be started from any folder."""

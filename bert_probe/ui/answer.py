@@ -26,7 +26,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import attribution, blocks, figures, lens, state, workbench
 from bert_probe.ui.blocks import TASK_LABELS
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.sentences import choose_dimensions, choose_prompt, show_calibration
 from bert_probe.views.contributions import sentence_similarity_heatmap

@@ -32,10 +32,9 @@ from bert_probe.runtime import shared_cache
 from bert_probe.server import bertviz_frames
 from bert_probe.server.sessions import LayerLink
 from bert_probe.ui import blocks, jobs, selection_state, state, workbench
-from bert_probe.ui.components import head_view as components
-from bert_probe.ui.components.matrix import heatmap
-from bert_probe.ui.components.model_view import model_view as model_view_component
-from bert_probe.ui.components.toolbar import toolbar
+from bert_probe.ui.components import head_view as head_view_component
+from bert_probe.ui.components import heatmap, toolbar
+from bert_probe.ui.components import model_view as model_view_component
 from bert_probe.ui.contacts import draw_contacts
 from bert_probe.ui.export import export
 from bert_probe.views import head_view as head_views
@@ -420,7 +419,7 @@ def head_view(trace: Trace) -> None:
         if _needs_layer()
         else pack(initial, {})
     )
-    components.head_view(
+    head_view_component(
         data, key=HEAD_VIEW, on_change=lambda: selection_state.receive_report(HEAD_VIEW, trace)
     )
     with footer(model, why=False):

@@ -33,7 +33,7 @@ from bert_probe.model.checkpoint import (
 )
 from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, figures, jobs, state
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
 from bert_probe.views.contributions import similarity_attribution_heatmap
 from bert_probe.views.heatmaps import (

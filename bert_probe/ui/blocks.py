@@ -17,7 +17,7 @@ from bert_probe.errors import CheckpointError, ProbeError, TextError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit
-from bert_probe.ui.components.strip import strip
+from bert_probe.ui.components import strip
 from bert_probe.ui.state import escape
 from bert_probe.views.strip import StripToken
 from bert_probe.views.text import labels as labels

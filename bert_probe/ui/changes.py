@@ -49,7 +49,7 @@ from bert_probe.ui import (
     workbench,
 )
 from bert_probe.ui.blocks import TASK_LABELS
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 from bert_probe.ui.parameters import changed_treemap

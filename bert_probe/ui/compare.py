@@ -22,8 +22,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.alignment import Alignment
 from bert_probe.ui import blocks, jobs, state, workbench
-from bert_probe.ui.components.matrix import heatmap
-from bert_probe.ui.components.strip import strip
+from bert_probe.ui.components import heatmap, strip
 from bert_probe.ui.export import ExtraDownload, export, table_zip
 from bert_probe.ui.sentence_input import EXAMPLES
 from bert_probe.ui.sentences import choose_dimensions, choose_prompt

@@ -14,7 +14,7 @@ from bert_probe.analyses.attention.contacts import (
 )
 from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, jobs, state
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
 from bert_probe.views.contacts import contacts_heatmap, contacts_title
 

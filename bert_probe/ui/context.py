@@ -22,8 +22,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.text.sentence_files import lines
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 from bert_probe.ui import blocks, figures, state, url_texts, workbench
-from bert_probe.ui.components.matrix import heatmap
-from bert_probe.ui.components.strip import strip
+from bert_probe.ui.components import heatmap, strip
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.ui.sentence_input import CONTEXT
 from bert_probe.views.heatmaps import word_in_context_heatmap

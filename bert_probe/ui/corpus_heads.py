@@ -22,7 +22,7 @@ from bert_probe.corpus.store import Store
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, corpus_rows, figures, jobs, state
-from bert_probe.ui.components.model_view import model_view
+from bert_probe.ui.components import model_view
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, SECOND
 from bert_probe.ui.head_measures import choose_measure

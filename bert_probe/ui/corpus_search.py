@@ -31,7 +31,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 from bert_probe.ui import blocks, corpus_rows, figures, jobs, state, url_texts, workbench
-from bert_probe.ui.components.strip import strip
+from bert_probe.ui.components import strip
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import as_text
 from bert_probe.views.palette import HEADS

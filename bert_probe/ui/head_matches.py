@@ -22,7 +22,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.text.alignment import CommonSpans, common_spans
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, figures, jobs, second_model, state
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import ExtraDownload, export, table_zip
 from bert_probe.ui.figures import ACCENT, GRAY, as_text, ink
 from bert_probe.views.heatmaps import head_matches_heatmap, matched_head_heatmaps

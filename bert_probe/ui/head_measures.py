@@ -15,7 +15,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import callbacks, paths
 from bert_probe.text.sentence_files import sentences_in_text
 from bert_probe.ui import blocks, jobs, selection_state, sentence_input, state
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.workbench import Request
 from bert_probe.views.heatmaps import head_grid

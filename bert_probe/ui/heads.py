@@ -26,8 +26,7 @@ from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.words import Unit, word_lens
 from bert_probe.ui import blocks, figures, head_measures, jobs, state, workbench
-from bert_probe.ui.components.matrix import heatmap, matrix
-from bert_probe.ui.components.strip import strip
+from bert_probe.ui.components import heatmap, matrix, strip
 from bert_probe.ui.export import export, table_zip
 from bert_probe.views import heatmaps
 from bert_probe.views.heatmaps import find_heads_heatmap, head_grid

@@ -20,7 +20,7 @@ from bert_probe.analyses.weights.positions import (
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, state, workbench
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
 from bert_probe.ui.vectors import numbers

@@ -31,7 +31,7 @@ from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence, align_words
 from bert_probe.text.words import truncate_text, word_lens
 from bert_probe.ui import blocks, figures, jobs, labeled_inputs, selection_state, state, workbench
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
 from bert_probe.ui.labeled_inputs import ProbeFiles

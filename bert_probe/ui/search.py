@@ -45,7 +45,7 @@ from bert_probe.ui import (
     url_texts,
     workbench,
 )
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.rank_swap import show_swap
 from bert_probe.ui.score_threshold import show_threshold

@@ -29,7 +29,7 @@ from bert_probe.runtime.cache import cache_key
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.sentence_files import sentence_name
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.views.heatmaps import sentences_heatmap
 from bert_probe.views.text import percentage

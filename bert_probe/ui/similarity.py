@@ -13,7 +13,7 @@ from bert_probe.analyses.vectors.similarity import (
 )
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, state, workbench
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
 from bert_probe.views.heatmaps import similarity_heatmap
 from bert_probe.views.matrix import Cell, HeatmapSpec

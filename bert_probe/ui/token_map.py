@@ -17,7 +17,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.ui import blocks, jobs, labeled_inputs, state, workbench
-from bert_probe.ui.components.layer_map import layer_map
+from bert_probe.ui.components import layer_map
 from bert_probe.ui.export import export
 from bert_probe.views.layer_map import CAVEAT, COLORINGS, MODES, MapSelection, MapView, default_view, digest
 from bert_probe.views.text import shorten

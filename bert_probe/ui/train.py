@@ -27,7 +27,7 @@ from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.training_result import TrainingResult
 from bert_probe.ui import blocks, consent, figures, state, train_data, train_running, workbench
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import ExtraDownload, export, table_bytes
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 from bert_probe.ui.train_data import TrainingRows, is_plain

@@ -9,7 +9,7 @@ import streamlit as st
 
 from bert_probe.model.trace import Array
 from bert_probe.ui import blocks
-from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components import heatmap
 from bert_probe.views import steps
 from bert_probe.views.palette import Scale
 

@@ -17,7 +17,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi
 from bert_probe.text.fasta import single_record
-from bert_probe.ui import blocks, consent, conversion, jobs, state, url_texts
+from bert_probe.ui import blocks, consent, jobs, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
 
 SUGGESTED = (
@@ -477,7 +477,7 @@ def open_model(
     except PickledWeightsError as error:
         if key != _OPENING:  # the second model of a page has its own form
             raise
-        conversion.offer(error, model, revision, key, _open_next)
+        consent.offer_conversion(error, model, revision, key, _open_next)
         st.stop()
     if checkpoint is None:
         st.stop()

@@ -1,9 +1,24 @@
-"""Browser components built by `js/build.js`. Each consists of an ES module and a style sheet."""
+"""What Python and the browser share: constants, and components built by `js/build.js`.
+
+A component consists of an ES module and a style sheet.
+"""
 
 import hashlib
+import json
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+CONSTANTS: Final[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("constants.json").read_text(encoding="utf-8")
+)
+"""Constants that Python and the browser read from `constants.json`."""
+
+PARAMETERS: Final = (
+    *("layer", "head", "heads", "drawn", "words", "residual", "layout", "direction", "specials", "hide"),
+    *("fit", "lines", "renormalize", "root", "pins"),
+)
+"""Names of the URL parameters that describe a `selection.Selection`."""
 
 COMPONENTS: Final = {
     "matrix": "matrix",

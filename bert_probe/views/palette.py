@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_probe.views.constants import CONSTANTS
+from bert_probe.views.built import CONSTANTS
 
 STEPS: Final = 256
 CENTRE: Final = 128  # index of 0 in the diverging scale

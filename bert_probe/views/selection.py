@@ -19,7 +19,7 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit, word_lens
-from bert_probe.views.constants import CONSTANTS, PARAMETERS
+from bert_probe.views.built import CONSTANTS, PARAMETERS
 
 STEPS: Final[tuple[float, ...]] = tuple(CONSTANTS["steps"])
 """Selectable thresholds below which lines are hidden, as shares of the maximum weight."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_probe.analyses.highlights.thumbnails import Bars, Curves, Grid, Picture, TextSegments
 from bert_probe.views import palette
-from bert_probe.views.constants import CONSTANTS
+from bert_probe.views.built import CONSTANTS
 
 WIDTH, HEIGHT = 168, 104
 """Width and height of a thumbnail in CSS pixels; thumbnails of tokens may have a smaller height."""

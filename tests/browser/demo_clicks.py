@@ -16,10 +16,7 @@ from bert_probe.analyses.vectors.token_map import TokenMap, TokenMapResult
 from bert_probe.model.trace import Trace
 from bert_probe.ui import attention, selection_state, state, token_map
 from bert_probe.ui.attention import ViewModel
-from bert_probe.ui.components import head_view
-from bert_probe.ui.components.matrix import matrix
-from bert_probe.ui.components.model_view import model_view
-from bert_probe.ui.components.strip import strip
+from bert_probe.ui.components import head_view, matrix, model_view, strip
 from bert_probe.views import head_view as head_views
 from bert_probe.views.head_view import ToolbarOptions, initial_state
 from bert_probe.views.model_view import HeadThumbnail, payload
@@ -131,9 +128,7 @@ def heads(trace: Trace) -> ViewModel:
     )
     data = head_views.payload(view.data, view.selection.layer - 1, key=selection_state.KEY, state=state)
     with slowly("heads", place):
-        head_view.head_view(
-            data, key=HEAD_VIEW, on_change=lambda: selection_state.receive_report(HEAD_VIEW, trace)
-        )
+        head_view(data, key=HEAD_VIEW, on_change=lambda: selection_state.receive_report(HEAD_VIEW, trace))
     return view
 
 

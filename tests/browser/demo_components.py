@@ -3,8 +3,7 @@
 import numpy as np
 import streamlit as st
 
-from bert_probe.ui.components.matrix import matrix
-from bert_probe.ui.components.strip import strip
+from bert_probe.ui.components import matrix, strip
 from bert_probe.views.matrix import Cell
 from bert_probe.views.palette import Scale
 from bert_probe.views.strip import StripToken

@@ -5,7 +5,7 @@ import streamlit as st
 from bert_probe.analyses.attention.attention import make_thumbnails
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.model.trace import Trace
-from bert_probe.ui.components.model_view import model_view
+from bert_probe.ui.components import model_view
 from bert_probe.views.model_view import HeadThumbnail, payload
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 

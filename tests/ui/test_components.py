@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.ui.components import choices
-from bert_probe.ui.components import matrix as matrices
-from bert_probe.ui.components import strip as strips
-from bert_probe.ui.components.matrix import matrix
-from bert_probe.ui.components.strip import strip
+from bert_probe.ui import components
+from bert_probe.ui.components import matrix, strip
 from bert_probe.views import palette
 from bert_probe.views.matrix import Cell, digest, pinned_cell
 from bert_probe.views.palette import Scale
@@ -36,8 +33,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         payloads.append(options["data"])
         return {}
 
-    monkeypatch.setattr(matrices, "_component", mounted)
-    monkeypatch.setattr(strips, "_component", mounted)
+    monkeypatch.setattr(components, "_matrix", mounted)
+    monkeypatch.setattr(components, "_strip", mounted)
     return payloads
 
 
@@ -129,15 +126,17 @@ def test_stale_or_foreign_selection_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session: dict[str, Any] = {}
-    monkeypatch.setattr("bert_probe.ui.components.choices.st.session_state", session)
-    first, report = choices.latest("m", "cell", "labels")
+    monkeypatch.setattr("bert_probe.ui.components.st.session_state", session)
+    first, report = components.latest_choice("m", "cell", "labels")
     assert report is None
     session["m"] = {"cell": {"row": 1, "column": 0, "of": "labels", "revision": first + 1}}
-    assert choices.latest("m", "cell", "labels") == (first + 1, session["m"]["cell"])
-    assert choices.latest("m", "cell", "other labels") == (first, None)
+    assert components.latest_choice("m", "cell", "labels") == (first + 1, session["m"]["cell"])
+    assert components.latest_choice("m", "cell", "other labels") == (first, None)
     for revision in (first, first - 1, None, True, "9", 2**60):
         session["m"] = {"cell": {"row": 1, "column": 0, "of": "labels", "revision": revision}}
-        assert choices.latest("m", "cell", "labels") == (first, None), "the state of an earlier page view"
+        assert components.latest_choice("m", "cell", "labels") == (first, None), (
+            "the state of an earlier page view"
+        )
 
 
 def test_redrawn_component_overrides_browser_state(
@@ -145,13 +144,13 @@ def test_redrawn_component_overrides_browser_state(
 ) -> None:
     session: dict[str, Any] = {}
     clock = iter((5_000_000, 9_000_000))
-    monkeypatch.setattr("bert_probe.ui.components.choices.st.session_state", session)
-    monkeypatch.setattr("bert_probe.ui.components.choices.time.time_ns", lambda: next(clock))
-    assert choices.start("m") == 5
+    monkeypatch.setattr("bert_probe.ui.components.st.session_state", session)
+    monkeypatch.setattr("bert_probe.ui.components.time.time_ns", lambda: next(clock))
+    assert components.initial_revision("m") == 5
     session["m"] = {}
-    assert choices.start("m") == 5, "drawn in the previous run"
+    assert components.initial_revision("m") == 5, "drawn in the previous run"
     del session["m"]
-    assert choices.start("m") == 9
+    assert components.initial_revision("m") == 9
 
 
 @pytest.mark.parametrize(
@@ -219,8 +218,7 @@ def test_components_mount_in_app() -> None:
     def page() -> None:
         import streamlit as st
 
-        from bert_probe.ui.components.matrix import matrix
-        from bert_probe.ui.components.strip import strip
+        from bert_probe.ui.components import matrix, strip
         from bert_probe.views.palette import Scale
         from bert_probe.views.strip import StripToken
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.analyses.attention.attention import Thumbnails, make_thumbnails
-from bert_probe.ui.components import model_view as views
-from bert_probe.ui.components.model_view import model_view
+from bert_probe.ui import components
+from bert_probe.ui.components import model_view
 from bert_probe.views import palette
 from bert_probe.views.model_view import HeadThumbnail, color_indices, payload
 from bert_probe.views.model_view import read_opened_head as opened_head
@@ -44,7 +44,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         payloads.append(options["data"])
         return {}
 
-    monkeypatch.setattr(views, "_component", mounted)
+    monkeypatch.setattr(components, "_model_view", mounted)
     return payloads
 
 
@@ -126,7 +126,7 @@ def test_model_view_mounts_in_app() -> None:
         import streamlit as st
 
         from bert_probe.analyses.attention.attention import make_thumbnails
-        from bert_probe.ui.components.model_view import model_view
+        from bert_probe.ui.components import model_view
         from bert_probe.views.model_view import payload
         from tests.helpers.traces import random_trace
 

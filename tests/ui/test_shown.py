@@ -11,8 +11,7 @@ import streamlit as st
 
 from bert_probe.analyses.attention.heads import first_look
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import selection_state
-from bert_probe.ui.components import toolbar
+from bert_probe.ui import components, selection_state
 from bert_probe.views.selection import Options, Pins, Selection, VersionedSelection, selection_to_json
 from tests.helpers.pages import change_url, displayed_view, open_page, page_text, url_params
 
@@ -37,7 +36,7 @@ class Browser:
 @pytest.fixture
 def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
     fake = Browser()
-    monkeypatch.setattr(toolbar, "_component", fake.mounted)
+    monkeypatch.setattr(components, "_toolbar", fake.mounted)
     return fake
 
 

@@ -20,10 +20,10 @@ from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from bert_probe.ui import train_running
-from bert_probe.ui.components import matrix
 from bert_probe.ui.train import summary
 from bert_probe.ui.train_data import TrainingData
 from bert_probe.ui.train_running import TrainingOutcome
+from bert_probe.views import matrix
 from bert_probe.views.matrix import Cell
 from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, url_params
 

@@ -14,7 +14,7 @@ from bert_probe.analyses.attention.measures import measures
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.views.constants import PARAMETERS
+from bert_probe.views.built import PARAMETERS
 from bert_probe.views.selection import (
     DIRECTIONS,
     LAYOUTS,
