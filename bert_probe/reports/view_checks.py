@@ -144,6 +144,9 @@ class ViewCheck:
             yield from self._order(actual, rows, allowed)
         if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
             yield self.difference("table", "", "marks", "a different number of marks", "", finding=CHANGED)
+        # A changed cell changes the checksums of its row and of its column; otherwise a checksum was changed.
+        elif bool(changed_rows) != bool(changed_columns):
+            yield self.difference("table", "", "marks", "a checksum of other cells", "", finding=CHANGED)
 
     def _order(
         self, actual: ReportTable, rows: Sequence[int | None], allowed: Mapping[str, float]
