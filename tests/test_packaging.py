@@ -260,6 +260,7 @@ def get_response(port: int, path: str, headers: dict[str, str] | None = None) ->
         connection.close()
 
 
+@pytest.mark.prove
 def test_usage_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process with models opened once; the tests above run the installed package."""
     blocks: list[tuple[str, str]] = re.findall(

@@ -9,11 +9,12 @@ from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from tests.helpers.browser import App, visit
+from tests.helpers.gate import PROVE
 
 pytestmark = pytest.mark.browser
 
 HERE = Path(__file__).parent
-CLICKS = 200
+CLICKS_PER_BURST = 20
 COMPONENTS = ("strip", "matrix", "map", "mark", "view", "grid", "native")
 CONTROLS = ("place", "default", "numbers")
 """Toggles that mount components elsewhere, and change their initial state and their numbers."""
@@ -22,7 +23,7 @@ CONTROLS = ("place", "default", "numbers")
 @pytest.mark.parametrize("show", ["all", "heads"])
 def test_component_and_page_show_last_of_many_clicks(page: Page, demos: App, show: str) -> None:
     kinds = (*COMPONENTS, *CONTROLS) if show == "all" else ("view", "place")
-    bursts = 10
+    bursts = 10 if PROVE else 3
     visit(page, f"{demos.origin}/?demo=demo_clicks&show={show}")
     page.get_by_text("done = 0").wait_for()
     expect(page.get_by_role("spinbutton", name="Layer")).to_be_visible()
@@ -32,7 +33,7 @@ def test_component_and_page_show_last_of_many_clicks(page: Page, demos: App, sho
     for burst in range(bursts):
         choices = page.evaluate(
             "([seed, kinds, count]) => clicks.run(seed, kinds, count, 20)",
-            [burst, kinds, CLICKS // bursts],
+            [burst, kinds, CLICKS_PER_BURST],
         )
         page.get_by_role("button", name="Done").click()
         expect(page.get_by_text(f"done = {burst + 1}", exact=True)).to_be_visible()

@@ -180,6 +180,7 @@ def test_shared_option_is_same_on_two_pages(app: App, page: Page) -> None:
     expect(page.get_by_role("switch", name="Whole words")).to_be_checked()
 
 
+@pytest.mark.prove
 def test_all_views_pass_axe_in_both_themes(app: App, page: Page) -> None:
     violations_by_view = {}
     for name, address in (("find", {"find_pairs": "4-5,11-9"}), ("ablation", {}), ("many", {})):

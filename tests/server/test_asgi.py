@@ -269,11 +269,18 @@ def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
 @pytest.mark.parametrize(
     "command",
     [
-        ["bert_probe", "app", "--port={port}", "--no-browser"],
-        ["streamlit", "run", str(ROOT / "app.py"), "--server.port={port}"],
-        ["uvicorn", "--app-dir", str(ROOT), "app:app", "--port={port}"],
+        pytest.param(["bert_probe", "app", "--port={port}", "--no-browser"], id="bert-probe"),
+        pytest.param(
+            ["streamlit", "run", str(ROOT / "app.py"), "--server.port={port}"],
+            id="streamlit",
+            marks=pytest.mark.prove,
+        ),
+        pytest.param(
+            ["uvicorn", "--app-dir", str(ROOT), "app:app", "--port={port}"],
+            id="uvicorn",
+            marks=pytest.mark.prove,
+        ),
     ],
-    ids=["bert-probe", "streamlit", "uvicorn"],
 )
 def test_app_starts_from_any_folder_with_its_protections(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
