@@ -11,6 +11,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from tests.helpers.browser import App, Watch, select_page, visit, wait_until_settled, wait_until_still
+from tests.helpers.gate import prove_unless
 
 pytestmark = pytest.mark.browser
 
@@ -73,7 +74,7 @@ def test_unknown_path_shows_message_and_pages(page: Page, app: App, watch: Watch
     expect(page.get_by_label("Sentence A")).to_have_value(TEXT)
 
 
-@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("order", prove_unless({"before"}, ["before", "after"]))
 def test_late_fragment_rerun_does_not_undo_page_change(page: Page, app: App, order: str) -> None:
     """The browser reruns a fragment of the page that it leaves until the server has responded."""
     current, fragments, sent = "", set[str](), 0
