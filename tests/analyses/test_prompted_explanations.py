@@ -26,6 +26,7 @@ from bert_probe.views.contributions import similarity_attribution_heatmap
 from bert_probe.views.heatmaps import attribution_heatmap, patching_heatmap
 from tests.helpers import sentence_models
 from tests.helpers.exactness import assert_exact
+from tests.helpers.gate import prove_unless
 
 PAIR = ("a boat on the river", "the night was dark")
 OPTIONS: dict[str, Any] = {"prompt": "query", "pair_prompt": "passage", "dimensions": 12}
@@ -61,7 +62,7 @@ def _score(model: Any, options: dict[str, Any], removed: Sequence[int] = ()) -> 
     return float(model.similarity(first, second)[0, 0])
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", prove_unless(LAYOUTS[:2], LAYOUTS))
 def test_explained_score_equals_sentence_transformers(name: str, opened: Any) -> None:
     checkpoint, model = opened(name)
     traces, options = [checkpoint.trace(text) for text in PAIR], _options(name)
@@ -104,15 +105,15 @@ def test_integrated_gradients_equal_autograd_through_sentence_transformers(opene
     other = _vector(model, PAIR[1], "passage")[:, :12]
     points, weights = np.polynomial.legendre.leggauss(result.said["steps"])
     expected = torch.zeros(ids.shape[1], dtype=torch.float64)
-    for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
+    # captum rounds the weights of the quadrature to float32.
+    for point, weight in zip((points + 1) / 2, (weights / 2).astype(np.float32).tolist(), strict=True):
         inputs = (start + point * (end - start)).requires_grad_()
         states = encoder(inputs_embeds=inputs, attention_mask=features["attention_mask"])
         pooled = model[1](features | {"token_embeddings": states.last_hidden_state})["sentence_embedding"]
         score = torch.nn.functional.cosine_similarity(pooled[:, :12], other)
         (gradient,) = torch.autograd.grad(score.sum(), inputs)
         expected += weight * (gradient * (end - start)).sum(dim=-1)[0]
-    # captum rounds the points and weights of the quadrature to float32.
-    np.testing.assert_allclose(result.scores, expected.numpy(), rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(result.scores, expected.numpy(), rtol=1e-10, atol=1e-12)
 
 
 def test_tokens_of_the_prompt_are_marked_and_not_removed(opened: Any) -> None:
