@@ -27,6 +27,7 @@ VARIABLES = {
     "index-url": ("UV_DEFAULT_INDEX", None),
     "extra-index-url": ("UV_INDEX", " "),
     "find-links": ("UV_FIND_LINKS", ","),
+    "constraint": ("UV_CONSTRAINT", " "),
     "trusted-host": ("UV_INSECURE_HOST", " "),
     "cert": ("SSL_CERT_FILE", None),
     "client-cert": ("SSL_CLIENT_CERT", None),
@@ -132,6 +133,9 @@ def install_with_uv(arguments: list[str]) -> bool:
         return False
     command, environment = uv
     command += ["install", "--python", sys.executable, *arguments]
+    # uv ignores the variable if the arguments name another file of constraints.
+    for path in environment.get("UV_CONSTRAINT", "").split():
+        command += ["--constraint", path]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr or ():
             if not line.startswith(" + "):  # skips the list of installed packages

@@ -69,6 +69,7 @@ def test_uv_environment_passes_indexes_links_and_certificates(packages: ModuleTy
         "index-url": "https://mirror.example/simple",
         "extra-index-url": "https://a.example\nhttps://b.example",
         "find-links": "/wheels /more",
+        "constraint": "/caps.txt",
         "trusted-host": "mirror.example",
         "cert": "/ca.pem",
         "default-timeout": "180",
@@ -78,6 +79,7 @@ def test_uv_environment_passes_indexes_links_and_certificates(packages: ModuleTy
         "UV_DEFAULT_INDEX": "https://mirror.example/simple",
         "UV_INDEX": "https://a.example https://b.example",
         "UV_FIND_LINKS": "/wheels,/more",
+        "UV_CONSTRAINT": "/caps.txt",
         "UV_INSECURE_HOST": "mirror.example",
         "SSL_CERT_FILE": "/ca.pem",
         "UV_HTTP_TIMEOUT": "180",
@@ -95,6 +97,15 @@ def test_install_prefers_uv(packages: ModuleType, log: Path) -> None:
     assert log.read_text(encoding="utf-8").endswith(
         f"uv pip install --python {sys.executable} -r requirements.txt\n"
     )
+
+
+def test_install_follows_constraints_of_pip_and_its_own(
+    packages: ModuleType, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CONSTRAINT", "/a.txt /b.txt")
+    assert packages.main(["install", "-c", "constraints.txt"]) == 0
+    command = log.read_text(encoding="utf-8").splitlines()[-1]
+    assert command.endswith(" -c constraints.txt --constraint /a.txt --constraint /b.txt")
 
 
 def test_install_falls_back_to_pip_when_uv_fails(packages: ModuleType, log: Path) -> None:
