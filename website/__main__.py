@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,7 @@ from website.documents import write_documents
 from website.gallery import write_gallery
 from website.gallery_entries import ENTRIES
 from website.landing import landing_page, write_hero
-from website.layout import ROOT, SitePage, style_sheet
+from website.layout import ROOT, SitePage, style_sheet, write_pages
 from website.model_files import write_model
 from website.onnx_model import export
 from website.playground import playground_page
@@ -41,14 +40,6 @@ def build(folder: Path) -> None:
     pages += [landing_page(write_hero(folder / "assets/hero.html", checkpoint), len(ENTRIES))]
     pages += [_playground(folder / "playground/model", checkpoint)]
     write_pages(folder, pages)
-
-
-def write_pages(folder: Path, pages: Sequence[SitePage]) -> None:
-    """Write pages into the folder of the site."""
-    for page in pages:
-        path = folder / page.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page.html(), encoding="utf-8")
 
 
 def _clear(folder: Path) -> None:
@@ -93,7 +84,8 @@ def main() -> None:
     size = sum(path.stat().st_size for path in files)
     pages = sum(path.suffix == ".html" for path in files)
     print(
-        f"{os.path.relpath(folder)}: {len(files)} files, {pages} pages, {size / 1e6:.1f} MB, {time.monotonic() - start:.0f} s"
+        f"{os.path.relpath(folder)}: {len(files)} files, {pages} pages, {size / 1e6:.1f} MB, "
+        f"{time.monotonic() - start:.0f} s"
     )
 
 

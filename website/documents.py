@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -259,9 +259,3 @@ def _contents(document: Document) -> str:
         f'<li><a href="#{heading.anchor}">{html.escape(heading.text)}</a></li>' for heading in headings
     )
     return f'<nav class="contents" aria-label="On this page"><h2>On this page</h2><ul>{items}</ul></nav>'
-
-
-def links(page: str) -> list[str]:
-    """Return the addresses of all links, images, scripts, styles and frames of a page."""
-    found: list[Any] = re.findall(r'\b(?:href|src)="([^"]*)"', page)
-    return [html.unescape(address) for address in found]

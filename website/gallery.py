@@ -123,7 +123,8 @@ def _index(entries: Sequence[GalleryEntry]) -> SitePage:
     return SitePage(
         "gallery/index.html",
         "Gallery",
-        "Live views of a sentence model: attention, vectors and similarity, each with the lines that make it.",
+        "Live views of a sentence model: attention, vectors and similarity, each with the lines that "
+        "make it.",
         fill("gallery.html", {"cards": cards, "count": str(len(entries))}),
         kind="wide",
     )
@@ -131,7 +132,7 @@ def _index(entries: Sequence[GalleryEntry]) -> SitePage:
 
 def _card(entry: GalleryEntry) -> str:
     images = "".join(
-        f'<img class="{theme}-only" src="{entry.slug}-{theme}.webp" alt="" loading="lazy" width="360" height="225">'
+        f'<img class="{theme}-only" src="{entry.slug}-{theme}.webp" alt="" loading="lazy">'
         for theme in ("light", "dark")
     )
     return (

@@ -11,10 +11,14 @@ _BEST: Final = "It was the best of times, it was the worst of times."
 _ROSE: Final = "Rose is a rose is a rose is a rose."
 _HAPPY: Final = "Happy families are all alike; every unhappy family is unhappy in its own way."
 _TRUTH: Final = (
-    "It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want "
+    "It is a truth universally acknowledged, that a single man in possession of a good fortune, must "
+    "be in want "
     "of a wife."
 )
-_WHALE: Final = "Call me Ishmael. Some years ago I thought I would sail about a little and see the watery part of the world."
+_WHALE: Final = (
+    "Call me Ishmael. Some years ago I thought I would sail about a little and see the watery part "
+    "of the world."
+)
 _BANK: Final = "The boat drifted slowly towards the bank of the river."
 _MONEY: Final = "She went to the bank to ask for a loan of money."
 _OPENINGS: Final = (
@@ -24,7 +28,8 @@ _OPENINGS: Final = (
     _HAPPY,
     _ALICE,
     "The Nellie, a cruising yawl, swung to her anchor without a flutter of the sails, and was at rest.",
-    "No one would have believed that this world was being watched keenly and closely by intelligences from Mars.",
+    "No one would have believed that this world was being watched keenly and closely by "
+    "intelligences from Mars.",
     "There was no possibility of taking a walk that day, for the rain was so penetrating.",
     "Marley was dead, to begin with; there is no doubt whatever about that.",
     "You will rejoice to hear that no disaster has accompanied the commencement of my enterprise.",
@@ -80,16 +85,18 @@ ENTRIES: Final = (
     GalleryEntry(
         "steps",
         "One attention weight, step by step",
-        "Query and key, their products, scores and weights, and the weighted values for one token.",
+        "How “her” attends to “Alice” in head 5 of layer 6: query and key, their products, scores, "
+        "weights and values.",
         "Lewis Carroll, Alice’s Adventures in Wonderland, 1865",
-        ("steps", _ALICE, "--layer", "3", "--head", "2", "--query", "her"),
+        ("steps", _ALICE, "--layer", "6", "--head", "5", "--query", "her"),
         _load(_ALICE),
-        "bert_probe.AttentionSteps(layer=2, head=1, query='her').of(trace).show()",
+        "bert_probe.AttentionSteps(layer=5, head=4, query='her').of(trace).show()",
     ),
     GalleryEntry(
         "head-profiles",
         "What each head does",
-        "Thirteen measures of all heads: shares of attention on neighbors, separators and punctuation, entropy, and more.",
+        "Thirteen measures of all heads: shares of attention on neighbors, separators and "
+        "punctuation, entropy, and more.",
         "Jane Austen, Pride and Prejudice, 1813",
         ("heads", _TRUTH),
         _load(_TRUTH),
@@ -98,7 +105,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "rollout",
         "Where information comes from, through all layers",
-        "Attention rollout multiplies the attention of all layers, with half of the weight on the residual connection.",
+        "Attention rollout multiplies the attention of all layers, with half of the weight on the "
+        "residual connection.",
         "Leo Tolstoy, Anna Karenina, 1878, translated by Constance Garnett, 1901",
         ("rollout", _HAPPY),
         _load(_HAPPY),
@@ -116,7 +124,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "two-banks",
         "Two meanings of bank",
-        "The tokens of two sentences: the vectors of “bank” and “bank” are less similar than those of the same sense.",
+        "Each pair of tokens of two sentences: the two banks are the most similar pair, although "
+        "they mean different things.",
         "Written for this page, in the public domain",
         ("similarity", _BANK, _MONEY, "--layer", "6"),
         _load(_BANK, _MONEY),
@@ -125,7 +134,7 @@ ENTRIES: Final = (
     GalleryEntry(
         "token-map",
         "Tokens move through the layers",
-        "The tokens of two sentences on one plane: play the layers, and watch the two banks move apart.",
+        "The tokens of two sentences on one plane: play the layers, and follow the two banks.",
         "Written for this page, in the public domain",
         ("map", _BANK, _MONEY),
         _load(_BANK, _MONEY),
@@ -134,7 +143,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "word-in-context",
         "One word in four sentences",
-        "The cosines of the vectors of “bank” in four sentences: two about rivers, two about money.",
+        "The vectors of “bank” are more similar in sentences with the same meaning (0.87, 0.89) than "
+        "in others (at most 0.76).",
         "Written for this page, in the public domain",
         (
             "context",
@@ -151,7 +161,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "changed-word",
         "One word changes: which heads notice?",
-        "The change of every head’s attention between two sentences that differ in one word, and of every vector.",
+        "The change of every head’s attention between two sentences that differ in one word, and of "
+        "every vector.",
         "Charles Dickens, A Tale of Two Cities, 1859, and a variant",
         ("compare", _BEST, "It was the best of times, it was the age of times."),
         _load(_BEST, "It was the best of times, it was the age of times."),
@@ -160,7 +171,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "why-similar",
         "Why are two sentences similar?",
-        "The cosine of two sentences is exactly the sum of these cells: the contribution of each pair of tokens.",
+        "The cosine of two sentences is exactly the sum of these cells: the contribution of each "
+        "pair of tokens.",
         "Written for this page, in the public domain",
         (
             *("predict", "A ship left the harbor before dawn."),
@@ -172,7 +184,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "opening-lines",
         "Twelve opening lines compared",
-        "The cosine of each pair of opening lines of novels and stories, in the order of a hierarchical clustering.",
+        "The cosine of each pair of opening lines of novels and stories, in the order of a "
+        "hierarchical clustering.",
         "Opening lines of works from 1813 to 1908, some shortened",
         ("sentences", "openings.txt", "--order", "tree"),
         "from pathlib import Path\n\n"
@@ -184,7 +197,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "positions",
         "What the model knows about positions",
-        "The cosine of each pair of learned position embeddings: neighbors are similar, in a broad band.",
+        "The cosine of each pair of learned position embeddings: neighbors are similar, distant "
+        "positions are not.",
         "No text: the weights of the model",
         ("positions", "--show", "cosines"),
         "model = bert_probe.load()",

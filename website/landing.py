@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bert_probe.analyses.attention.heads import Heads
 from bert_probe.model.checkpoint import Checkpoint
 from website.gallery import KEY
 from website.highlighting import highlight
 from website.layout import SitePage, fill
 
-_SENTENCE: Final = "Alice was beginning to get very tired of sitting by her sister on the bank."
+_SENTENCE: Final = "Rose is a rose is a rose is a rose."
 
-_SCENES: Final = ((1, (2, 8)), (3, (1, 6, 9)), (2, (8,)), (5, (0, 4, 7)))
-"""Layers, from 1, and heads, from 0, that the moving picture shows in turn."""
+_SCENES: Final = ((3, 10), (1, 3), (2, 9))
+"""Layers and heads, from 1, that the moving picture shows in turn."""
 
 
 class _Feature(NamedTuple):
@@ -43,7 +44,8 @@ _FEATURES: Final = (
     ),
     _Feature(
         "Search",
-        "Documents ranked by vectors, late interaction, a cross-encoder or BM25, and where each score comes from.",
+        "Documents ranked by vectors, late interaction, a cross-encoder or BM25, and where each "
+        "score comes from.",
         "docs/guides/search.html",
     ),
     _Feature(
@@ -76,27 +78,43 @@ _GUIDES: Final = (
 )
 
 
-def write_hero(path: Path, checkpoint: Checkpoint) -> int:
-    """Write the head view of the landing page, and return the number of its tokens."""
+class Hero(NamedTuple):
+    """The moving picture: the number of tokens, and each scene with its layer, head and caption."""
+
+    tokens: int
+    scenes: tuple[dict[str, object], ...]
+
+
+def write_hero(path: Path, checkpoint: Checkpoint) -> Hero:
+    """Write the head view of the landing page, and return what moves in it."""
     trace = checkpoint.trace(_SENTENCE)
-    layer, heads = _SCENES[0]
-    view = trace.head_view(layer=layer - 1, heads=list(heads))
+    labels = Heads().of(trace).labels
+    layer, head = _SCENES[0]
+    view = trace.head_view(layer=layer - 1, heads=head - 1)
     path.write_text(replace(view.page, key=KEY).html(framed=True), encoding="utf-8")
-    return len(trace.tokens)
+    scenes = tuple(
+        {
+            "layer": layer,
+            "heads": [head - 1],
+            "caption": f"Layer {layer}, head {head}: {labels[layer - 1][head - 1]}",
+        }
+        for layer, head in _SCENES
+    )
+    return Hero(len(trace.tokens), scenes)
 
 
-def landing_page(tokens: int, views: int) -> SitePage:
+def landing_page(hero: Hero, views: int) -> SitePage:
     """Return the page.
 
     Args:
-        tokens: number of tokens of the sentence in the moving picture.
+        hero: the moving picture.
         views: number of views in the gallery.
     """
-    scenes = [{"layer": layer, "heads": heads} for layer, heads in _SCENES]
     fields = {
         "count": str(views),
-        "scenes": html.escape(json.dumps(scenes)),
-        "tokens": str(tokens),
+        "scenes": html.escape(json.dumps(hero.scenes)),
+        "tokens": str(hero.tokens),
+        "caption": html.escape(str(hero.scenes[0]["caption"])),
         "install": highlight('pip install ".[app]"', "sh"),
         "start": highlight("bert-probe app", "sh"),
         "features": _list(_FEATURES),
@@ -105,7 +123,8 @@ def landing_page(tokens: int, views: int) -> SitePage:
     return SitePage(
         "index.html",
         "BERT Probe: see what a transformer encoder does with your text",
-        "Attention, vectors, predictions and training of transformer encoders and embedding models, on your own text.",
+        "Attention, vectors, predictions and training of transformer encoders and embedding models, "
+        "on your own text.",
         fill("landing.html", fields),
         ("frames", "landing"),
         kind="landing",
@@ -114,6 +133,7 @@ def landing_page(tokens: int, views: int) -> SitePage:
 
 def _list(features: tuple[_Feature, ...]) -> str:
     return "".join(
-        f'<li><a href="{address}"><strong>{html.escape(title)}</strong><span>{html.escape(text)}</span></a></li>'
+        f'<li><a href="{address}"><strong>{html.escape(title)}</strong>'
+        f"<span>{html.escape(text)}</span></a></li>"
         for title, text, address in features
     )

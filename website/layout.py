@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,8 +19,10 @@ NAVIGATION: Final = {"playground/": "Playground", "gallery/": "Gallery", "docs/"
 """Addresses of the parts of the site, relative to its root, and their names."""
 
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'{script}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "font-src 'self'; connect-src 'self'; worker-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; script-src 'self'{script}; style-src 'self' 'unsafe-inline'; img-src 'self' "
+    "data: blob:; "
+    "font-src 'self'; connect-src 'self'; worker-src 'self'; frame-src 'self'; base-uri 'none'; "
+    "form-action 'none'"
 )
 """Security policy of the pages. A browser refuses every request to another host, so no text can leave it."""
 
@@ -82,6 +84,14 @@ class SitePage:
 
     def _current(self, address: str) -> str:
         return ' aria-current="page"' if self.path.startswith(address) else ""
+
+
+def write_pages(folder: Path, pages: Sequence[SitePage]) -> None:
+    """Write pages into the folder of the site."""
+    for page in pages:
+        path = folder / page.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page.html(), encoding="utf-8")
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:

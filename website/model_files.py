@@ -24,7 +24,7 @@ PART_BYTES: Final = 12_000_000
 """Size of a part of the weights before compression. Some static hosts accept at most 25 MB per file."""
 
 MAX_TOKENS: Final = 256
-"""Maximum number of tokens of a text: that of the model's training, to which sentence vectors are truncated."""
+"""Maximum number of tokens of a text: the model's sentence vectors are truncated to it."""
 
 
 def write_model(folder: Path, model: OnnxModel, checkpoint: Checkpoint, runtime: Path) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def playground_page(download_bytes: int, precision: Precision) -> SitePage:
             f'<template id="style-{name}"><style>{built.style(name)}</style></template>'
             for name in _COMPONENTS
         ),
-        "palette": json.dumps(_palette()),
+        "palette": json.dumps(palette()),
     }
     return SitePage(
         "playground/index.html",
@@ -87,7 +87,7 @@ def playground_page(download_bytes: int, precision: Precision) -> SitePage:
     )
 
 
-def _palette() -> dict[str, dict[str, str]]:
+def palette() -> dict[str, dict[str, str]]:
     """Return the color tables of both scales, base64-encoded."""
     scales = {"sequential": Scale("sequential", 0, 1), "diverging": Scale("diverging", -1, 1)}
     return {

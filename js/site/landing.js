@@ -6,8 +6,9 @@ import { post } from "./frames.js";
 const STEP = 1100; // milliseconds per token
 const frame = /** @type {HTMLIFrameElement} */ (document.querySelector("#moving iframe"));
 const button = /** @type {HTMLButtonElement} */ (document.getElementById("play"));
-/** The scenes: a layer, from 1, and heads, from 0. @type {{layer: number, heads: number[]}[]} */
+/** The scenes: a layer, from 1, and heads, from 0. @type {{layer: number, heads: number[], caption: string}[]} */
 const scenes = JSON.parse(frame.dataset.scenes ?? "[]");
+const place = document.getElementById("scene");
 const tokenCount = Number(frame.dataset.tokens);
 const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
@@ -16,7 +17,8 @@ let token = 1; // [CLS] is left out
 let timer = 0;
 
 function step() {
-  const { layer, heads } = scenes[scene];
+  const { layer, heads, caption } = scenes[scene];
+  if (place) place.textContent = caption;
   post(frame, { selection: { layer, heads, words: false, pins: { side: "query", units: [token] } } });
   token++;
   if (token < tokenCount - 1) return;

@@ -23,14 +23,14 @@ async function createIndex() {
   return search;
 }
 
-/** The text around the first matching word. @param {string} text @param {string[]} terms */
+/** The words around the first match. @param {string} text @param {string[]} terms */
 function excerpt(text, terms) {
   const lower = text.toLowerCase();
   const places = terms.map((term) => lower.indexOf(term)).filter((place) => place >= 0);
-  const start = Math.max(0, Math.min(...places, text.length) - 60);
-  const end = Math.min(text.length, (places.length ? start : 0) + 160);
-  const from = places.length ? start : 0;
-  return `${from ? "… " : ""}${text.slice(from, end).trim()}${end < text.length ? " …" : ""}`;
+  const near = places.length ? Math.max(0, Math.min(...places) - 60) : 0;
+  const start = near ? text.indexOf(" ", near) + 1 : 0;
+  const end = start + 160 < text.length ? text.lastIndexOf(" ", start + 160) : text.length;
+  return `${start ? "… " : ""}${text.slice(start, end)}${end < text.length ? " …" : ""}`;
 }
 
 async function search() {

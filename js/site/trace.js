@@ -39,7 +39,7 @@ export class Trace {
   }
 
   get scaling() {
-    return 1 / Math.sqrt(this.size);
+    return this.size ** -0.5;
   }
 
   /** The queries or keys of a layer, [head, token, size]. @param {"queries" | "keys" | "values"} name @param {number} layer */
