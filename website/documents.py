@@ -37,6 +37,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Internals": (
         "docs/architecture.md",
         "docs/frontend.md",
+        "docs/site.md",
         "docs/caching.md",
         "docs/security.md",
         "docs/testing.md",
@@ -119,6 +120,7 @@ class Document:
         renderer.rules["fence"] = lambda tokens, index, *_: highlight(
             tokens[index].content, tokens[index].info.split(" ")[0]
         )
+        renderer.rules["code_block"] = lambda tokens, index, *_: highlight(tokens[index].content, "")
         rendered: str = renderer.render(self._tokens, self._markdown.options, {})
         return rendered.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace(
             "</table>", "</table></div>"

@@ -7,6 +7,7 @@ import mountMatrix from "../matrix/matrix.js";
 import mountModelView from "../model_view/model_view.js";
 import mountStrip from "../strip/strip.js";
 import { findFirstHead, measureHeads } from "./heads.js";
+import { createHistogram } from "./histogram.js";
 import {
   createSelection,
   identify,
@@ -242,6 +243,7 @@ function show() {
   }
   find("layers").hidden = view !== "similarity" || !traces.b;
   find("summary").replaceChildren();
+  find("reference").replaceChildren();
   find("needs-pair").hidden = !isPair || Boolean(traces.b);
   for (const caveat of document.querySelectorAll("[data-caveat]")) {
     const { dataset } = /** @type {HTMLElement} */ (caveat);
@@ -394,6 +396,9 @@ function showSentences() {
   result.dataset.cosine = String(cosine);
   result.dataset.percentile = String(percentile);
   result.textContent = formatNumber(cosine, 4);
+  const count = calibration.length.toLocaleString("en-US");
+  const label = `Histogram of the cosines of ${count} random pairs of short English sentences, with a mark at ${formatNumber(cosine, 2)}`;
+  find("reference").replaceChildren(createHistogram(calibration, cosine, label));
   find("summary").replaceChildren(
     "Cosine ",
     result,
