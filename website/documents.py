@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -64,8 +64,8 @@ def all_sources() -> tuple[str, ...]:
     """Return the paths of all documents, relative to the repository."""
     listed = [OVERVIEW, *(source for group in GROUPS.values() for source in group)]
     # A new document is never left out; it comes last.
-    others = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
-    return tuple(dict.fromkeys([*listed, *others]))
+    unlisted = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+    return tuple(dict.fromkeys([*listed, *unlisted]))
 
 
 def page_path(source: str) -> str:
@@ -116,7 +116,7 @@ class Document:
 
     def body(self) -> str:
         """Return the content as HTML."""
-        renderer = self._markdown.renderer
+        renderer: Any = self._markdown.renderer
         renderer.rules["fence"] = lambda tokens, index, *_: highlight(
             tokens[index].content, tokens[index].info.split(" ")[0]
         )
@@ -237,8 +237,8 @@ def _navigation(current: Document, documents: Sequence[Document]) -> str:
     by_source = {document.source: document for document in documents}
     listed = {source for sources in GROUPS.values() for source in sources} | {OVERVIEW}
     groups: dict[str, Sequence[str]] = {"": (OVERVIEW,), **GROUPS}
-    if others := [source for source in by_source if source not in listed]:
-        groups["More"] = others
+    if unlisted := [source for source in by_source if source not in listed]:
+        groups["More"] = unlisted
     parts = []
     for name, sources in groups.items():
         items = "".join(_item(by_source[source], current) for source in sources)

@@ -33,7 +33,7 @@ class GalleryEntry:
     Attributes:
         slug: name of its files.
         title: what it shows.
-        about: one sentence on what there is to see.
+        summary: one sentence on what there is to see.
         source: author, work and year of the text.
         command: the command without `--out`.
         setup: Python statements before the view.
@@ -43,7 +43,7 @@ class GalleryEntry:
 
     slug: str
     title: str
-    about: str
+    summary: str
     source: str
     command: tuple[str, ...]
     setup: str
@@ -137,7 +137,7 @@ def _card(entry: GalleryEntry) -> str:
     )
     return (
         f'<li><a class="tile" href="{entry.slug}.html"><span class="thumbnail">{images}</span>'
-        f"<strong>{html.escape(entry.title)}</strong><span>{html.escape(entry.about)}</span></a></li>"
+        f"<strong>{html.escape(entry.title)}</strong><span>{html.escape(entry.summary)}</span></a></li>"
     )
 
 
@@ -147,7 +147,7 @@ def _entry_page(entry: GalleryEntry, entries: Sequence[GalleryEntry]) -> SitePag
     files = "".join(f'<p>The lines read <a href="{name}" download>{name}</a>.</p>' for name in entry.files)
     fields = {
         "title": html.escape(entry.title),
-        "about": html.escape(entry.about),
+        "summary": html.escape(entry.summary),
         "source": html.escape(entry.source),
         "slug": entry.slug,
         "shell": highlight(entry.shell, "sh"),
@@ -159,7 +159,7 @@ def _entry_page(entry: GalleryEntry, entries: Sequence[GalleryEntry]) -> SitePag
     return SitePage(
         f"gallery/{entry.slug}.html",
         entry.title,
-        entry.about,
+        entry.summary,
         fill("entry.html", fields),
         ("frames",),
         kind="wide",

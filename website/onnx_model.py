@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import onnx
@@ -104,7 +104,7 @@ def export(checkpoint: Checkpoint) -> OnnxModel:
     Raises:
         UnavailableError: the checkpoint is not a BERT encoder with absolute positions and GELU.
     """
-    config = checkpoint.model.config
+    config: Any = checkpoint.model.config
     if config.model_type != "bert" or config.hidden_act != "gelu" or config.is_decoder:
         raise UnavailableError(
             f"Only BERT encoders with GELU can be exported to ONNX, not {checkpoint.description.name}."
@@ -115,7 +115,8 @@ def export(checkpoint: Checkpoint) -> OnnxModel:
     }
     graph = _Graph(weights)
     hidden = _embeddings(graph, config.layer_norm_eps)
-    states, parts = [hidden], {name: [] for name in OUTPUTS[1:]}
+    states: list[str] = [hidden]
+    parts: dict[str, list[str]] = {name: [] for name in OUTPUTS[1:]}
     for layer in range(config.num_hidden_layers):
         hidden = _layer(graph, hidden, f"encoder.layer.{layer}", config, parts)
         states.append(hidden)
@@ -138,7 +139,7 @@ def _embeddings(graph: _Graph, epsilon: float) -> str:
     return graph.layer_norm(total, "embeddings.LayerNorm", epsilon)
 
 
-def _layer(graph: _Graph, hidden: str, name: str, config: object, parts: dict[str, list[str]]) -> str:
+def _layer(graph: _Graph, hidden: str, name: str, config: Any, parts: dict[str, list[str]]) -> str:
     heads, epsilon = config.num_attention_heads, config.layer_norm_eps
     size = config.hidden_size // heads
     split, join = (
@@ -163,7 +164,7 @@ def _layer(graph: _Graph, hidden: str, name: str, config: object, parts: dict[st
 
 
 def _serialize(graph: _Graph, checkpoint: Checkpoint) -> bytes:
-    config = checkpoint.model.config
+    config: Any = checkpoint.model.config
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     by_head = [layers, heads, "token", config.hidden_size // heads]
     shapes = {"hidden": [layers + 1, "token", config.hidden_size], **dict.fromkeys(OUTPUTS[1:], by_head)}

@@ -14,7 +14,7 @@ import onnxruntime
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.trace import Array
+from bert_probe.model.trace import Array, Trace
 from bert_probe.text.sample_data import everyday_topics
 from website.onnx_model import OUTPUTS, WEIGHTS_FILE, OnnxModel
 
@@ -62,7 +62,7 @@ def measure(model: OnnxModel, checkpoint: Checkpoint) -> Precision:
         largest = {
             "attention": _difference(attention(queries, keys), exact),
             "hidden": _difference(hidden, trace.hidden_states),
-            "vectors": max(map(_difference, (queries, keys, values), (trace.q, trace.k, trace.v))),
+            "vectors": max(map(_difference, (queries, keys, values), _qkv(trace))),
         }
         differences = {name: max(differences[name], largest[name]) for name in differences}
     cosines = [
@@ -95,6 +95,13 @@ def cosine(a: Array, b: Array) -> float:
     """Return the cosine of the sentence vectors of two texts, from their hidden states."""
     first, second = a[-1].mean(axis=0, dtype=np.float64), b[-1].mean(axis=0, dtype=np.float64)
     return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
+
+
+def _qkv(trace: Trace) -> tuple[Array, Array, Array]:
+    assert trace.q is not None  # a BERT encoder shows all three
+    assert trace.k is not None
+    assert trace.v is not None
+    return trace.q, trace.k, trace.v
 
 
 def _difference(actual: Array, expected: Array) -> float:

@@ -173,16 +173,16 @@ def test_playground_shows_all_views(page: Page, site: str, minilm: Checkpoint) -
     page.get_by_role("tab", name="Sentence similarity").click()
     a, b = page.locator("#text-a").input_value(), page.locator("#text-b").input_value()
     score = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b)).score
-    shown = page.locator("#cosine")
-    assert float(shown.get_attribute("data-cosine") or "nan") == pytest.approx(score, abs=4e-4)
+    cosine = page.locator("#cosine")
+    assert float(cosine.get_attribute("data-cosine") or "nan") == pytest.approx(score, abs=4e-4)
     sentences = [row.text for row in everyday_topics().rows]
     percentile = SimilarityCalibration("model").of(minilm, sentences).percentile(score)
-    assert float(shown.get_attribute("data-percentile") or "nan") == pytest.approx(percentile, abs=0.05)
+    assert float(cosine.get_attribute("data-percentile") or "nan") == pytest.approx(percentile, abs=0.05)
 
 
 def test_text_stays_on_this_machine(page: Page, site: str, watch: Watch) -> None:
     open_playground(page, site)
-    secret = "A secret that nobody else may read"
+    secret = "A secret for this machine only"
     requests: list[str] = []
     page.on("request", lambda request: requests.append(f"{request.url} {request.post_data}"))
     page.locator("#text-a").fill(secret)
@@ -275,8 +275,8 @@ def test_command_writes_the_same_page(entry: Any, folder: Path) -> None:
         command = [sys.executable, "-m", "bert_probe", *entry.command, "--out", f"{entry.slug}.html"]
         done = subprocess.run(command, cwd=files, capture_output=True, encoding="utf-8", check=False)
         assert done.returncode == 0, done.stderr
-        written = (files / f"{entry.slug}.html").read_text(encoding="utf-8")
-    assert written == (folder / f"gallery/{entry.slug}.view.html").read_text(encoding="utf-8")
+        page_of_command = (files / f"{entry.slug}.html").read_text(encoding="utf-8")
+    assert page_of_command == (folder / f"gallery/{entry.slug}.view.html").read_text(encoding="utf-8")
 
 
 def test_search_finds_section(page: Page, site: str) -> None:

@@ -52,8 +52,8 @@ def test_search_covers_every_section(site: Path) -> None:
     headings = [heading for source in all_sources() for heading in Document(source).headings]
     assert len(sections) == len(headings) > 250
     assert len({section["id"] for section in sections}) == len(sections)
-    found = {section["url"] for section in sections if "Abnar and Zuidema" in section["text"]}
-    assert "docs/methods.html#words-and-other-measures" in found
+    matches = {section["url"] for section in sections if "Abnar and Zuidema" in section["text"]}
+    assert "docs/methods.html#words-and-other-measures" in matches
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
@@ -73,7 +73,7 @@ def test_entries_of_gallery_are_complete() -> None:
     assert len({entry.slug for entry in ENTRIES}) == len(ENTRIES)
     for entry in ENTRIES:
         assert entry.title[0].isupper(), entry.slug
-        assert entry.about.endswith("."), entry.slug
+        assert entry.summary.endswith("."), entry.slug
         assert entry.shell.startswith("bert-probe "), entry.slug
         assert entry.shell.endswith(f"--out {entry.slug}.html"), entry.slug
         compile(entry.python, entry.slug, "exec")

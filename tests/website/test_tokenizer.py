@@ -58,11 +58,11 @@ def test_tokens_and_words_equal_library(minilm: Checkpoint, tmp_path: Path) -> N
     # Random texts of characters from everywhere, most of which are parts of few words.
     source = random.Random(5)
     blocks = (0x20, 0xA0, 0x300, 0x400, 0x590, 0x900, 0x1100, 0x1E00, 0x2000, 0x3000, 0xAC00, 0xFE00, 0x1F600)
-    drawn = [
+    random_texts = [
         "".join(chr(source.choice(blocks) + source.randrange(256)) for _ in range(source.randrange(1, 40)))
         for _ in range(300)
     ]
-    texts = [*compared_sentences(), *HOSTILE, *drawn]
+    texts = [*compared_sentences(), *HOSTILE, *random_texts]
     for text, (ids, words) in zip(texts, encoded(minilm, tmp_path, texts), strict=True):
         try:
             encoding = minilm.encode(text)

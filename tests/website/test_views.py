@@ -37,25 +37,25 @@ import { compareSentences, compareTokens, getPercentile } from "./site/similarit
 import { Trace } from "./site/trace.js";
 
 const [folder] = process.argv.slice(1);
-const asked = JSON.parse(readFileSync(`${folder}/asked.json`));
+const requests = JSON.parse(readFileSync(`${folder}/requests.json`));
 const decode = (text) => Uint8Array.from(Buffer.from(text, "base64"));
 const decodeBoth = ({ light, dark }) => ({ light: decode(light), dark: decode(dark) });
 const palette = Object.fromEntries(
-  Object.entries(asked.palette).map(([kind, tables]) => [kind, decodeBoth(tables)]),
+  Object.entries(requests.palette).map(([kind, tables]) => [kind, decodeBoth(tables)]),
 );
-const traces = asked.texts.map(({ text, tokens }, i) => {
+const traces = requests.texts.map(({ text, tokens }, i) => {
   const read = (name) => new Float32Array(new Uint8Array(readFileSync(`${folder}/${i}.${name}`)).buffer);
   const names = ["hidden", "queries", "keys", "values"];
-  return new Trace(text, tokens, Object.fromEntries(names.map((name) => [name, read(name)])), asked.shape);
+  return new Trace(text, tokens, Object.fromEntries(names.map((name) => [name, read(name)])), requests.shape);
 });
 const write = (name, bytes) => writeFileSync(`${folder}/${name}`, bytes);
-const results = traces.map((trace, i) => {
+const views = traces.map((trace, i) => {
   const measures = measureHeads(trace);
   const reason = findFirstHead(trace);
   const selection = payloads.createSelection(trace, 3, [4]);
-  const heads = payloads.packHeads(trace, 3, { model: asked.model, measures, selection, reason });
+  const heads = payloads.packHeads(trace, 3, { model: requests.model, measures, selection, reason });
   write(`${i}.heads`, heads);
-  write(`${i}.thumbnails`, payloads.packThumbnails(trace, asked.model, palette));
+  write(`${i}.thumbnails`, payloads.packThumbnails(trace, requests.model, palette));
   const rows = [false, true].map((words) => {
     const model = switchUnits(unpackHeads(heads), words);
     const attention = new Attention(model);
@@ -68,9 +68,9 @@ const pair = traces.slice(0, 2);
 write("cosines", payloads.packCosines(pair, compareTokens(...pair, 4), 4, palette));
 const { cosine, contributions } = compareSentences(...pair);
 write("contributions", payloads.packContributions(pair, contributions, palette));
-const sorted = new Float32Array(asked.sorted);
-const percentiles = asked.scores.map((score) => getPercentile(score, sorted));
-console.log(JSON.stringify({ results, cosine, contributions: [...contributions], percentiles }));
+const sorted = new Float32Array(requests.sorted);
+const percentiles = requests.scores.map((score) => getPercentile(score, sorted));
+console.log(JSON.stringify({ traces: views, cosine, contributions: [...contributions], percentiles }));
 """
 
 TEXTS = (
@@ -94,7 +94,7 @@ def folder(traces: list[Trace], tmp_path_factory: pytest.TempPathFactory) -> Pat
         parts = {"hidden": trace.hidden_states, "queries": trace.q, "keys": trace.k, "values": trace.v}
         for name, array in parts.items():
             (folder / f"{number}.{name}").write_bytes(np.ascontiguousarray(array, "<f4").tobytes())
-    asked = {
+    requests = {
         "model": traces[0].provenance["model"],
         "palette": palette(),
         "shape": {"layers": 6, "heads": 12, "size": 32},
@@ -102,12 +102,12 @@ def folder(traces: list[Trace], tmp_path_factory: pytest.TempPathFactory) -> Pat
         "sorted": SORTED,
         "scores": SCORES,
     }
-    (folder / "asked.json").write_text(json.dumps(asked), encoding="utf-8")
+    (folder / "requests.json").write_text(json.dumps(requests), encoding="utf-8")
     return folder
 
 
 @pytest.fixture(scope="module")
-def shown(folder: Path) -> dict[str, Any]:
+def results(folder: Path) -> dict[str, Any]:
     result: dict[str, Any] = run_module(SHOW, str(folder))
     return result
 
@@ -126,8 +126,8 @@ def described(trace: Trace) -> list[dict[str, Any]]:
     ]
 
 
-def test_head_measures_and_first_head(shown: dict[str, Any], traces: list[Trace]) -> None:
-    for result, trace in zip(shown["results"], traces, strict=True):
+def test_head_measures_and_first_head(results: dict[str, Any], traces: list[Trace]) -> None:
+    for result, trace in zip(results["traces"], traces, strict=True):
         expected = Heads().of(trace).values
         assert result["measures"].keys() == expected.keys() == MEASURES.keys()
         for name, values in expected.items():
@@ -136,7 +136,7 @@ def test_head_measures_and_first_head(shown: dict[str, Any], traces: list[Trace]
         assert result["reason"] == {"layer": look.layer + 1, "head": look.head, "text": look.reason}
 
 
-def test_head_view_payload(shown: dict[str, Any], traces: list[Trace], folder: Path) -> None:
+def test_head_view_payload(results: dict[str, Any], traces: list[Trace], folder: Path) -> None:
     for number, trace in enumerate(traces):
         look = first_look(trace)
         assert isinstance(look.head, int)
@@ -151,14 +151,14 @@ def test_head_view_payload(shown: dict[str, Any], traces: list[Trace], folder: P
         assert own_description == json.loads(json.dumps(description))
         for name in arrays.keys() - {"weights", "queries", "keys"}:
             np.testing.assert_array_equal(own_arrays[name], arrays[name], err_msg=name)
-        for words, rows in zip((False, True), shown["results"][number]["rows"], strict=True):
+        for words, rows in zip((False, True), results["traces"][number]["rows"], strict=True):
             for head, weights in zip((4, "mean"), rows, strict=True):
                 exact = Attention(2, head, words=words).of(trace).weights  # type: ignore[arg-type]
                 np.testing.assert_allclose(weights, exact, rtol=0, atol=1e-6)
 
 
-def test_model_view_payload(shown: dict[str, Any], traces: list[Trace], folder: Path) -> None:
-    assert len(shown["results"]) == len(traces)
+def test_model_view_payload(results: dict[str, Any], traces: list[Trace], folder: Path) -> None:
+    assert len(results["traces"]) == len(traces)
     for number, trace in enumerate(traces):
         description, arrays = unpack(
             model_view.trace_payload(trace, Heads().of(trace), key="playground-model")
@@ -175,13 +175,15 @@ def test_model_view_payload(shown: dict[str, Any], traces: list[Trace], folder: 
         assert (difference > 0).mean() < 1e-3
 
 
-def test_similarity_of_tokens_and_sentences(shown: dict[str, Any], traces: list[Trace], folder: Path) -> None:
+def test_similarity_of_tokens_and_sentences(
+    results: dict[str, Any], traces: list[Trace], folder: Path
+) -> None:
     a, b = traces[:2]
     cosines = similarity_heatmap(Similarity(4).of(a, b))
     result = SentenceSimilarity("contributions").of(a, b)
-    assert shown["cosine"] == pytest.approx(result.score, abs=1e-7)
-    np.testing.assert_allclose(shown["contributions"], result.contributions.ravel(), rtol=0, atol=1e-9)
-    assert sum(shown["contributions"]) == pytest.approx(shown["cosine"], abs=1e-12)
+    assert results["cosine"] == pytest.approx(result.score, abs=1e-7)
+    np.testing.assert_allclose(results["contributions"], result.contributions.ravel(), rtol=0, atol=1e-9)
+    assert sum(results["contributions"]) == pytest.approx(results["cosine"], abs=1e-12)
     for name, file, heatmap in (
         ("similarity", "cosines", cosines),
         ("contributions", "contributions", sentence_similarity_heatmap(result)),
@@ -198,9 +200,9 @@ def test_similarity_of_tokens_and_sentences(shown: dict[str, Any], traces: list[
         np.testing.assert_allclose(own_arrays["values"], arrays["values"], rtol=0, atol=1e-6)
 
 
-def test_percentile_counts_lower_scores(shown: dict[str, Any]) -> None:
-    assert shown["percentiles"] == [0, 20, 60, 60, 80, 100]
-    assert shown["percentiles"] == [percentile_of(score, np.array(SORTED)) for score in SCORES]
+def test_percentile_counts_lower_scores(results: dict[str, Any]) -> None:
+    assert results["percentiles"] == [0, 20, 60, 60, 80, 100]
+    assert results["percentiles"] == [percentile_of(score, np.array(SORTED)) for score in SCORES]
 
 
 def test_words_are_those_of_library(traces: list[Trace], folder: Path) -> None:
