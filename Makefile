@@ -24,7 +24,7 @@ DOCUMENTS := README.md CHANGELOG.md $(wildcard docs/*.md docs/guides/*.md)
 # Node is installed as a Python package.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 
-.PHONY: help run test check check-floors style types build reference models lock bench prove
+.PHONY: help run test check check-floors style types build site reference models lock bench prove
 
 help: ## Show this list
 	@echo "BERT Probe: open a transformer encoder and see what it does with your text"
@@ -97,6 +97,9 @@ PACKAGES := requirements.txt constraints.txt pyproject.toml setup.py scripts/pac
 
 build: .venv/.ready-dev ## Build the JavaScript that the browser loads from js/; the result is committed
 	$(NPM) run --silent build
+
+site: .venv/.ready-dev ## Build the static site into site/: landing page, playground, gallery and documentation
+	$(BIN)/python -m website
 
 reference: .venv/.ready-dev ## Write docs/reference.md from the code
 	$(BIN)/python scripts/reference.py

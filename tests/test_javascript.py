@@ -6,11 +6,7 @@ Node's test runner is started here, so that one command runs all tests, in paral
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,29 +18,17 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import built
 from bert_probe.views.head_view import HeadViewData, payload
 from tests.helpers.exactness import assert_rounded
+from tests.helpers.javascript import JS, find_node, run
 from tests.helpers.traces import packed
 
 ROOT = Path(__file__).parents[1]
-JS = ROOT / "js"
 BUILT = ROOT / "bert_probe" / "views" / "built"
 
 
 @pytest.fixture(scope="module")
 def node() -> str:
     """Return the Node of the development environment, or an installed one."""
-    executable = shutil.which("node", path=str(Path(sys.executable).parent)) or shutil.which("node")
-    is_installed = executable is not None and (JS / "node_modules").is_dir()
-    if not is_installed and os.environ.get("CI"):
-        pytest.fail("Node or js/node_modules is not there: make .venv/.ready-dev installs both.")
-    if not is_installed:
-        pytest.skip("Node or js/node_modules is not there")
-    return str(executable)
-
-
-def run(*command: str) -> str:
-    done = subprocess.run(command, cwd=JS, capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return find_node()
 
 
 def test_javascript_unit_tests_pass(node: str) -> None:

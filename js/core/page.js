@@ -88,6 +88,20 @@ function runOnThemeChange(show) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 }
 
+/**
+ * A shadow root with the styles of a component, because components share class names. The page contains the styles as a
+ * template.
+ *
+ * @param {string} component @param {string} name class of the component's element
+ */
+export function createShadowRoot(component, name) {
+  const host = element("div");
+  const root = host.attachShadow({ mode: "open" });
+  const style = /** @type {HTMLTemplateElement} */ (document.getElementById(`style-${component}`));
+  root.append(style.content.cloneNode(true), element("section", { class: name }));
+  return { host, root };
+}
+
 /** @param {PackedPayload} packed */
 export async function unpack([planes, length, text]) {
   const inflate = new DecompressionStream("deflate-raw");

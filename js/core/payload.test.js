@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Payload } from "./payload.js";
-import { packPayload } from "./testing.js";
+import { Payload, packPayload } from "./payload.js";
 
 test("arrays and the description survive a round trip", () => {
   const payload = new Payload(

@@ -1,46 +1,6 @@
-// Helpers for tests: payloads as Python packs them, a font without a browser, and a canvas that records its shapes.
+// Helpers for tests: a font without a browser, and a canvas that records its shapes.
 
 /** @typedef {import("./pen.js").DrawingContext} DrawingContext */
-
-/** @type {Record<string, string>} */
-const DTYPES = { Float32Array: "F32", Float64Array: "F64", Uint8Array: "U8", Uint16Array: "U16" };
-
-/**
- * Packs a description and named arrays into a payload, as `views/payload.py` does.
- *
- * @param {object} description
- * @param {Record<string, Float32Array | Float64Array | Uint8Array | Uint16Array>} arrays
- * @param {Record<string, number[]>} shapes of the arrays with more than one dimension
- */
-export function packPayload(description, arrays, shapes = {}) {
-  const view = new TextEncoder().encode(JSON.stringify(description));
-  const parts = Object.entries({ ...arrays, view }).sort(
-    ([, one], [, other]) => other.BYTES_PER_ELEMENT - one.BYTES_PER_ELEMENT,
-  );
-  /** @type {Record<string, unknown>} */
-  const header = {};
-  let end = 0;
-  for (const [name, array] of parts) {
-    const data_offsets = [end, end + array.byteLength];
-    header[name] = {
-      dtype: DTYPES[array.constructor.name],
-      shape: shapes[name] ?? [array.length],
-      data_offsets,
-    };
-    end += array.byteLength;
-  }
-  const text = new TextEncoder().encode(JSON.stringify(header));
-  const start = 8 + Math.ceil(text.length / 8) * 8;
-  const bytes = new Uint8Array(start + end).fill(0x20);
-  new DataView(bytes.buffer).setBigUint64(0, BigInt(start - 8), true);
-  bytes.set(text, 8);
-  let offset = start;
-  for (const [, array] of parts) {
-    bytes.set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength), offset);
-    offset += array.byteLength;
-  }
-  return bytes;
-}
 
 /**
  * Measures texts in a font whose letters are half as wide as high.

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { packPayload } from "../core/payload.js";
 import { MEAN } from "../core/selection.js";
-import { packPayload } from "../core/testing.js";
 import { Attention } from "./attention.js";
 import { computeSpecialShares, createLineFilter, selectLines, sumActiveWeights } from "./lines.js";
 import { nameSeries, nameUnit, unpackHeads } from "./model.js";

@@ -216,14 +216,16 @@ function paintSegment(pen, picture, index) {
 const KEY_TITLE_WIDTH = 104;
 
 /** Paints the titles of the two sides. @param {Pen} pen @param {HeadPicture} picture */
-function paintSideTitles(pen, { geometry, viewport, theme }) {
+function paintSideTitles(pen, { geometry, viewport, theme, measure }) {
   const lettering = { size: 11, weight: 600, fill: theme.muted, isCentered: true };
   const [query, key] = ["query: attends", "key: is attended to"];
   if (geometry.isVertical) {
     pen.rectangle(0, 0, viewport.width, 20, { fill: theme.background });
-    pen.text(query, geometry.near - viewport.x - 9, 10, { ...lettering, anchor: "end" });
+    // Next to short names a title in a wide font would begin outside the picture.
+    const end = Math.max(geometry.near - viewport.x - 9, viewport.x ? 0 : measure(query, 11, 600) + 4);
+    pen.text(query, end, 10, { ...lettering, anchor: "end" });
     const x = geometry.far - viewport.x + 9;
-    const last = viewport.width - KEY_TITLE_WIDTH;
+    const last = viewport.width - Math.max(KEY_TITLE_WIDTH, measure(key, 11, 600) + 4);
     // On a phone the names are shorter than the title, which then starts further left.
     pen.text(key, x > last && x < last + 40 ? last : x, 10, lettering);
   } else {

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { packPayload } from "../core/payload.js";
 import { CanvasPen, SvgPen } from "../core/pen.js";
 import { MEAN } from "../core/selection.js";
-import { measure, packPayload, RecordingContext, theme } from "../core/testing.js";
+import { measure, RecordingContext, theme } from "../core/testing.js";
 import { computeHeadLayout } from "./layout.js";
 import { unpackHeads } from "./model.js";
 import { paintActive, paintHeads } from "./paint.js";

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { packPayload } from "../core/payload.js";
 import { SvgPen } from "../core/pen.js";
-import { measure, packPayload, theme } from "../core/testing.js";
+import { measure, theme } from "../core/testing.js";
 import { exportMap } from "./file.js";
 import {
   computeMapLayout,

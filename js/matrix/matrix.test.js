@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { packPayload } from "../core/payload.js";
 import { CanvasPen, SvgPen } from "../core/pen.js";
-import { colors, measure, packPayload, RecordingContext, theme } from "../core/testing.js";
+import { colors, measure, RecordingContext, theme } from "../core/testing.js";
 import {
   computeMatrixLayout,
   findSpot,

@@ -1,8 +1,7 @@
 // The script of a report, opened from disk: several views in one page, and their tables as CSV files.
 
-import { element } from "../core/dom.js";
 import { download } from "../core/export.js";
-import { unpack } from "../core/page.js";
+import { createShadowRoot, unpack } from "../core/page.js";
 import mountHeadView from "../head_view/head_view.js";
 import mountLayerMap from "../layer_map/layer_map.js";
 import mountMatrix from "../matrix/matrix.js";
@@ -58,17 +57,4 @@ async function mountView(container) {
     });
   show();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
-}
-
-/**
- * A shadow root with the styles of a component, because components share class names.
- *
- * @param {string} component @param {string} name class of the component's element
- */
-function createShadowRoot(component, name) {
-  const host = element("div");
-  const root = host.attachShadow({ mode: "open" });
-  const style = /** @type {HTMLTemplateElement} */ (document.getElementById(`style-${component}`));
-  root.append(style.content.cloneNode(true), element("section", { class: name }));
-  return { host, root };
 }

@@ -1,0 +1,33 @@
+// The switch between the light and the dark theme, on every page of the site.
+
+const KEY = "bert-probe-theme";
+
+/** @returns {"light" | "dark"} */
+function getTheme() {
+  const chosen = document.documentElement.dataset.theme;
+  if (chosen === "light" || chosen === "dark") return chosen;
+  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}
+
+const stored = (() => {
+  try {
+    return localStorage.getItem(KEY);
+  } catch {
+    return null; // storage is switched off
+  }
+})();
+if (stored === "light" || stored === "dark") document.documentElement.dataset.theme = stored;
+
+document.addEventListener("DOMContentLoaded", () => {
+  const button = document.getElementById("theme");
+  button?.addEventListener("click", () => {
+    const next = getTheme() === "dark" ? "light" : "dark";
+    document.documentElement.dataset.theme = next;
+    try {
+      localStorage.setItem(KEY, next);
+    } catch {
+      // The choice lasts until the page is closed.
+    }
+    document.dispatchEvent(new Event("themechange"));
+  });
+});
