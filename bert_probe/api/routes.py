@@ -270,7 +270,7 @@ def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
     async def missing(request: Request) -> Response:
         return _not_found(f"Nothing exists at {request.url.path[:100]!r}.")
 
-    monitoring = [
+    monitoring: list[BaseRoute] = [
         Route("/healthz", Endpoint("GET", healthz)),
         Route("/readyz", Endpoint("GET", api.readyz)),
         Route("/metrics", Endpoint("GET", api.metrics, authorize)),

@@ -51,6 +51,7 @@ from bert_probe.runtime.imports import long_lived_imports
 @click.option(
     "--models",
     metavar="NAMES",
+    envvar="BERT_PROBE_MODELS",
     help="Models that a public server offers, separated by commas; folders or Hub IDs.  [default: the "
     "built-in model]",
 )
@@ -59,12 +60,14 @@ from bert_probe.runtime.imports import long_lived_imports
     "origins",
     multiple=True,
     metavar="ORIGIN",
+    envvar="BERT_PROBE_FRAME_ANCESTORS",
     help="Origin whose pages may show a public server in a frame; can be repeated.",
 )
 @click.option(
     "--trusted-proxies",
     type=click.IntRange(0, 10),
     metavar="N",
+    envvar="BERT_PROBE_TRUSTED_PROXIES",
     help="Number of proxies in front of a public server; each appends to X-Forwarded-For.  [default: 0]",
 )
 @click.option(

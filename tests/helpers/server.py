@@ -49,8 +49,14 @@ def answer_of(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": query}
-    scope["client"] = client
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": headers,
+        "query_string": query,
+        "client": client,
+    }
     run_in_thread(app(scope, receive, send))
     header_pairs = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
     assert len(header_pairs) == len(dict(header_pairs)), "a header is sent twice"

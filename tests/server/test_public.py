@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -140,14 +141,15 @@ def test_client_is_the_address_that_the_outermost_trusted_proxy_saw(
 
 
 def test_forwarded_addresses_are_ignored_without_the_option(public: Permissions) -> None:
-    classes = [middleware.cls for middleware in asgi.middleware()]
+    classes: list[Any] = [middleware.cls for middleware in asgi.middleware()]
     assert ClientAddress not in classes
     with permissions.using(replace(public, trusted_proxies=1)):
         classes = [middleware.cls for middleware in asgi.middleware()]
     assert classes[0] is ClientAddress
     assert classes.index(LimitedVisitors) < classes.index(uploads.BoundedUploads)
     with permissions.using(Permissions()):
-        assert LimitedVisitors not in [middleware.cls for middleware in asgi.middleware()]
+        classes = [middleware.cls for middleware in asgi.middleware()]
+        assert LimitedVisitors not in classes
 
 
 def test_rate_is_limited_per_client_and_recovers() -> None:

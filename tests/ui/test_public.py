@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -45,7 +46,7 @@ def everything(app: AppTest) -> str:
     return "\n".join(str(block.proto) for block in _elements(app))
 
 
-def _elements(app: AppTest) -> Iterator[object]:
+def _elements(app: AppTest) -> Iterator[Any]:
     for root in (app.main, app.sidebar):
         for element in root:
             if hasattr(element, "proto") and element.proto is not None:
