@@ -82,6 +82,7 @@ def test_a_link_to_another_model_says_which_models_there_are(model: str) -> None
     app = open_page("tokens", model=model, dtype="float64")
     assert f"'{model}' is not available on this server" in error_text(app)
     assert BUILT_IN in error_text(app)
+    assert f"Press Run to use {BUILT_IN}." in page_text(app)
     next(button for button in app.button if button.label == "Run").click().run()
     assert not app.exception
     assert error_text(app) == ""
