@@ -64,9 +64,15 @@ class Recorder:
 
     def save(self) -> None:
         """Write the animation."""
-        first, *others = self.frames
+        first, *following = self.frames
         first.save(
-            OUTPUT, save_all=True, append_images=others, duration=self.durations, loop=0, quality=80, method=6
+            OUTPUT,
+            save_all=True,
+            append_images=following,
+            duration=self.durations,
+            loop=0,
+            quality=80,
+            method=6,
         )
 
 

@@ -60,7 +60,10 @@ def instructions(text: str) -> list[tuple[str, str]]:
     """Return the instructions of a Dockerfile, each with its arguments on a single line."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
-    return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in joined.splitlines())]
+    return [
+        (name, arguments.strip())
+        for name, _, arguments in (line.partition(" ") for line in joined.splitlines())
+    ]
 
 
 def read_image(text: str) -> Image:
@@ -70,20 +73,20 @@ def read_image(text: str) -> Image:
     variables: dict[str, str] = {}
     commands: dict[str, tuple[str, ...]] = {}
     stage = 0
-    for name, rest in instructions(text):
+    for name, arguments in instructions(text):
         if name == "FROM":
             stage += 1
-        elif name == "COPY" and not rest.startswith("--from"):
-            *sources, target = rest.split()
+        elif name == "COPY" and not arguments.startswith("--from"):
+            *sources, target = arguments.split()
             files += [(source, target if len(sources) == 1 else source) for source in sources]
         elif name == "RUN" and stage == 1:
-            build.append(rest)
+            build.append(arguments)
         elif name == "ENV":
-            variables |= dict(part.split("=", 1) for part in shlex.split(rest))
+            variables |= dict(part.split("=", 1) for part in shlex.split(arguments))
         elif name == "ENTRYPOINT":
-            commands[name] = tuple(json.loads(rest))
+            commands[name] = tuple(json.loads(arguments))
         elif name == "HEALTHCHECK":
-            commands[name] = tuple(json.loads(rest.partition(" CMD ")[2]))
+            commands[name] = tuple(json.loads(arguments.partition(" CMD ")[2]))
     return Image(tuple(files), tuple(build), variables, commands["ENTRYPOINT"], commands["HEALTHCHECK"])
 
 

@@ -50,8 +50,13 @@ def test_entry_point_is_a_valid_command_and_accepts_more_options() -> None:
     arguments = shlex.split(command.replace('"$PORT"', "8501").replace(' "$@"', ""))
     assert arguments[:3] == ["exec", "bert-probe", "app"]
     context = click.Context(app)
-    parsed, rest, _ = app.make_parser(context).parse_args([*arguments[3:], "--models", "/models/mine"])
-    assert (parsed["public"], parsed["host"], parsed["models"], rest) == (True, "0.0.0.0", "/models/mine", [])
+    parsed, positional, _ = app.make_parser(context).parse_args([*arguments[3:], "--models", "/models/mine"])
+    assert (parsed["public"], parsed["host"], parsed["models"], positional) == (
+        True,
+        "0.0.0.0",
+        "/models/mine",
+        [],
+    )
 
 
 def test_image_gets_the_files_that_the_package_needs_and_no_others() -> None:

@@ -308,12 +308,12 @@ def _own_folders() -> list[Path]:
 
 def _files(folders: list[Path]) -> dict[str, tuple[int, int]]:
     """Return size and modification time of all files and folders."""
-    found = {}
+    status_by_path = {}
     for folder in folders:
         for path in (folder, *folder.rglob("*")):
             status = path.lstat()
-            found[str(path)] = (status.st_size, status.st_mtime_ns)
-    return found
+            status_by_path[str(path)] = (status.st_size, status.st_mtime_ns)
+    return status_by_path
 
 
 def _written(run: Run, before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> Line:
