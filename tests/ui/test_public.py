@@ -15,7 +15,7 @@ from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import permissions
 from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import asgi
-from bert_probe.ui import conversion, view_files
+from bert_probe.ui import view_files
 from tests.helpers.gate import prove_unless
 from tests.helpers.pages import error_text, open_page, page_text
 
@@ -131,12 +131,14 @@ def test_a_view_of_another_model_is_refused() -> None:
         view_files.parse(replace(view, page="train").to_bytes(), "a.json")
 
 
-def test_weights_are_not_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_weights_are_not_converted(tmp_path: Path) -> None:
     folder = tmp_path / "pickled"
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "bert"}')
     (folder / "pytorch_model.bin").write_bytes(b"\x80")
-    monkeypatch.setattr(conversion, "offer", lambda *_: pytest.fail("the conversion is offered"))
     with permissions.using(replace(PUBLIC, models=(str(folder),))):
         app = open_page("tokens")
     assert "pytorch_model.bin" in error_text(app)
+    assert not app.exception
+    assert [button.label for button in app.button if button.label.startswith("Convert")] == []
+    assert "Convert the weights" not in page_text(app)
