@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
@@ -38,13 +38,10 @@ def _read(path: Path) -> NotebookNode:
     return notebook
 
 
-def _execute(client: NotebookClient, notebook: NotebookNode) -> float:
-    """Execute all cells, and return the duration in seconds."""
+def _execute(client: NotebookClient, notebook: NotebookNode) -> None:
     client.nb = notebook
-    start = time.monotonic()
     for index, cell in enumerate(notebook.cells):
         client.execute_cell(cell, index)
-    return time.monotonic() - start
 
 
 def _text(notebook: NotebookNode, kind: str) -> str:
@@ -71,10 +68,11 @@ def test_notebook_takes_about_as_long_as_it_says(path: Path) -> None:
     notebook = _read(path)
     (stated,) = re.findall(r"\*\*Runs in about (\d+) seconds\*\*", _text(notebook, "markdown"))
     client = _client()
-    start = time.monotonic()
     with client.setup_kernel():
         _execute(client, notebook)
-    assert time.monotonic() - start < 3 * int(stated)
+        # Processor time, because the machine may be busy with other tests.
+        times = psutil.Process(client.km.provisioner.pid).cpu_times()
+    assert times.user + times.system < 2 * int(stated)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
