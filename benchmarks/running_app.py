@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,21 +59,25 @@ def served() -> Iterator[str]:
 
 
 @contextmanager
-def started(log: Path | None = None, **variables: str) -> Iterator[Served]:
+def started(
+    log: Path | None = None, *, cwd: Path = _ROOT, options: Sequence[str] = (), **variables: str
+) -> Iterator[Served]:
     """Run the app, and yield it.
 
     Args:
         log: File for its output.
+        cwd: Current folder of the app.
+        options: Options of `bert-probe app`, which runs instead of Streamlit if there are any.
         variables: Additional environment variables.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
+    if options:
+        command = [sys.executable, "-m", "bert_probe", "app", "--no-browser", f"--port={port}", *options]
     with Path(log or os.devnull).open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=_ROOT, env=os.environ | variables, stdout=output, stderr=output
-        )
+        process = subprocess.Popen(command, cwd=cwd, env=os.environ | variables, stdout=output, stderr=output)
     try:
         app = Served(process, port)
         _await_health(process, app.origin)

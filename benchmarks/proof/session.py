@@ -24,15 +24,19 @@ class Session:
 
     Attributes:
         messages: Messages of the last run of the page's script.
+
+    Args:
+        address: IP address of the user, as a proxy would forward it; "" without a proxy.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, address: str = "") -> None:
         self.messages: list[ForwardMsg] = []
         self._socket = connect(
             f"ws://127.0.0.1:{port}/_stcore/stream",
             origin=Origin(f"http://127.0.0.1:{port}"),
             subprotocols=[Subprotocol("streamlit")],
             max_size=None,
+            additional_headers={"X-Forwarded-For": address} if address else None,
             proxy=None,
             open_timeout=60,
             close_timeout=1,

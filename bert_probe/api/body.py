@@ -24,6 +24,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import MAX_CHARACTERS
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
+from bert_probe.runtime import permissions
 from bert_probe.runtime.cache import ResultCache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.text import strict_json
@@ -189,11 +190,11 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
     models = [body]
     if registered.inputs.models > 1:
         _require(body, "other_model")
-        models.append(_check_object("other_model", body["other_model"], allowed=("model", "revision")))
+        models.append(_check_object("other_model", body["other_model"], allowed=model_members()))
     return Body(
         registered,
         question_fields,
-        tuple((_read_name(model, "model"), _read_name(model, "revision")) for model in models),
+        tuple((_read_model(model), _read_name(model, "revision")) for model in models),
         _read_texts(registered, body),
         _read_list(registered.inputs, body)
         if registered.inputs.has_sentences and "files" not in body
@@ -206,13 +207,18 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
 def allowed_members(registered: RegisteredQuestion) -> tuple[str, ...]:
     """Return the names of the members that the body of a question may have."""
     min_texts, max_texts = registered.inputs.texts
-    names = ["question", "model", "revision"]
+    names = ["question", *model_members()]
     names += ["other_model"] if registered.inputs.models > 1 else []
     names += ["text", "pair"] if min_texts == 1 else []
     names += ["texts"] if max_texts != min_texts or (max_texts or 0) > 1 else []
     names += [registered.inputs.list_name] if registered.inputs.has_sentences else []
     names += ["files"] if registered.inputs.files else []
     return (*names, *(["truncate"] if registered.inputs.can_truncate else []))
+
+
+def model_members() -> tuple[str, ...]:
+    """Return the names of the members that name a model; a public server offers no other revisions."""
+    return ("model",) if permissions.current().is_public else ("model", "revision")
 
 
 def _check_object(where: str, value: Any, allowed: Sequence[str] | None = None) -> Mapping[str, Any]:
@@ -240,6 +246,10 @@ def _check_text(where: str, value: Any, max_length: int = MAX_CHARACTERS) -> str
 def _read_name(body: Mapping[str, Any], member: str) -> str:
     value = body.get(member)
     return "" if value is None else _check_text(member, value, MAX_NAME_LENGTH)
+
+
+def _read_model(body: Mapping[str, Any]) -> str:
+    return _read_name(body, "model") or permissions.current().default_model
 
 
 def _check_list(where: str, value: Any, max_length: int) -> Sequence[Any]:

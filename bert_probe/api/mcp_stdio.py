@@ -21,6 +21,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
+from bert_probe.runtime import permissions
 from bert_probe.runtime.cache import Cache, ResultCache
 from bert_probe.text import strict_json
 from bert_probe.text.strict_json import DuplicateKeyError
@@ -140,6 +141,7 @@ class LocalModels:
 
     def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
         """Return a checkpoint from the cache, or open it; the name "" stands for the built-in model."""
+        permissions.current().check_model(model, revision)
         return self._checkpoints.once(
             (model, revision), lambda: load(model or None, revision or None, progress=progress)
         )

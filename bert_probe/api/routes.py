@@ -29,9 +29,10 @@ from starlette.types import Receive, Scope, Send
 from bert_probe.api import errors, limits
 from bert_probe.api.errors import Problem
 from bert_probe.model.progress import Cancelled, Progress
-from bert_probe.runtime import shared_cache
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.imports import long_lived_imports
 from bert_probe.runtime.jobs import SLOTS, Job
+from bert_probe.runtime.permissions import Permissions
 
 _STATIC: Final = Path(__file__).with_name("static")
 _NO_STORE: Final = {"Cache-Control": "no-store"}
@@ -146,7 +147,7 @@ class Api:
         return counted
 
     async def readyz(self, _request: Request) -> Response:
-        """Return whether the built-in model is open; the first request starts opening it."""
+        """Return whether the default model is open; the first request starts opening it."""
         job = self._opening
         if job is not None and job.state == "done":
             return JSONResponse({"status": "ready"}, headers=_NO_STORE)
@@ -220,7 +221,7 @@ async def _disconnected(request: Request) -> None:
 
 def _open_built_in(progress: Progress) -> None:
     _import_questions()
-    shared_cache.open_checkpoint("", "", progress)
+    shared_cache.open_checkpoint(permissions.current().default_model, "", progress)
 
 
 async def _question_names() -> Any:
@@ -240,7 +241,7 @@ def _import_questions() -> frozenset[str]:
 
 
 @cache
-def _openapi(version: str) -> bytes:
+def _openapi(version: str, _permissions: Permissions) -> bytes:
     _import_questions()
     from bert_probe.api import schema
 
@@ -255,7 +256,7 @@ def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
         return JSONResponse({"status": "ok", "version": version}, headers=_NO_STORE)
 
     async def document(_request: Request) -> Response:
-        content = await run_in_threadpool(_openapi, version)
+        content = await run_in_threadpool(_openapi, version, permissions.current())
         return Response(content, headers={"Cache-Control": "no-cache"}, media_type="application/json")
 
     async def page(_request: Request) -> Response:
@@ -269,10 +270,15 @@ def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
     async def missing(request: Request) -> Response:
         return _not_found(f"Nothing exists at {request.url.path[:100]!r}.")
 
-    return [
+    monitoring: list[BaseRoute] = [
         Route("/healthz", Endpoint("GET", healthz)),
         Route("/readyz", Endpoint("GET", api.readyz)),
         Route("/metrics", Endpoint("GET", api.metrics, authorize)),
+    ]
+    if not permissions.current().has_api:
+        return monitoring
+    return [
+        *monitoring,
         Route("/api/v1/{analysis}", Endpoint("POST", api.ask, authorize)),
         Route("/api/openapi.json", Endpoint("GET", document)),
         Route("/api/page.js", Endpoint("GET", script)),
@@ -399,10 +405,11 @@ class BodyReader:
         return b"".join(parts)
 
     def _refusal(self, client: str, size: int) -> Problem | None:
-        if size > limits.MAX_BODY_BYTES:
+        maximum = min(limits.MAX_BODY_BYTES, permissions.current().max_file_bytes)
+        if size > maximum:
             return Problem(
                 errors.TOO_LARGE,
-                f"The body has more than {limits.MAX_BODY_BYTES:,} bytes. Send a smaller body.",
+                f"The body has more than {maximum:,} bytes. Send a smaller body.",
                 headers=_CLOSE,
             )
         if self._bytes[client] > limits.MAX_CLIENT_BYTES or self._bytes.total() > limits.MAX_INCOMING_BYTES:

@@ -17,6 +17,8 @@ from bert_probe.core.field_types import FieldType, Schema, TokenSelector
 from bert_probe.core.field_types_of_lists import HeadSet, ListOf
 from bert_probe.core.question import field_type
 from bert_probe.model.lengths import MAX_CHARACTERS
+from bert_probe.runtime import permissions
+from bert_probe.runtime.permissions import Permissions
 from bert_probe.text.labeled_texts import KINDS
 
 TEXT: Final = "The small boat crosses the wide river at night."
@@ -92,14 +94,13 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
     texts = _list_schema(text, max(1, min_texts), limits.MAX_TEXTS if max_texts is None else max_texts)
     name = registered.inputs.list_name
     sentences = _list_schema(_text_schema(), 0, limits.MAX_SENTENCES)
+    other = {"model": _model_schema("Folder or Hub ID."), "revision": _name_schema("Revision on the hub.")}
     return {
         "question": question_schema(registered),
-        "model": _name_schema("Folder or Hub ID of the model; by default the built-in model."),
+        "model": _model_schema("Folder or Hub ID of the model; by default the built-in model."),
         "revision": _name_schema("Branch, tag or commit on the hub; by default the newest."),
         "other_model": {
-            **_object_schema(
-                {"model": _name_schema("Folder or Hub ID."), "revision": _name_schema("Revision on the hub.")}
-            ),
+            **_object_schema({name: other[name] for name in body.model_members()}),
             "description": "The second model of the comparison.",
         },
         "text": _text_schema("The text that the model reads."),
@@ -144,6 +145,14 @@ def _text_schema(description: str = "", max_length: int = MAX_CHARACTERS) -> Sch
 def _name_schema(description: str) -> Schema:
     name = _text_schema(max_length=limits.MAX_NAME_LENGTH)
     return {"anyOf": [name, {"type": "null"}], "default": None, "description": description}
+
+
+def _model_schema(description: str) -> Schema:
+    """Return the schema of the name of a model; a public server offers only some models."""
+    models = permissions.current().models
+    if not models:
+        return _name_schema(description)
+    return {"enum": [*models, None], "default": None, "description": "A model of this server."}
 
 
 def _pair_schema() -> Schema:
@@ -251,9 +260,13 @@ _METRICS_PROBLEMS: Final = (errors.TOKEN_REQUIRED, errors.LOCAL_ONLY, errors.MET
 _TEXT: Final = "text/plain"
 
 
-@cache
 def document(version: str) -> dict[str, Any]:
     """Return the OpenAPI document as JSON-compatible data."""
+    return _document(version, permissions.current())
+
+
+@cache
+def _document(version: str, _permissions: Permissions) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "BERT Probe", "version": version, "description": _DESCRIPTION},

@@ -44,6 +44,33 @@ from bert_probe.runtime.imports import long_lived_imports
 )
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option(
+    "--public",
+    is_flag=True,
+    help="Serve strangers: they can use only the models of --models, and nothing is trained or saved.",
+)
+@click.option(
+    "--models",
+    metavar="NAMES",
+    envvar="BERT_PROBE_MODELS",
+    help="Models that a public server offers, separated by commas; folders or Hub IDs.  [default: the "
+    "built-in model]",
+)
+@click.option(
+    "--frame-ancestors",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    envvar="BERT_PROBE_FRAME_ANCESTORS",
+    help="Origin whose pages may show a public server in a frame; can be repeated.",
+)
+@click.option(
+    "--trusted-proxies",
+    type=click.IntRange(0, 10),
+    metavar="N",
+    envvar="BERT_PROBE_TRUSTED_PROXIES",
+    help="Number of proxies in front of a public server; each appends to X-Forwarded-For.  [default: 0]",
+)
+@click.option(
     "--view",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -57,16 +84,32 @@ def app(
     corpora: tuple[Path, ...],
     no_browser: bool,
     view: Path | None,
+    public: bool,
+    models: str | None,
+    origins: tuple[str, ...],
+    trusted_proxies: int | None,
 ) -> None:
     """Open the app in a browser; Ctrl+C stops it.
 
     The app works offline and listens on this machine only. With --host 0.0.0.0, other machines reach it under
     the names passed with --allow; their users can open models by folder or Hub ID, and save trained models.
+    With --public they can use the models of --models only, and nothing is trained or saved.
     """
+    public_options = {"--models": models, "--frame-ancestors": origins, "--trusted-proxies": trusted_proxies}
+    for option, value in public_options.items():
+        if value and not public:
+            raise click.UsageError(f"{option} describes a public server. Add --public, or leave it out.")
     extras.require_extra("app")
     # Imported here because the web server takes a second to import and other commands do not need it.
     with long_lived_imports():
+        from bert_probe.runtime import permissions
+        from bert_probe.server import authorization
         from bert_probe.server.start import start
+
+    allowed = None
+    if public:
+        has_token = bool(authorization.token(token_file))
+        allowed = permissions.public((models or "").split(","), origins, trusted_proxies or 0, has_token)
 
     content = None if view is None else _read_checked(view)
     start(
@@ -77,6 +120,7 @@ def app(
         token_file=token_file,
         view=content,
         corpora=corpora,
+        allowed=allowed,
     )
 
 
@@ -94,7 +138,12 @@ def _read_checked(view: Path) -> bytes:
 
 @click.command("mcp")
 @click.option("--only", multiple=True, metavar="NAME", help="Offer only this question; can be repeated.")
-def mcp(only: tuple[str, ...]) -> None:
+@click.option(
+    "--models",
+    metavar="NAMES",
+    help="Open only these models, separated by commas, with the limits of a public server.",
+)
+def mcp(only: tuple[str, ...], models: str | None) -> None:
     """Serve all questions as tools for agents (Model Context Protocol) over standard input and output.
 
     The server does not use the network; the agent's program starts and stops it.
@@ -106,7 +155,10 @@ def mcp(only: tuple[str, ...]) -> None:
 
         from bert_probe.api import agents, mcp_stdio
         from bert_probe.api.mcp_stdio import LocalModels
+        from bert_probe.runtime import permissions
 
+    if models is not None:
+        permissions.set_current(permissions.public(models.split(",")))
     server = agents.build_server(LocalModels(), agents.select_questions(only), __version__)
     failure = ""
     try:

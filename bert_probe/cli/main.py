@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from bert_probe import __version__
 from bert_probe.cli.lazy_commands import CommandGroup, LazyCommand
 from bert_probe.core import extras
 from bert_probe.errors import ProbeError
@@ -114,6 +115,7 @@ _DIFF = CommandGroup(
     commands=[*(LazyCommand(name, *source) for name, source in COMMANDS.items()), _CORPUS, _DIFF],
     has_derived=True,
 )
+@click.version_option(__version__, "--version", prog_name="bert-probe", message="%(prog)s %(version)s")
 def commands() -> None:
     """Look inside transformer encoders: attention, vectors, predictions and training.
 

@@ -35,6 +35,7 @@ class Cache(Generic[K, V]):
     """
 
     def __init__(self, max_size: float, size: Callable[[V], float] = lambda _: 1) -> None:
+        self._size = size
         self._stored: cachetools.LRUCache[K, V] = cachetools.LRUCache(max_size, getsizeof=size)
         self._pending: dict[K, Future[V]] = {}
         self._lock = threading.Lock()
@@ -45,6 +46,11 @@ class Cache(Generic[K, V]):
         """Return the number of stored values and their total size."""
         with self._lock:
             return len(self._stored), self._stored.currsize
+
+    def resize(self, max_size: float) -> None:
+        """Set the limit of the total size, and discard all stored values."""
+        with self._lock:
+            self._stored = cachetools.LRUCache(max_size, getsizeof=self._size)
 
     def get(self, key: K) -> V | None:
         """Return the stored value of a key, or None if there is none."""

@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from bert_probe.errors import StalledError
 from bert_probe.model.progress import Cancelled, Progress
+from bert_probe.runtime import permissions
 
 IDLE_SECONDS: Final = 2.0
 """Seconds that an idle thread waits for work. Then it ends, because its helper threads slow down others."""
@@ -231,6 +232,7 @@ class Job(Generic[T]):
         self._result: T | None = None
         self._alive, self._queued, self._silence, self._ended = alive, queued, silence, ended
         self._last_alive = self._last_report = time.monotonic()
+        self._begun: float | None = None  # time at which a queued job got its slot
         self._lock, self._over = threading.Lock(), threading.Event()
         _working[self] = threading.Event()
         _threads.start(partial(self._run, work))
@@ -286,7 +288,7 @@ class Job(Generic[T]):
 
     def _begin(self) -> None:
         self._check()
-        self._last_report = time.monotonic()
+        self._begun = self._last_report = time.monotonic()
         with self._lock:
             if not self.over:
                 self.state = "running"
@@ -303,6 +305,12 @@ class Job(Generic[T]):
             self._last_alive = now
         if self.over or now - self._last_alive > GRACE:
             raise Cancelled
+        maximum = permissions.current().max_job_seconds
+        if self._queued and maximum and self._begun is not None and now - self._begun > maximum:
+            raise StalledError(
+                f"The job took more than {maximum:.0f} seconds, the limit of this server. Use fewer or "
+                "shorter texts, or install BERT Probe on your machine."
+            )
 
     def _end(
         self,

@@ -24,6 +24,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Stamp, stamp
 from bert_probe.model.trace import Trace
+from bert_probe.runtime import permissions
 from bert_probe.runtime.cache import Cache, ResultCache
 from bert_probe.runtime.jobs import Semaphore, ThreadPool, await_done
 
@@ -216,6 +217,11 @@ answers = ResultCache(ANSWER_BYTES, passes)
 """Results shared by all sessions. Usage: ``shared_cache.answers.of(Heads(words=True).of, trace)``."""
 
 
+def limit_traces(max_bytes: int) -> None:
+    """Set the capacity of the cache of traces, in bytes. Call this before the server starts."""
+    _traces.resize(max_bytes)
+
+
 def caches() -> Mapping[str, Cache[Any, Any]]:
     """Return the caches of checkpoints, traces and results, by name."""
     return {"checkpoints": _checkpoints, "traces": _traces, "answers": answers.cache}
@@ -298,8 +304,10 @@ def open_checkpoint(
         dtype: data type of the weights and the computation; see `bert_probe.load`.
 
     Raises:
-        CheckpointError, OutOfMemoryError: see `bert_probe.load`.
+        CheckpointError, OutOfMemoryError: see `bert_probe.load`, and `Permissions.check_model`.
     """
+    if not is_in_memory(model):
+        permissions.current().check_model(model, revision)
     key = _key(model, revision, dtype)
     loaded_here: list[Checkpoint] = []
 

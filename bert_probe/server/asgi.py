@@ -27,6 +27,7 @@ from streamlit.config_option import ConfigOption
 import bert_probe
 from bert_probe.api.routes import routes as api_routes
 from bert_probe.errors import AddressError
+from bert_probe.runtime import permissions
 from bert_probe.server import (
     authorization,
     bertviz_frames,
@@ -37,6 +38,7 @@ from bert_probe.server import (
     responses,
     sessions,
     uploads,
+    visitors,
 )
 from bert_probe.server.responses import can_deny, text_response
 from bert_probe.views.built import PARAMETERS
@@ -63,6 +65,27 @@ pages under "" are top-level entries before all menus."""
 
 PAGES = tuple(page for pages in SECTIONS.values() for page in pages)
 """Names of all pages, in navigation order."""
+
+
+def sections() -> dict[str, tuple[str, ...]]:
+    """Return the navigation without the pages that the permissions of the users exclude."""
+    allowed, excluded = permissions.current(), set()
+    if not allowed.can_train:
+        excluded.add("train")
+    if not allowed.can_build_stores and not paths.stores():
+        excluded.add("corpus")
+    if len(allowed.models) == 1:  # the page compares two models
+        excluded.add("changes")
+    menus = {
+        title: tuple(name for name in names if name not in excluded) for title, names in SECTIONS.items()
+    }
+    return {title: names for title, names in menus.items() if names}
+
+
+def pages() -> tuple[str, ...]:
+    """Return the names of the pages that the users can open, in navigation order."""
+    return tuple(page for names in sections().values() for page in names)
+
 
 _STREAMLIT = ("_stcore", "static", "media", "component", "app", "auth", "oauth2callback", "vendor")
 """First segments of the paths that Streamlit serves itself."""
@@ -110,7 +133,7 @@ def app_policy() -> str:
             "worker-src 'self' blob:",
             "object-src 'none'",
             "base-uri 'self'",
-            "frame-ancestors 'self'",
+            f"frame-ancestors {permissions.current().frame_sources}",
             "form-action 'self'",
         )
     )
@@ -126,23 +149,26 @@ def _inline_scripts() -> list[str]:
 
 _UNUSED_FEATURES = ("camera", "microphone", "geolocation", "payment", "usb", "serial", "midi")
 
-HEADERS = {
-    "Content-Security-Policy": app_policy(),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES),
-}
-"""Headers that are added to every response."""
+
+def headers() -> dict[str, str]:
+    """Return the headers that are added to every response."""
+    return {
+        "Content-Security-Policy": app_policy(),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES),
+    }
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds `HEADERS` to every HTTP response, including errors and Streamlit's responses.
+    """ASGI middleware that adds `headers` to every HTTP response, including errors and Streamlit's responses.
 
     Headers that a response already has are kept; for example, BertViz frames have a stricter policy.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
+        self._headers = headers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, and add the headers to the start of the response."""
@@ -156,9 +182,9 @@ class SecurityHeaders:
                 return
             started = True
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                response_headers = MutableHeaders(scope=message)
+                for name, value in self._headers.items():
+                    response_headers.setdefault(name, value)
             await send(message)
 
         try:
@@ -204,10 +230,15 @@ async def index(_request: Request) -> HTMLResponse:
     return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
 
+async def robots(_request: Request) -> PlainTextResponse:
+    """Return the rules for crawlers: only the front page, because each view has a URL of its own."""
+    return PlainTextResponse("User-agent: *\nAllow: /$\nDisallow: /\n")
+
+
 async def missing(request: Request) -> HTMLResponse:
     """Return a 404 page that links to all pages; the links keep the query string."""
     query = f"?{request.url.query}" if request.url.query else ""
-    links = (f'<li><a href="/{html.escape(page + query)}">{page.title()}</a></li>' for page in PAGES)
+    links = (f'<li><a href="/{html.escape(page + query)}">{page.title()}</a></li>' for page in pages())
     text = _STATIC.joinpath("missing.html").read_text(encoding="utf-8")
     for name, content in (("path", html.escape(request.url.path[:200])), ("pages", "".join(links))):
         text = text.replace(f"<!--{name}-->", content)
@@ -240,24 +271,33 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
     """
     return [
         Route("/health", health),
+        Route("/robots.txt", robots),
         *api_routes(
             authorization.Authorization(hosts.additional_names(names), token).refusal, bert_probe.__version__
         ),
         # Streamlit serves its default page at / only.
         Route(f"/{FRONT_PAGE}", to_front_page),
         Route("/", front_page),
-        *(Route(f"/{page}", index) for page in PAGES if page != FRONT_PAGE),
+        *(Route(f"/{page}", index) for page in pages() if page != FRONT_PAGE),
         *bertviz_frames.routes(),
         *responses.SCRIPT_ROUTES,
-        *sessions.ROUTES,
+        *sessions.routes(),
+        # Streamlit would answer paths with a period with the front page.
+        *(Route(f"/{path}/{{path:path}}", missing) for path in ("api", "trained")),
         Route("/{path:nowhere}", missing),
     ]
 
 
 def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]:
     """Return the middleware that wraps Streamlit's middleware, outermost first."""
+    allowed = permissions.current()
+    proxies = [Middleware(visitors.ClientAddress, allowed.trusted_proxies)] if allowed.trusted_proxies else []
+    page_paths = frozenset(("/", *(f"/{page}" for page in pages())))
+    limits = [Middleware(visitors.LimitedVisitors, allowed, page_paths)] if allowed.is_public else []
     return [
+        *proxies,
         Middleware(SecurityHeaders),
+        *limits,
         Middleware(hosts.AllowedHosts, hosts.additional_names(names), address),
         Middleware(WithoutMetrics),
         Middleware(uploads.BoundedUploads),

@@ -31,6 +31,7 @@ from starlette.routing import BaseRoute, Route
 
 from bert_probe.errors import SelectionError, TooLongError
 from bert_probe.model.trace import Array, Trace, resolve_index
+from bert_probe.runtime import permissions
 from bert_probe.views import palette
 
 HEAD_VIEW_TOKENS: Final = 80
@@ -351,7 +352,7 @@ def frame_policy(nonce: str) -> str:
             f"script-src 'nonce-{nonce}'",
             "style-src 'unsafe-inline'",
             "img-src data:",
-            "frame-ancestors 'self'",
+            f"frame-ancestors {permissions.current().frame_sources}",
             "base-uri 'none'",
             "form-action 'none'",
         )

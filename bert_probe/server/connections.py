@@ -22,6 +22,8 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.app_session import AppSession
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from bert_probe.runtime import permissions
+
 MAX_CONNECTIONS: Final = 1_000
 """Maximum number of open connections to the server."""
 MAX_PER_CLIENT: Final = 250
@@ -129,6 +131,8 @@ def _watch(connection: Any) -> None:
 def _exceeds_limits(connection: Any) -> bool:
     if len(connection.connections) > MAX_CONNECTIONS:
         return True
+    if permissions.current().trusted_proxies:  # all connections come from the proxy
+        return False
     client = _client(connection)
     return sum(_client(other) == client for other in list(connection.connections)) > MAX_PER_CLIENT
 

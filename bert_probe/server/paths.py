@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bert_probe.errors import AddressError
+from bert_probe.runtime import permissions
 
 _INSTALLED = Path(__file__).with_name("top")
 
@@ -86,7 +87,8 @@ def _configured_folders() -> list[Path]:
     folders = _store_folders or [
         Path(path) for path in os.environ.get(STORES_VARIABLE, "").split(os.pathsep) if path
     ]
-    return [folder for folder in folders or [Path(DEFAULT_STORES_FOLDER)] if folder.is_dir()]
+    default = [Path(DEFAULT_STORES_FOLDER)] if permissions.current().can_build_stores else []
+    return [folder for folder in folders or default if folder.is_dir()]
 
 
 def _stores_in(parent: Path) -> Iterator[Path]:

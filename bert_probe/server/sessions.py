@@ -26,7 +26,7 @@ from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from bert_probe.errors import ProbeError
-from bert_probe.runtime import shared_cache
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server.responses import text_response
 
 if TYPE_CHECKING:
@@ -136,19 +136,21 @@ def _serve_layer(request: Request) -> Response:
     return Response(payload, media_type="application/octet-stream", headers=headers)
 
 
-PREVIEW_POLICY: Final = "; ".join(
-    (
-        # The frame has an opaque origin, but its buttons may save files.
-        "sandbox allow-scripts allow-downloads",
-        "default-src 'none'",
-        "script-src 'unsafe-inline'",
-        "style-src 'unsafe-inline'",
-        "img-src data: blob:",
-        "frame-ancestors 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
+def preview_policy() -> str:
+    """Return the Content-Security-Policy of the preview of a report."""
+    return "; ".join(
+        (
+            # The frame has an opaque origin, but its buttons may save files.
+            "sandbox allow-scripts allow-downloads",
+            "default-src 'none'",
+            "script-src 'unsafe-inline'",
+            "style-src 'unsafe-inline'",
+            "img-src data: blob:",
+            f"frame-ancestors {permissions.current().frame_sources}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
     )
-)
 
 
 class Preview:
@@ -185,7 +187,7 @@ def _serve_preview(request: Request) -> Response:
             headers={"Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'self'"},
         )
     return HTMLResponse(
-        preview.page, headers={"Content-Security-Policy": PREVIEW_POLICY, "Cache-Control": "no-store"}
+        preview.page, headers={"Content-Security-Policy": preview_policy(), "Cache-Control": "no-store"}
     )
 
 
@@ -272,8 +274,11 @@ class _FileResponse(Response):
             self._resources.close()
 
 
-ROUTES: Final[list[BaseRoute]] = [
-    Route("/layers/{name}/{layer}", _serve_layer),
-    Route("/trained/{name}/{file}", _serve_download, methods=["GET"]),
-    Route("/report-preview/{name}", _serve_preview, methods=["GET"]),
-]
+def routes() -> list[BaseRoute]:
+    """Return the routes of the URLs that expire with a session."""
+    trained = Route("/trained/{name}/{file}", _serve_download, methods=["GET"])
+    return [
+        Route("/layers/{name}/{layer}", _serve_layer),
+        *([trained] if permissions.current().can_train else []),
+        Route("/report-preview/{name}", _serve_preview, methods=["GET"]),
+    ]

@@ -6,10 +6,12 @@ import errno
 import os
 import socket
 import sys
+import tempfile
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -17,6 +19,8 @@ import streamlit as st
 from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.errors import AddressError
+from bert_probe.runtime import permissions, shared_cache
+from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import asgi, hosts, paths, text_store
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # wildcard address -> loopback address
@@ -30,6 +34,7 @@ def start(
     view: bytes | None = None,
     token_file: Path | None = None,
     corpora: Sequence[Path] = (),
+    allowed: Permissions | None = None,
 ) -> None:
     """Serve the app until Ctrl+C, with the settings of `paths.settings_file`.
 
@@ -41,11 +46,18 @@ def start(
         view: Content of a view file that the printed URL opens, see `view_files`.
         token_file: File with the token that other machines need for the API.
         corpora: Stores, and folders of stores, that the pages can open; see `paths.stores`.
+        allowed: Permissions of the users; by default those of the user of this machine.
 
     Raises:
         AddressError: The address does not belong to this machine, the port is in use, a host name or the
             token is invalid, or a folder of stores does not exist.
     """
+    allowed = Permissions() if allowed is None else allowed
+    permissions.set_current(allowed)
+    shared_cache.limit_traces(allowed.trace_bytes)
+    if allowed.is_public:
+        os.environ["FORWARDED_ALLOW_IPS"] = ""  # otherwise uvicorn trusts X-Forwarded-For of local clients
+        _keep_caches_in(_temporary_folder())
     host = paths.settings()["server.address"] if host is None else host
     _check(host, port)
     paths.set_store_folders(corpora)
@@ -66,6 +78,8 @@ def start(
             f"\nIt listens on all addresses of this machine, but answers only to {', '.join(answers_to)}. "
             f"Add other host names with --allow or {hosts.VARIABLE}."
         )
+    if allowed.is_public:
+        message += f"\nIt is public: its users can open {', '.join(allowed.models)}, and nothing is saved."
     lifespan = _announcing_lifespan(message, url, browser and _has_display())
     app = st.App(**asgi.app_arguments(names, token_file, address) | {"lifespan": lifespan})
     with suppress(KeyboardInterrupt):
@@ -74,9 +88,22 @@ def start(
                 "server.address": host,
                 "server.port": port,
                 "server.allowedHosts": answers_to,
+                "server.maxUploadSize": allowed.max_file_bytes // 1_000_000,
                 "logger.hideWelcomeMessage": True,
             }
         )
+
+
+@cache
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that is deleted when the app ends."""
+    return tempfile.TemporaryDirectory(prefix="bert-probe-caches-")
+
+
+def _keep_caches_in(folder: tempfile.TemporaryDirectory[str]) -> None:
+    """Make libraries write their caches (fonts, compiled functions) to a temporary folder, not to HOME."""
+    for variable in ("MPLCONFIGDIR", "NUMBA_CACHE_DIR"):
+        os.environ.setdefault(variable, folder.name)
 
 
 def _check(host: str, port: int) -> None:

@@ -1,4 +1,7 @@
-"""Limits on uploaded files per session, client and server; Streamlit limits only the size of each file."""
+"""Limits on uploaded files per session, client (an IP address) and server, from `runtime.permissions`.
+
+Streamlit limits only the size of each file.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import runtime
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 
+from bert_probe.runtime import permissions
 from bert_probe.server import sessions
 from bert_probe.server.responses import text_response
 
-SESSION_BYTES: Final = 20_000_000
-"""Maximum total size of the uploaded files of a session, in bytes."""
-CLIENT_BYTES: Final = 100_000_000
-"""Maximum total size of the files from one IP address, which all users behind a proxy share, in bytes."""
-TOTAL_BYTES: Final = 200_000_000
-"""Maximum total size of the uploaded files of all sessions, in bytes."""
 UPLOAD_SECONDS: Final = 60.0
 """Time limit for an upload, in seconds."""
 STALL_SECONDS: Final = 10.0
@@ -117,11 +115,12 @@ class BoundedUploads:
         self._clients[session] = (scope.get("client") or ("",))[0]
 
     def _session_refusal(self, session: str, size: int) -> PlainTextResponse | None:
-        if _stored_bytes()[session] + self._stated[session] + size <= SESSION_BYTES:
+        maximum = permissions.current().max_session_bytes
+        if _stored_bytes()[session] + self._stated[session] + size <= maximum:
             return None
         return text_response(
-            f"The files of this session would exceed {SESSION_BYTES / 1e6:.0f} MB. Remove a file or reload "
-            "the page.",
+            f"The files of this session would exceed {maximum / 1e6:.0f} MB. Remove a file or reload the "
+            "page.",
             413,
         )
 
@@ -135,12 +134,13 @@ class BoundedUploads:
         return text_response(f"{excess} Try again later, or use the command line.", 413)
 
     def _excess(self, session: str, size: int) -> str:
-        used = _stored_bytes() + self._arrived
-        if used.total() + size > TOTAL_BYTES:
-            return f"The files of all users would exceed {TOTAL_BYTES / 1e6:.0f} MB."
+        used, limits = _stored_bytes() + self._arrived, permissions.current()
+        if used.total() + size > limits.max_upload_bytes:
+            return f"The files of all users would exceed {limits.max_upload_bytes / 1e6:.0f} MB."
         client = self._clients[session]
-        if sum(used[name] for name in used if self._clients.get(name) == client) + size > CLIENT_BYTES:
-            return f"The files from your IP address would exceed {CLIENT_BYTES / 1e6:.0f} MB."
+        of_client = sum(used[name] for name in used if self._clients.get(name) == client)
+        if of_client + size > limits.max_client_bytes:
+            return f"The files from your IP address would exceed {limits.max_client_bytes / 1e6:.0f} MB."
         return ""
 
 

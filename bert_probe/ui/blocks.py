@@ -16,6 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from bert_probe.errors import CheckpointError, ProbeError, TextError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
+from bert_probe.runtime import permissions
 from bert_probe.text.words import Unit
 from bert_probe.ui.components import strip
 from bert_probe.ui.state import escape
@@ -72,7 +73,11 @@ def error_box(error: ProbeError, remedy: str = "") -> None:
     if remedy:
         title = "This input cannot be read"
     elif isinstance(error, CheckpointError):
-        title, remedy = "This model cannot be opened", "Choose another model under Model and length."
+        models = permissions.current().models
+        title = "This model cannot be opened"
+        remedy = "Choose another model under Model and length."
+        if len(models) == 1:
+            remedy = f"Press Run to use {models[0]}."
     elif isinstance(error, TextError):
         title, remedy = "This text cannot be read", "Change it under Your text, or choose an example there."
     else:

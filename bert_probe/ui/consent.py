@@ -15,7 +15,7 @@ import streamlit as st
 from bert_probe.errors import PickledWeightsError, ProbeError
 from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN
-from bert_probe.runtime import shared_cache, terminal
+from bert_probe.runtime import permissions, shared_cache, terminal
 from bert_probe.ui import blocks, jobs, state
 
 SILENCE: Final = 900.0
@@ -33,7 +33,8 @@ _MAX_NAME: Final = 4_096
 def is_agreed(model: str, revision: str = "") -> bool:
     """Return whether a model can be opened without asking the user."""
     return (
-        model.strip() in ("", BUILT_IN)
+        permissions.current().is_public  # `open_model` rejects models that the server does not offer
+        or model.strip() in ("", BUILT_IN)
         or shared_cache.is_in_memory(model)
         or (model, revision) in _agreed()
         or shared_cache.cached_checkpoint(model, revision) is not None

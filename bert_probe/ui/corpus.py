@@ -13,7 +13,7 @@ from bert_probe.corpus.schema import REFUSALS, ROWS
 from bert_probe.corpus.sql import SqlQuery, SqlQueryResult
 from bert_probe.corpus.store import Store
 from bert_probe.errors import ProbeError, SelectionError
-from bert_probe.runtime import shared_cache
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.ui import (
     blocks,
     corpus_heads,
@@ -77,7 +77,7 @@ def _choose_store() -> str:
         st.session_state.pop("store", None)
     if not available:
         return NEW
-    options = available | {NEW: "Build a new store …"}
+    options = available | ({NEW: "Build a new store …"} if permissions.current().can_build_stores else {})
     name = state.selectbox("store", "Store", options, next(iter(available)))
     state.remember("store", name)  # also for the default store, which differs between sessions
     return name

@@ -11,6 +11,7 @@ import streamlit as st
 
 from bert_probe.core import files, snippets
 from bert_probe.core.result import Result
+from bert_probe.runtime import permissions
 from bert_probe.ui import view_files
 from bert_probe.views import pictures
 
@@ -84,10 +85,11 @@ def export(
         python, shell = result.snippets(csv_safe)
         _code("Python code", python, "python", f"{name}.py")
         _code("Command line", shell, "bash", f"{name}.sh")
-        url = urlsplit(st.context.url or "")
-        origin = f"{url.scheme}://{url.netloc}" if url.netloc else snippets.DEFAULT_URL
-        http = snippets.http(result.question, result.inputs, origin)
-        _code("HTTP request", http, "bash", f"{name}-http.sh")
+        if permissions.current().has_api:
+            url = urlsplit(st.context.url or "")
+            origin = f"{url.scheme}://{url.netloc}" if url.netloc else snippets.DEFAULT_URL
+            http = snippets.http(result.question, result.inputs, origin)
+            _code("HTTP request", http, "bash", f"{name}-http.sh")
 
 
 def table_bytes(result: Result, form: str, csv_safe: bool) -> bytes:

@@ -35,11 +35,10 @@ def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
     Raises:
         TextError, EmptyTextError, SelectionError: the file cannot be read, or has too many texts.
     """
-    size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
     help_text = (
         "One text per line, FASTA, or a table with a header. A column named label divides the texts into "
         "groups. "
-        f"UTF-8, at most {size}. The file stays in memory on this machine."
+        f"UTF-8, {sentence_input.upload_note()}"
     )
     types = ["txt", "csv", "tsv", "jsonl", *sentence_input.FASTA_TYPES, "gz"]
     file = sentence_input.upload_file("map", "Text file", types, help_text, _read_map_file)
@@ -53,7 +52,7 @@ def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
         blocks.caveat(f"{len(file.rows.rows):,} texts from {state.escape(file.name)}, with {labels}.")
         return file.rows
     texts = parse_sentences(
-        file.content, file.name, _choose_text_column(file), max_bytes=sentence_input.MAX_BYTES
+        file.content, file.name, _choose_text_column(file), max_bytes=sentence_input.max_bytes()
     )
     sentence_input.check_count(texts, MAX_MAP_TEXTS)
     blocks.caveat(f"{len(texts):,} texts from {state.escape(file.name)}. Empty lines are skipped.")
@@ -178,10 +177,7 @@ def explain_formats() -> None:
 
 
 def _upload(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
-    size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
-    help_text = (
-        f"CoNLL (also .gz) or a table in UTF-8, at most {size}. The file stays in memory on this machine."
-    )
+    help_text = f"CoNLL (also .gz) or a table in UTF-8, {sentence_input.upload_note()}"
     file = sentence_input.upload_file(key, label, _PROBE_FILE_TYPES, help_text, _read_probe_file)
     if file is None:
         return None

@@ -20,7 +20,7 @@ from bert_probe.analyses.outputs.tuned_lens import (
 from bert_probe.errors import ProbeError, UnavailableError, WeightsError
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.trace import Array, Trace
-from bert_probe.runtime import shared_cache
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.cache import cache_key
 from bert_probe.text.sentence_files import sentences_in_text
 from bert_probe.text.words import truncate_text
@@ -256,6 +256,8 @@ def _grid(
 
 def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensResult] | None:
     """Draw widgets that train a tuned lens; return the model's newest lens as file and result, if any."""
+    if not permissions.current().can_train:
+        return newest_lens(checkpoint)
     with st.expander("Train a tuned lens"):
         st.markdown(
             ":gray[The logit lens reads every layer as if it were the last. A tuned lens (Belrose et al. "

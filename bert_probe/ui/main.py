@@ -29,7 +29,7 @@ def main() -> None:
                 )
                 for name in names
             ]
-            for section, names in asgi.SECTIONS.items()
+            for section, names in asgi.sections().items()
         },
         position="top",
     )

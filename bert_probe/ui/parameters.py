@@ -16,6 +16,7 @@ from bert_probe.analyses.weights.parameters import Inventory, Parameter, Paramet
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.layers import module_tree
+from bert_probe.runtime import permissions
 from bert_probe.training.models import TASKS, TrainableParameters, count_by_scope, trainable_parameters
 from bert_probe.ui import blocks, figures, state, train_data, workbench
 from bert_probe.ui.blocks import TASK_LABELS
@@ -118,7 +119,7 @@ def _totals(inventory: Inventory, checkpoint: Checkpoint) -> None:
 
 def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
     """Draw widgets that choose what to train; return the trainable parameters, or None if unavailable."""
-    if not state.toggle(
+    if not permissions.current().can_train or not state.toggle(
         "training",
         "Mark trainable parameters",
         False,

@@ -42,7 +42,7 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
             "A table with the columns text_a, text_b and label",
             ["csv", "tsv", "jsonl"],
             "text_a is a query, text_b a document; label is 1 if they match and 0 if not, or a grade. UTF-8, "
-            f"at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",
+            f"{sentence_input.upload_note()}",
             _read_pairs,
         )
         if file is None:

@@ -13,7 +13,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN
-from bert_probe.runtime import shared_cache
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import blocks, consent, jobs, selection_state, state, workbench
@@ -73,17 +73,29 @@ def choose(can_swap: bool = True) -> SecondModel | None:
     """
     if _NEXT in st.session_state:
         st.session_state[_MODEL], st.session_state[_REVISION] = st.session_state.pop(_NEXT), ""
+    models = permissions.current().models
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        with st.container(width=460):
-            state.text_input(_MODEL, "Second model, B", "Folder or Hub ID", on_change=_on_change)
-        with st.container(width=200):
-            state.text_input(_REVISION, "Revision of B", "Newest", on_change=_on_change)
+        if models:
+            with st.container(width=460):
+                options = {"": "Choose a model", **{name: name for name in models}}
+                state.selectbox(_MODEL, "Second model, B", options, "", show_label=True)
+            st.session_state[_REVISION] = ""
+        else:
+            _name_fields()
         second = st.session_state[_LAST] = _current()
         if second and can_swap:
             st.button("Swap A and B", on_click=swap)
     if second and second.model in _examples():
         blocks.caveat(state.escape(str(_examples()[second.model]), 1000))
     return second
+
+
+def _name_fields() -> None:
+    """Draw text fields for the name and the revision of model B."""
+    with st.container(width=460):
+        state.text_input(_MODEL, "Second model, B", "Folder or Hub ID", on_change=_on_change)
+    with st.container(width=200):
+        state.text_input(_REVISION, "Revision of B", "Newest", on_change=_on_change)
 
 
 def _examples() -> dict[str, FineTunedExample]:
@@ -112,19 +124,25 @@ def _cancel() -> None:
 
 def explain(a: Checkpoint) -> None:
     """Draw an explanation of how to choose a second model."""
+    allowed = permissions.current()
+    where = (
+        "Choose model B above."
+        if allowed.is_public
+        else "Enter model B above: a folder on this machine, or a Hub ID."
+    )
     with st.container(border=True, key="no_second"):
         st.header("A second model is needed", anchor=False)
         st.markdown(
-            f"Model A is **{state.escape(a.description.name)}**, the model chosen in the sidebar. Enter "
-            "model B "
-            "above: a folder on this machine, or a Hub ID. The comparison is most complete if B was "
-            "fine-tuned from A. For models of different sizes, only layers and heads with a counterpart are "
-            "compared. For models with different tokenizers, only head matches are available."
+            f"Model A is **{state.escape(a.description.name)}**, the model chosen in the sidebar. {where} "
+            "The comparison is most complete if B was fine-tuned from A. For models of different sizes, only "
+            "layers and heads with a counterpart are compared. For models with different tokenizers, only "
+            "head matches are available."
         )
-        try:
-            _fine_tune_example(a)
-        except ProbeError as error:
-            error_box(error, "Model A cannot be fine-tuned as an example")
+        if allowed.can_train:
+            try:
+                _fine_tune_example(a)
+            except ProbeError as error:
+                error_box(error, "Model A cannot be fine-tuned as an example")
         st.button(
             "Compare A with itself",
             type="tertiary",

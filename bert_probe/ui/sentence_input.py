@@ -16,6 +16,7 @@ from streamlit.runtime.uploaded_file_manager import DeletedFile
 from bert_probe.errors import InvalidFileError, ProbeError, TextError
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import TextInput, ViewFile
+from bert_probe.runtime import permissions
 from bert_probe.text.documents import DocumentList, as_documents, documents_in_text, parse_documents
 from bert_probe.text.formats import FASTA_ENDINGS
 from bert_probe.text.sentence_files import (
@@ -30,8 +31,6 @@ T = TypeVar("T")
 
 MAX_DOCUMENTS = 20_000
 """Maximum number of documents on a page. The command line has no such limit."""
-MAX_BYTES = 5_000_000
-"""Size limit of a file, in bytes. It equals Streamlit's setting `server.maxUploadSize`."""
 
 FASTA_TYPES = [ending.removeprefix(".") for ending in FASTA_ENDINGS]
 """Extensions of FASTA files without the period, for uploaders."""
@@ -51,9 +50,22 @@ def choose_sentences() -> tuple[str, ...] | None:
 
 
 def check_size(name: str, content: bytes | str) -> None:
-    """Raise TextError if a file or a text is larger than `MAX_BYTES`."""
-    if len(content) > MAX_BYTES or (isinstance(content, str) and len(content.encode()) > MAX_BYTES):
-        raise TextError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Split it, or use the command line.")
+    """Raise TextError if a file or a text is larger than `max_bytes`."""
+    if len(content) > max_bytes() or (isinstance(content, str) and len(content.encode()) > max_bytes()):
+        raise TextError(
+            f"{name} is larger than {max_bytes() / 1e6:.0f} MB. Split it, or use the command line."
+        )
+
+
+def max_bytes() -> int:
+    """Return the size limit of a file or a pasted text, in bytes."""
+    return permissions.current().max_file_bytes
+
+
+def upload_note() -> str:
+    """Return sentences about the size limit of an uploaded file and where the file is stored."""
+    place = "of the server until you close the page" if permissions.current().is_public else "on this machine"
+    return f"at most {max_bytes() / 1e6:.0f} MB. The file stays in memory {place}."
 
 
 def upload_file(
@@ -105,7 +117,7 @@ def paste_text(
     """Draw a text area whose text is kept while other pages are open.
 
     Raises:
-        TextError: the text is larger than `MAX_BYTES`.
+        TextError: the text is larger than `max_bytes`.
     """
     state.preserve(key)
     text = st.text_area(
@@ -119,7 +131,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
     """Draw an uploader for a text file and return its sentences, or () without a file.
 
     Raises:
-        TextError: the file is larger than `MAX_BYTES` or cannot be read; see `parse_sentences`.
+        TextError: the file is larger than `max_bytes` or cannot be read; see `parse_sentences`.
     """
     file_key = f"{key}_file"
     upload = st.file_uploader(label, type=["txt", *FASTA_TYPES, "gz"], key=f"{key}_upload")
@@ -132,7 +144,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
     check_size(name, content)
     if upload is None:
         blocks.caveat(f"{state.escape(name)} was uploaded earlier.")
-    return parse_sentences(content, name, max_bytes=MAX_BYTES)
+    return parse_sentences(content, name, max_bytes=max_bytes())
 
 
 def check_count(texts: Sized, maximum: int, name: str = "sentences") -> None:
@@ -164,7 +176,7 @@ class TypedList:
         """Draw the text field and its buttons; return the submitted text.
 
         Raises:
-            TextError: the text is larger than `MAX_BYTES`, or is no longer stored.
+            TextError: the text is larger than `max_bytes`, or is no longer stored.
         """
         if self._typed not in st.session_state:
             if url_texts.missing(self.key):
@@ -217,7 +229,7 @@ def _sentences_from_file() -> tuple[str, ...] | None:
         ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "gz"],
         key=_UPLOAD,
         on_change=_keep_file,
-        help=f"UTF-8, at most {MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",
+        help=f"UTF-8, {upload_note()}",
     )
     if _FILE not in st.session_state:
         return None
@@ -225,7 +237,7 @@ def _sentences_from_file() -> tuple[str, ...] | None:
     check_size(name, content)
     columns = column_names(content, name)
     column = choose_column("sentences_column", columns, name) if columns else None
-    sentences = parse_sentences(content, name, column, max_bytes=MAX_BYTES)
+    sentences = parse_sentences(content, name, column, max_bytes=max_bytes())
     of_column = f", column {state.escape(column)}" if column is not None else ""
     st.caption(f"{len(sentences):,} sentences from {state.escape(name)}{of_column}. Empty lines are skipped.")
     return sentences
@@ -391,8 +403,7 @@ def choose_documents() -> DocumentList | None:
         "A text file with one document per line, a table with a column named text, or FASTA",
         ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "parquet", "gz", "zst"],
         "A table may also have the columns _id and title, as in the BEIR benchmark. UTF-8, optionally "
-        "compressed (.gz, .zst), at most "
-        f"{MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",
+        f"compressed (.gz, .zst), {upload_note()}",
         _read_documents,
     )
     if file is None:
@@ -444,7 +455,7 @@ def _read_documents(name: str, content: bytes) -> _DocumentsFile:
 
 def _parse(name: str, content: bytes, skip_broken: bool = False) -> DocumentList:
     # A compressed file may be much larger than what was uploaded.
-    return parse_documents(io.BytesIO(content), name, skip_broken, MAX_DOCUMENTS, MAX_BYTES)
+    return parse_documents(io.BytesIO(content), name, skip_broken, MAX_DOCUMENTS, max_bytes())
 
 
 def report_draft() -> Draft:

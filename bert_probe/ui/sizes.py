@@ -12,7 +12,7 @@ from bert_probe.analyses.weights.parameters import MEMORY, ModelSizes, ModelSize
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config import PUBLISHED, ModelConfig, open_config
-from bert_probe.runtime import shared_cache
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.ui import blocks, consent, figures, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import GRAY, named_rows
@@ -38,7 +38,7 @@ def render() -> None:
     )
     models = choose_models(workbench.checkpoint())
     if not models:
-        st.info("Choose a model above, or type the path of a config.json.")
+        st.info("Choose a model above.")
         return
     result = shared_cache.answers.of(ModelSizes().of, *models)
     with st.container(key="finding"):
@@ -82,15 +82,18 @@ def render() -> None:
 
 def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
     """Draw the selector for models and return their configs, with a warning for each unreadable config."""
+    is_public = permissions.current().is_public
     names = state.multiselect(
         _KEY,
         "Models",
         {**{name: name for name in PUBLISHED}, OPEN: f"{checkpoint.description.name} · current model"},
         [*PUBLISHED, OPEN],
-        "Choose a model, or type a config.json, a folder or a Hub ID",
-        "You can also type the path of a config.json or of a folder on this machine, or a Hub ID. Only "
+        "Choose a model" if is_public else "Choose a model, or type a config.json, a folder or a Hub ID",
+        "Sizes are computed from the published configs."
+        if is_public
+        else "You can also type the path of a config.json or of a folder on this machine, or a Hub ID. Only "
         "config.json is downloaded from the Hub.",
-        accept_new_options=True,
+        accept_new_options=not is_public,
         on_change=_on_change,
     )
     unknown = [name for name in names if name not in (*PUBLISHED, OPEN) and not consent.is_agreed(name)]

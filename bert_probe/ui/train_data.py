@@ -134,9 +134,7 @@ def _paste() -> tuple[str, TrainingRows] | None:
 
 def _upload(key: str, label: str) -> tuple[str, TrainingRows] | None:
     """Draw an uploader; return the file's name and rows, or None if there is no file or it is invalid."""
-    help_text = (
-        f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine."
-    )
+    help_text = f"UTF-8, {sentence_input.upload_note()}"
     file = sentence_input.upload_file(key, label, [*_TABLES, *_TAGGED, *_PLAIN], help_text, _read)
     if file is None:
         return None

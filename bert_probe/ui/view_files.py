@@ -132,7 +132,8 @@ def uploader() -> None:
             key=key,
             on_change=_on_upload,
             args=(key,),
-            help="A file that was downloaded with View file in an export menu. It stays on this machine.",
+            help="A file that was downloaded with View file in an export menu, "
+            f"{sentence_input.upload_note()}",
         )
 
 
@@ -167,10 +168,10 @@ def parse(content: bytes, name: str) -> ViewFile | Draft:
         raise ReportError(
             f"{name} contains a lone surrogate, which a page cannot show. Remove it, or use the command line."
         ) from None
-    if isinstance(parsed, ViewFile) and parsed.page and parsed.page not in asgi.PAGES:
+    if isinstance(parsed, ViewFile) and parsed.page and parsed.page not in asgi.pages():
         raise ReportError(
-            f"{name} is a view of the page {parsed.page[:60]!r}, which this version does not have. "
-            "Update BERT Probe."
+            f"{name} is a view of the page {parsed.page[:60]!r}, which this app does not have. "
+            "Update BERT Probe, or open the view in an app of your own."
         )
     return parsed
 

@@ -14,20 +14,12 @@ from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
-from bert_probe.runtime import shared_cache
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server import asgi
 from bert_probe.text.fasta import single_record
-from bert_probe.ui import blocks, consent, jobs, state, url_texts
+from bert_probe.ui import blocks, consent, jobs, model_fields, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
 
-SUGGESTED = (
-    BUILT_IN,
-    "google-bert/bert-base-uncased",
-    "google-bert/bert-base-cased",
-    "FacebookAI/roberta-base",
-    "distilbert/distilbert-base-uncased",
-    "answerdotai/ModernBERT-base",
-)
 PATIENCE = 4.0
 """Seconds before a page that waits for a model shows progress and reruns. A rerun may discard typed text."""
 _SEEN, _REPLACED = "model files", "replaced models"
@@ -35,13 +27,6 @@ _OPENING, _NEXT_MODEL = "opening", "next model"
 """Session keys of the file stamps of each opened model, and of the models whose files were replaced."""
 _SILENCE = 300.0
 """Number of seconds without progress after which opening a model is aborted."""
-PRECISIONS = {
-    "float32": "",
-    "bfloat16": "values have 2 to 3 significant digits, so small differences are not meaningful.",
-    "float16": "values have 3 to 4 significant digits, so small differences are not meaningful.",
-    "float64": "values have 15 to 16 significant digits, and the model needs twice the memory of float32.",
-}
-"""Data type → note about the precision of its numbers."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
 
 
@@ -91,7 +76,7 @@ class Request:
         a, b: the texts; ``b`` is empty if there is only one.
         relation: whether B is a separate text or the second segment of A's input.
         model, revision: the model to open. "" means the built-in model and the Hub's default revision.
-        dtype: data type of the weights and the computation, a key of `PRECISIONS`.
+        dtype: data type of the weights and the computation, a key of `model_fields.PRECISIONS`.
         truncate: whether to truncate texts that are too long.
     """
 
@@ -146,7 +131,8 @@ def _request_from_url() -> Request:
     parameters = state.url_parameters()
     texts = {name: url_texts.recall(name) or "" for name in _TEXT_FIELDS}
     dtype = parameters.get("dtype", "")
-    dtype = dtype if dtype in PRECISIONS else "float32"
+    dtype = dtype if dtype in permissions.current().dtypes else "float32"
+    texts["model"] = texts["model"] or permissions.current().default_model
     if "a" not in parameters and not texts["a"] and not url_texts.missing("a"):
         return replace(_DEFAULT_REQUEST, model=texts["model"], revision=texts["revision"], dtype=dtype)
     relation: Relation = "pair" if parameters.get("relation") == "pair" else "compare"
@@ -164,7 +150,9 @@ def submit(new: Request) -> None:
         drafts[f"draft_{field.name}"] = value
         text = ("1" if value else "0") if isinstance(value, bool) else value
         url_texts.remember(field.name, None if value == getattr(empty, field.name) else text)
-    _set_drafts(drafts | {"draft_model": new.model or BUILT_IN})
+    allowed = permissions.current()
+    model = new.model if allowed.allows(new.model) else allowed.default_model
+    _set_drafts(drafts | {"draft_model": model or BUILT_IN})
 
 
 def _set_drafts(drafts: Mapping[str, Any]) -> None:
@@ -269,7 +257,7 @@ def _draw_inputs() -> None:
     inputs = "texts model" if own is None else "model" if own.has_model else ""
     note = "" if own is None else f"This page reads {own.description}. {_KEPT}"
     page = state.current_page()
-    section = next((title for title, pages in asgi.SECTIONS.items() if page in pages), "")
+    section = next((title for title, pages in asgi.sections().items() if page in pages), "")
     st.html(f'<p class="workbench-inputs" data-inputs="{inputs}" data-section="{section}">{note}</p>')
 
 
@@ -283,6 +271,8 @@ def _submitted_values() -> dict[str, str]:
         "draft_dtype": now.dtype,
         "draft_truncate": "on" if now.truncate else "off",
     }
+    if permissions.current().is_public:  # see `_draw_offered_models`
+        model = {name: model[name] for name in ("draft_model", "draft_truncate")}
     if own is None:
         return texts | model
     return model if own.has_model else {}
@@ -329,33 +319,9 @@ def draw_sidebar() -> None:
                     help="A separate text is processed on its own and compared with A. A second segment is "
                     "joined to A with [SEP], so that tokens of both can attend to each other.",
                 )
-            with st.expander("Model and length"):
-                models = list(dict.fromkeys([*SUGGESTED, now.model or BUILT_IN]))
-                st.selectbox(
-                    "Model",
-                    models,
-                    models.index(now.model or BUILT_IN),
-                    key="draft_model",
-                    accept_new_options=True,
-                    help=f"{BUILT_IN} is built in and works offline. You can also enter the path of a local "
-                    "folder, or a Hub ID. A model from the Hub is downloaded once.",
-                )
-                st.text_input(
-                    "Revision",
-                    now.revision,
-                    key="draft_revision",
-                    placeholder="Newest",
-                    help="Branch, tag or commit on the Hub. Leave it empty for the newest revision.",
-                )
-                dtypes = list(PRECISIONS)
-                st.selectbox(
-                    "Data type",
-                    dtypes,
-                    dtypes.index(now.dtype),
-                    key="draft_dtype",
-                    help="Weights in bfloat16 or float16 need half the memory of float32, and numbers have "
-                    "fewer digits. A model is opened only if the memory that it needs is free.",
-                )
+            allowed = permissions.current()
+            with st.expander("Length" if len(allowed.models) == 1 else "Model and length"):
+                model_fields.draw(now.model, now.revision, now.dtype)
                 st.toggle(
                     "Truncate long texts",
                     now.truncate,
@@ -363,6 +329,8 @@ def draw_sidebar() -> None:
                     help="If this is off, a text that is longer than the model accepts causes an error.",
                 )
             blocks.not_run(_submitted_values())
+            if allowed.is_public:
+                st.caption("Your text is processed on this server and kept in memory only.")
             st.form_submit_button(
                 "Run", type="primary", shortcut="Ctrl+Enter", on_click=_run, width="stretch"
             )
@@ -373,8 +341,8 @@ def draw_precision() -> None:
     now, own = request(), _own_input()
     if shared_cache.is_in_memory(now.model):
         return
-    if PRECISIONS[now.dtype] and (own is None or own.has_model):
-        st.caption(f"The model runs in {now.dtype}: {PRECISIONS[now.dtype]}")
+    if model_fields.PRECISIONS[now.dtype] and (own is None or own.has_model):
+        st.caption(f"The model runs in {now.dtype}: {model_fields.PRECISIONS[now.dtype]}")
 
 
 def draw_model_line() -> None:
@@ -442,8 +410,9 @@ def open_model(
         cancel: label and callback of a second button, next to the button that opens the model.
 
     Raises:
-        CheckpointError: see `bert_probe.load`.
+        CheckpointError: see `bert_probe.load`, and `Permissions.check_model`.
     """
+    permissions.current().check_model(model, revision)
     checkpoint = shared_cache.cached_checkpoint(model, revision, dtype)
     if checkpoint is not None:
         consent.agree([(model, revision)])
@@ -475,7 +444,8 @@ def open_model(
                 silence=_SILENCE,
             )
     except PickledWeightsError as error:
-        if key != _OPENING:  # the second model of a page has its own form
+        # The second model of a page has its own form.
+        if key != _OPENING or not permissions.current().can_write_files:
             raise
         consent.offer_conversion(error, model, revision, key, _open_next)
         st.stop()

@@ -35,7 +35,7 @@ def problem_detail(answer: Any, status: int, kind: str) -> str:
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["cache-control"] == "no-store"
-    assert answer.headers["content-security-policy"] == asgi.HEADERS["Content-Security-Policy"]
+    assert answer.headers["content-security-policy"] == asgi.headers()["Content-Security-Policy"]
     problem_document = answer.json()
     jsonschema.Draft202012Validator(schema.PROBLEM).validate(problem_document)
     assert (problem_document["type"], problem_document["status"]) == (f"/api#{kind}", status)

@@ -38,6 +38,7 @@ def answer_of(
     headers: Headers = HOST,
     method: str = "GET",
     sent: list[Message] | None = None,
+    client: tuple[str, int] | None = None,
 ) -> Answer:
     """Return the status, headers and body from an application; ``sent`` collects its messages if it fails."""
     sent = [] if sent is None else sent
@@ -48,7 +49,14 @@ def answer_of(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": query}
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": headers,
+        "query_string": query,
+        "client": client,
+    }
     run_in_thread(app(scope, receive, send))
     header_pairs = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
     assert len(header_pairs) == len(dict(header_pairs)), "a header is sent twice"

@@ -60,7 +60,7 @@ def test_foreign_host_is_refused_with_an_explanation(path: str, host: str) -> No
     status, headers, body = answer(path, headers=header(("host", host)))
     assert status == 421
     assert headers["content-type"] == "text/plain; charset=utf-8"
-    for name, value in asgi.HEADERS.items():
+    for name, value in asgi.headers().items():
         assert headers[name.lower()] == value
     text = body.decode("ascii")
     assert text.startswith(f"BERT Probe does not accept the host name {ascii(host)[:100]}")

@@ -23,6 +23,8 @@ from streamlit import config
 from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.cli.main import main
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server import asgi, hosts, paths, start
 from tests.helpers.installed import ROOT, foreign_settings, free_port
 
@@ -264,3 +266,44 @@ def test_settings_apply_under_another_server_in_any_folder(tmp_path: Path) -> No
 def test_pages_and_settings_exist_in_the_clone() -> None:
     assert paths.root_folder().samefile(ROOT)
     assert all(paths.page_script(name).is_file() for name in asgi.PAGES)
+
+
+def test_public_options_reach_the_server(
+    opened_urls: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("FORWARDED_ALLOW_IPS", "MPLCONFIGDIR", "NUMBA_CACHE_DIR"):
+        monkeypatch.setenv(name, "*")
+    monkeypatch.setattr(shared_cache, "limit_traces", lambda size: sizes.append(size))
+    sizes: list[int] = []
+    options = ["--public", "--models", f"{BUILT_IN},a/b", "--frame-ancestors", "https://huggingface.co"]
+    with permissions.using(permissions.current()):
+        with pytest.raises(SystemExit) as ended:
+            main(["app", "--port", str(free_port()), "--no-browser", "--trusted-proxies", "1", *options])
+        allowed = permissions.current()
+        assert ended.value.code == 0
+        assert (allowed.models, allowed.trusted_proxies, allowed.has_api) == ((BUILT_IN, "a/b"), 1, False)
+        assert allowed.frame_ancestors == ("https://huggingface.co",)
+    assert (App.config["server.maxUploadSize"], sizes) == (1, [allowed.trace_bytes])
+    assert os.environ["FORWARDED_ALLOW_IPS"] == ""
+    assert f"users can open {BUILT_IN}, a/b, and nothing is saved" in capsys.readouterr().out
+    assert opened_urls == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--models", "a"], "--models describes a public server. Add --public, or leave it out."),
+        (["--frame-ancestors", "https://a.b"], "--frame-ancestors describes a public server"),
+        (["--trusted-proxies", "1"], "--trusted-proxies describes a public server"),
+        (["--public", "--frame-ancestors", "a.b/c"], "'a.b/c' is not an origin"),
+        (["--public", "--models", "a,b,c,d"], "4 models were given"),
+    ],
+)
+@pytest.mark.usefixtures("opened_urls")
+def test_invalid_public_options_are_refused(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["app", "--no-browser", *options])
+    assert ended.value.code
+    assert message in capsys.readouterr().err

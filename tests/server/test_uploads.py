@@ -13,8 +13,9 @@ from streamlit import runtime
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 
+from bert_probe.runtime import permissions
+from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import asgi, sessions, uploads
-from bert_probe.ui.sentence_input import MAX_BYTES
 from tests.helpers.server import HOST, answer_of, run_in_thread
 
 MB = 1_000_000
@@ -69,7 +70,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
 
 def test_files_of_a_session_are_limited(server: FakeRuntime) -> None:
     assert [server.put("one", 5 * MB)[0] for _ in range(6)] == [204] * 4 + [413] * 2
-    assert server.stored_bytes == uploads.SESSION_BYTES == 20 * MB
+    assert server.stored_bytes == Permissions().max_session_bytes == 20 * MB
     assert server.put("one", 1) == (
         413,
         "The files of this session would exceed 20 MB. Remove a file or reload the page.\n",
@@ -80,7 +81,7 @@ def test_files_of_a_session_are_limited(server: FakeRuntime) -> None:
 
 
 def test_files_of_all_sessions_are_limited(server: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "TOTAL_BYTES", 25 * MB)
+    monkeypatch.setattr(permissions, "_current", Permissions(max_upload_bytes=25 * MB))
     assert [server.put(f"{number}", 10 * MB)[0] for number in range(3)] == [204, 204, 413]
     status, text = server.put("2", 6 * MB)
     assert (status, "would exceed 25 MB. Try again later" in text) == (413, True)
@@ -195,7 +196,7 @@ def test_files_of_a_client_are_limited(slow: FakeRuntime) -> None:
                 upload = SlowUpload(slow, f"{session}", 5 * MB)
                 await upload.give(5 * MB, more=False)
                 assert await upload.status() == 204
-        assert slow.stored_bytes == uploads.CLIENT_BYTES
+        assert slow.stored_bytes == Permissions().max_client_bytes
         late = SlowUpload(slow, "5", 5 * MB)
         assert await late.status() == 413
         assert late.text().startswith("The files from your IP address would exceed 100 MB.")
@@ -211,7 +212,7 @@ def test_files_of_a_client_are_limited(slow: FakeRuntime) -> None:
 
 
 def test_upload_beyond_the_limit_is_aborted(slow: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "CLIENT_BYTES", 9 * MB)
+    monkeypatch.setattr(permissions, "_current", Permissions(max_client_bytes=9 * MB))
 
     async def attack() -> None:
         first, second = SlowUpload(slow, "one", 5 * MB), SlowUpload(slow, "two", 5 * MB)
@@ -279,7 +280,8 @@ def test_other_requests_are_forwarded(server: FakeRuntime) -> None:
 
 
 def test_session_limit_allows_several_files_of_maximum_size() -> None:
-    assert 3 * MAX_BYTES < uploads.SESSION_BYTES < uploads.TOTAL_BYTES
+    for limits in (Permissions(), permissions.public()):
+        assert 3 * limits.max_file_bytes < limits.max_session_bytes < limits.max_upload_bytes
     classes = [middleware.cls for middleware in asgi.middleware()]
     assert classes.index(uploads.BoundedUploads) == len(classes) - 1, (
         "headers and host names are checked first"

@@ -295,7 +295,7 @@ ASKED = {"question": "Tokens", "texts": [{"text": TEXT}]}
         ({"bert_probe_tray": 1, "title": SURROGATE, "views": []}, "lone surrogate"),
         ({"bert_probe_tray": 1, "views": [{"view": ASKED, "note": SURROGATE}]}, "lone surrogate"),
         (VIEW | {"address": {f"name {number}": "" for number in range(501)}}, "501 names"),
-        (VIEW | {"page": "../../etc/passwd"}, "which this version does not have"),
+        (VIEW | {"page": "../../etc/passwd"}, "which this app does not have"),
         ({"bert_probe_tray": 1, "views": [{"view": ASKED}] * 51}, "at most 50 views"),
     ],
 )

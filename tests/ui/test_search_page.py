@@ -122,12 +122,12 @@ def test_a_limit_on_documents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "message"),
-    [("MAX_DOCUMENTS", "more than 2 documents"), ("MAX_BYTES", "d.txt.gz is larger than")],
+    [("MAX_DOCUMENTS", "more than 2 documents"), ("max_bytes", "d.txt.gz is larger than")],
 )
 def test_nothing_of_a_file_beyond_a_limit_is_kept(
     limit: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sentence_input, limit, 2 if limit == "MAX_DOCUMENTS" else 200)
+    monkeypatch.setattr(sentence_input, limit, 2 if limit == "MAX_DOCUMENTS" else lambda: 200)
     content = gzip.compress(b"the same line\n" * 1000)
     file = sentence_input._read_documents("d.txt.gz", content)
     assert isinstance(file.documents, TextError)

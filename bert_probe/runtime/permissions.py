@@ -1,0 +1,154 @@
+"""What the users of a server may do, and how much they may use: one value for pages, routes and the API.
+
+The app on the user's own machine has the default `Permissions`. A public server has those of `public`. What a
+permission excludes is left out of pages, routes and schemas, and refused if it is requested anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from bert_probe.errors import AddressError, NotFoundError
+from bert_probe.model.sources import BUILT_IN
+
+MAX_MODELS: Final = 3
+"""Maximum number of models of a public server, because the server keeps this many in memory."""
+_ORIGIN: Final = re.compile(r"https?://(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*(:[0-9]{1,5})?", re.IGNORECASE)
+_MAX_NAME: Final = 100
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What the users of a server may do. The defaults are those of an app on the user's own machine."""
+
+    models: tuple[str, ...] = ()  # models that can be opened; () for every folder and Hub ID
+    dtypes: tuple[str, ...] = ("float32", "bfloat16", "float16", "float64")
+    can_train: bool = True
+    can_write_files: bool = True  # outside of temporary folders: converted models, tuned lenses
+    can_build_stores: bool = True  # and open the stores in the default folder
+    has_api: bool = True
+    max_file_bytes: int = 5_000_000  # of an uploaded file, a pasted text and the body of a request
+    max_session_bytes: int = 20_000_000  # of the uploaded files of a session
+    max_client_bytes: int = 100_000_000  # of the uploaded files from an IP address
+    max_upload_bytes: int = 200_000_000  # of all uploaded files
+    trace_bytes: int = 1_000_000_000  # of the cached traces
+    max_job_seconds: float | None = None
+    max_sessions: int | None = None
+    max_client_sessions: int | None = None  # from an IP address
+    requests_per_minute: int | None = None  # from an IP address
+    runs_per_minute: int | None = None  # script runs and API requests from an IP address
+    trusted_proxies: int = 0  # number of proxies that append an address to X-Forwarded-For
+    frame_ancestors: tuple[str, ...] = ()  # origins whose pages may contain the app in a frame
+
+    @property
+    def is_public(self) -> bool:
+        """Return whether strangers may use the server."""
+        return bool(self.models)
+
+    @property
+    def default_model(self) -> str:
+        """Return the model that is used if a request names none; "" for the built-in model."""
+        return "" if not self.models or BUILT_IN in self.models else self.models[0]
+
+    def allows(self, model: str, revision: str = "") -> bool:
+        """Return whether a model can be opened; "" is the built-in model and its only revision."""
+        return not self.models or ((model.strip() or BUILT_IN) in self.models and not revision)
+
+    def check_model(self, model: str, revision: str = "") -> None:
+        """Raise NotFoundError unless the model can be opened."""
+        if not self.allows(model, revision):
+            name = f"{model.strip() or BUILT_IN}{f' at {revision}' if revision else ''}"
+            raise NotFoundError(
+                f"{_shorten(name)!r} is not available on this server. Choose one of its models: "
+                f"{', '.join(self.models)}. To open other models, install BERT Probe on your machine."
+            )
+
+    @property
+    def frame_sources(self) -> str:
+        """Return the value of the directive frame-ancestors of a Content-Security-Policy."""
+        return " ".join(("'self'", *self.frame_ancestors))
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"
+
+
+def public(
+    models: Sequence[str] = (),
+    frame_ancestors: Sequence[str] = (),
+    trusted_proxies: int = 0,
+    has_api: bool = False,
+) -> Permissions:
+    """Return the permissions of a public server.
+
+    Args:
+        models: models that can be opened; by default the built-in model.
+        frame_ancestors: origins whose pages may contain the app in a frame, such as https://huggingface.co.
+        trusted_proxies: number of proxies between the users and the server; each appends the address of its
+            client to the header X-Forwarded-For.
+        has_api: whether the server has the HTTP API, for clients with its token.
+
+    Raises:
+        AddressError: there are too many models, or an origin is invalid.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in models if name.strip())) or (BUILT_IN,)
+    if len(names) > MAX_MODELS:
+        raise AddressError(
+            f"{len(names)} models were given, but a public server keeps at most {MAX_MODELS} in memory. "
+            "Give fewer with --models."
+        )
+    for origin in frame_ancestors:
+        if not _ORIGIN.fullmatch(origin):
+            raise AddressError(
+                f"{_shorten(origin)!r} is not an origin. Give scheme and host name without a path: "
+                "--frame-ancestors https://huggingface.co"
+            )
+    return Permissions(
+        models=names,
+        dtypes=("float32",),
+        can_train=False,
+        can_write_files=False,
+        can_build_stores=False,
+        has_api=has_api,
+        max_file_bytes=1_000_000,
+        max_session_bytes=4_000_000,
+        max_client_bytes=20_000_000,
+        max_upload_bytes=100_000_000,
+        trace_bytes=300_000_000,
+        max_job_seconds=120.0,
+        max_sessions=100,
+        max_client_sessions=60,
+        requests_per_minute=1_200,
+        runs_per_minute=240,
+        trusted_proxies=trusted_proxies,
+        frame_ancestors=tuple(frame_ancestors),
+    )
+
+
+_current = Permissions()
+
+
+def current() -> Permissions:
+    """Return the permissions of the users of this process."""
+    return _current
+
+
+def set_current(permissions: Permissions) -> None:
+    """Set the permissions of the users of this process. Call this before the server starts."""
+    global _current
+    _current = permissions
+
+
+@contextmanager
+def using(permissions: Permissions) -> Iterator[None]:
+    """Use other permissions within the block, in all threads."""
+    before = _current
+    set_current(permissions)
+    try:
+        yield
+    finally:
+        set_current(before)
