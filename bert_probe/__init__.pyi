@@ -26,6 +26,7 @@ from .analyses.comparison.minimal_pair import MinimalPairRow as MinimalPairRow
 from .analyses.comparison.model_change import HeadChange as HeadChange
 from .analyses.comparison.model_change import VectorChange as VectorChange
 from .analyses.comparison.parameter_change import ParameterChange as ParameterChange
+from .analyses.evaluation.similarity_evaluation import SimilarityEvaluation as SimilarityEvaluation
 from .analyses.highlights.highlights import Highlights as Highlights
 from .analyses.outputs.evaluate import Evaluate as Evaluate
 from .analyses.outputs.evaluate_masks import EvaluateMasks as EvaluateMasks

@@ -189,6 +189,7 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
     models = [body]
     if registered.inputs.models > 1:
         _require(body, "other_model")
+    if registered.inputs.models > 1 or body.get("other_model") is not None:
         models.append(_check_object("other_model", body["other_model"], allowed=("model", "revision")))
     return Body(
         registered,
@@ -207,7 +208,8 @@ def allowed_members(registered: RegisteredQuestion) -> tuple[str, ...]:
     """Return the names of the members that the body of a question may have."""
     min_texts, max_texts = registered.inputs.texts
     names = ["question", "model", "revision"]
-    names += ["other_model"] if registered.inputs.models > 1 else []
+    has_other = registered.inputs.models > 1 or registered.inputs.has_other
+    names += ["other_model"] if has_other else []
     names += ["text", "pair"] if min_texts == 1 else []
     names += ["texts"] if max_texts != min_texts or (max_texts or 0) > 1 else []
     names += [registered.inputs.list_name] if registered.inputs.has_sentences else []

@@ -153,13 +153,20 @@ def command_of(question: type[Question], name: str) -> click.Command:
         question: a class whose `inputs` are texts, sentences, files or models.
         name: the last word of the command.
     """
-    from bert_probe.cli.options import checkpoint_options, question_options, two_checkpoint_options
+    from bert_probe.cli.options import (
+        checkpoint_options,
+        other_checkpoint_options,
+        question_options,
+        two_checkpoint_options,
+    )
 
     def run(arguments: dict[str, Any], **values: Any) -> Result:
         return _answer(question(**arguments), values)
 
     model_decorator = two_checkpoint_options if question.inputs.models > 1 else checkpoint_options
     decorators = [model_decorator, question_options(question)]
+    if question.inputs.has_other:
+        decorators.insert(1, other_checkpoint_options)
     decorators += _parameters(question.inputs)
     command: Command = functools.reduce(
         lambda wrapped, decorate: decorate(wrapped), reversed(decorators), run
@@ -246,7 +253,8 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
     from bert_probe.runtime.progress import terminal_bar
 
     inputs, truncate = question.inputs, values["truncate"]
-    checkpoints = [values["checkpoint"], *([values["other"]] if inputs.models > 1 else [])]
+    other = values.get("other")
+    checkpoints = [values["checkpoint"], *([] if other is None else [other])]
     traces = [with_notice(trace) for trace in inputs.traces(checkpoints, _texts(inputs, values))]
     sentences = _sentences(inputs, values) if inputs.has_sentences else ()
     files = {

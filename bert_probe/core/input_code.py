@@ -37,9 +37,19 @@ def model_arguments(model: Mapping[str, Any]) -> list[str]:
     return [repr(model_name(model)), *revision] if model_name(model) else revision
 
 
-def model_options(record: InputRecord) -> list[str]:
-    """Return the command-line options that name the model; for two models, only those for their revisions."""
-    if record.other:
+def model_options(record: InputRecord, has_other: bool = False) -> list[str]:
+    """Return the command-line options that name the model; for two models, only those for their revisions.
+
+    Args:
+        has_other: whether options, not arguments, name both models.
+    """
+    if has_other:
+        options = [("--model", model_name(record.model)), ("--revision", record.model.get("revision"))]
+        options += [
+            ("--other", record.other.get("model")),
+            ("--other-revision", record.other.get("revision")),
+        ]
+    elif record.other:
         sides = zip(("--revision-a", "--revision-b"), record.models, strict=True)
         options = [(option, model.get("revision")) for option, model in sides]
     else:

@@ -88,6 +88,7 @@ class Inputs:
     Attributes:
         texts: smallest and largest number of texts that the model reads.
         models: number of models.
+        has_other: whether a further model is optional, with which the model is compared.
         has_sentences: whether the question reads many sentences or documents.
         list_name: name of the sentences or documents in Python and in an HTTP request.
         list_file: name of the file in code snippets that read them.
@@ -99,6 +100,7 @@ class Inputs:
 
     texts: ClassVar[Texts] = (0, 0)
     models: ClassVar[int] = 1
+    has_other: ClassVar[bool] = False
     has_sentences: ClassVar[bool] = False
     list_name: ClassVar[str] = "sentences"
     list_file: ClassVar[str] = SENTENCES_FILE
@@ -425,6 +427,29 @@ class Files(Inputs):
             option = self.files_by_name[name].option
             words += [option, file["file"]] if option else [file["file"]]
         return [*leading, *words]
+
+
+@dataclass(frozen=True)
+class EvaluationFiles(Files):
+    """Files on which one model is evaluated, or two models are compared."""
+
+    has_other = True
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return the checkpoint, the files, whether to truncate texts, and the other checkpoint or None."""
+        files = (values.files.get(name) for name in self.files_by_name)
+        other = next(iter(values.checkpoints[1:]), None)
+        return [*values.checkpoints[:1], *files, values.truncate, other]
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return statements that load the models and read each file, and the arguments as code."""
+        lines, arguments = super().python(record)
+        if not record.other:
+            return lines, arguments
+        return [*_load_two(record), *lines[1:]], f"{arguments}, other=other"
+
+    def __hash__(self) -> int:
+        return super().__hash__()
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,7 @@ class ViewFile:
         required = {name for name, file in inputs.files.items() if file.is_required}
         has_rows = bool(self.sentences) != bool(self.files) if inputs.has_sentences else not self.sentences
         return (
-            len(self.models) == inputs.models
+            inputs.models <= len(self.models) <= inputs.models + inputs.has_other
             and min_texts <= len(self.texts) <= (len(self.texts) if max_texts is None else max_texts)
             and required <= self.files.keys() <= inputs.files.keys()
             and has_rows

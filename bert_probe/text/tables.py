@@ -7,7 +7,7 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 
-from bert_probe.text.labeled_texts import MULTI_LABEL, SEPARATOR, LabeledTexts
+from bert_probe.text.labeled_texts import GROUP, MULTI_LABEL, SEPARATOR, LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 
@@ -25,10 +25,13 @@ def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> by
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     texts = ("text_a", "text_b") if has_pairs else ("text",)
-    writer.writerow((*texts, "labels" if rows.kind == MULTI_LABEL else "label"))
+    has_groups = any(row.group for row in rows.rows)
+    columns = (*texts, "labels" if rows.kind == MULTI_LABEL else "label")
+    writer.writerow((*columns, GROUP) if has_groups else columns)
     for row in rows.rows:
         label = SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label
-        writer.writerow((row.text, row.pair, label) if has_pairs else (row.text, label))
+        cells = (row.text, row.pair, label) if has_pairs else (row.text, label)
+        writer.writerow((*cells, row.group) if has_groups else cells)
     return buffer.getvalue().encode()
 
 

@@ -24,6 +24,7 @@ from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPairRow
 from bert_probe.analyses.comparison.model_change import HeadChange, VectorChange
 from bert_probe.analyses.comparison.parameter_change import ParameterChange
+from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluation
 from bert_probe.analyses.highlights.highlights import Highlights
 from bert_probe.analyses.outputs.evaluate import Evaluate
 from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks
@@ -388,6 +389,19 @@ EXAMPLES = (
             "prompt": "none",
             "pair_prompt": "none",
             "dimensions": None,
+            "show": "pairs",
+        },
+        files={"pairs.csv": PAIRS},
+    ),
+    QuestionExample(
+        SimilarityEvaluation(dimensions=32),
+        scored_pairs,
+        {
+            "pooling": "cls",
+            "prompt": "none",
+            "pair_prompt": "none",
+            "dimensions": None,
+            "curve": True,
             "show": "pairs",
         },
         files={"pairs.csv": PAIRS},
