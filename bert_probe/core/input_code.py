@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from bert_probe.core.provenance import InputRecord
@@ -75,7 +76,9 @@ def trace_statement(name: str, checkpoint: str, text: Mapping[str, Any]) -> str:
 
 
 def read_expression(file: Mapping[str, Any]) -> str:
-    """Return the Python expression that reads a file of labeled texts or tagged sentences."""
+    """Return the Python expression that reads an input file."""
     if "kind" in file:
         return f"bert_probe.read_labeled_texts({file['file']!r}, {file['kind']!r})"
-    return f"bert_probe.read_tagged_sentences({file['file']!r})"
+    names = {".jsonl": "read_documents", ".tsv": "read_judgments"}
+    function = names.get(PurePath(file["file"]).suffix, "read_tagged_sentences")
+    return f"bert_probe.{function}({file['file']!r})"

@@ -27,7 +27,10 @@ from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.documents import Document, DocumentList, document_of_line, parse_documents
+from bert_probe.text.labeled_texts import parse_labeled_texts
+from bert_probe.text.retrieval_data import parse_judgments
 from bert_probe.text.sentence_files import parse_sentences, read_sentences
+from bert_probe.text.tagged_sentences import parse_tagged_sentences
 
 SENTENCES_FILE = "sentences.txt"
 """File name in code snippets that read sentences from a file."""
@@ -41,8 +44,10 @@ Texts = tuple[int, int | None]
 """Smallest and largest number of texts; None for any number."""
 Text = tuple[str, str | None, bool]
 """A text, its pair, and whether it is truncated if it is too long."""
-TABLE, TAGGED = "table", "tagged"
-"""Formats of a `FileInput`: TABLE is a table of labeled texts, TAGGED is CoNLL or CoNLL-U."""
+TABLE, TAGGED, DOCUMENTS, JUDGMENTS = "table", "tagged", "documents", "judgments"
+"""Formats of a `FileInput`: a table of labeled texts, CoNLL or CoNLL-U, documents or queries, and qrels."""
+TABLE_SUFFIXES = (".csv", ".tsv")
+"""File extensions of tables of labeled texts in requests; other files are CoNLL or CoNLL-U."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class FileInput:
     Attributes:
         option: the command-line option for the file; "" for a positional argument.
         is_required: whether the question needs the file.
-        formats: the accepted formats, `TABLE`, `TAGGED` or both.
+        formats: the accepted formats: `TABLE`, `TAGGED` or both; `DOCUMENTS`; or `JUDGMENTS`.
         help: one line for the command line and the HTTP schema.
     """
 
@@ -79,6 +84,20 @@ class FileInput:
     is_required: bool = True
     formats: tuple[str, ...] = (TABLE, TAGGED)
     help: str = ""
+
+    def parse(self, content: bytes, name: str, kind: str | None = None) -> Any:
+        """Return the rows in the contents of a file with this name.
+
+        Args:
+            kind: kind of the labels of a table; see `parse_labeled_texts`.
+        """
+        if DOCUMENTS in self.formats:
+            return parse_documents(io.BytesIO(content), name)
+        if JUDGMENTS in self.formats:
+            return parse_judgments(content, name)
+        if name.lower().endswith(TABLE_SUFFIXES):
+            return parse_labeled_texts(content, name, kind)
+        return parse_tagged_sentences(content, name)
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,7 @@ class Inputs:
         list_option: command-line option for the file; "" for a positional argument.
         can_truncate: whether the inputs include texts that can be truncated.
         can_skip: whether broken rows of the file can be skipped.
+        has_folder: whether a folder in the layout of the BEIR benchmark can contain the files.
         types: types of the first positional arguments of `Question.of`.
     """
 
@@ -107,6 +127,7 @@ class Inputs:
     list_option: ClassVar[str] = ""
     can_truncate: ClassVar[bool] = True
     can_skip: ClassVar[bool] = False
+    has_folder: ClassVar[bool] = False
     types: ClassVar[tuple[type, ...]] = ()
 
     def read_list(self, file: Path, column: str | None, as_named: bool) -> tuple[str, ...]:
@@ -447,6 +468,27 @@ class EvaluationFiles(Files):
         if not record.other:
             return lines, arguments
         return [*_load_two(record), *lines[1:]], f"{arguments}, other=other"
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+
+_JUDGED_FILES = {
+    "documents": FileInput("--documents", True, (DOCUMENTS,), "The documents; by default corpus.jsonl."),
+    "queries": FileInput("--queries", True, (DOCUMENTS,), "The queries; by default queries.jsonl."),
+    "judgments": FileInput(
+        "--judgments", True, (JUDGMENTS,), "The relevant documents; by default qrels.tsv or qrels/test.tsv."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class JudgedQueries(EvaluationFiles):
+    """Documents, queries and the documents that are relevant to each query."""
+
+    files_by_name: Mapping[str, FileInput] = field(default_factory=lambda: _JUDGED_FILES)
+
+    has_folder = True
 
     def __hash__(self) -> int:
         return super().__hash__()
