@@ -451,50 +451,6 @@ class Files(Inputs):
 
 
 @dataclass(frozen=True)
-class EvaluationFiles(Files):
-    """Files on which one model is evaluated, or two models are compared."""
-
-    has_other = True
-
-    def arguments(self, values: InputValues) -> list[Any]:
-        """Return the checkpoint, the files, whether to truncate texts, and the other checkpoint or None."""
-        files = (values.files.get(name) for name in self.files_by_name)
-        other = next(iter(values.checkpoints[1:]), None)
-        return [*values.checkpoints[:1], *files, values.truncate, other]
-
-    def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return statements that load the models and read each file, and the arguments as code."""
-        lines, arguments = super().python(record)
-        if not record.other:
-            return lines, arguments
-        return [*_load_two(record), *lines[1:]], f"{arguments}, other=other"
-
-    def __hash__(self) -> int:
-        return super().__hash__()
-
-
-_JUDGED_FILES = {
-    "documents": FileInput("--documents", True, (DOCUMENTS,), "The documents; by default corpus.jsonl."),
-    "queries": FileInput("--queries", True, (DOCUMENTS,), "The queries; by default queries.jsonl."),
-    "judgments": FileInput(
-        "--judgments", True, (JUDGMENTS,), "The relevant documents; by default qrels.tsv or qrels/test.tsv."
-    ),
-}
-
-
-@dataclass(frozen=True)
-class JudgedQueries(EvaluationFiles):
-    """Documents, queries and the documents that are relevant to each query."""
-
-    files_by_name: Mapping[str, FileInput] = field(default_factory=lambda: _JUDGED_FILES)
-
-    has_folder = True
-
-    def __hash__(self) -> int:
-        return super().__hash__()
-
-
-@dataclass(frozen=True)
 class TwoCheckpoints(Inputs):
     """Two models, without a text."""
 
@@ -508,7 +464,7 @@ class TwoCheckpoints(Inputs):
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return the statements that load both models, and the names of the checkpoints."""
-        return _load_two(record), "checkpoint, other"
+        return load_two(record), "checkpoint, other"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the names of both models as command-line arguments."""
@@ -531,7 +487,7 @@ class TwoModelTraces(TwoCheckpoints):
         """Return statements that load both models and trace the text with each, and the trace names."""
         (text,) = record.texts
         sides = (("a", "checkpoint"), ("b", "other"))
-        return [*_load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
+        return [*load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the names of both models and the text as command-line arguments."""
@@ -553,7 +509,7 @@ class TwoModelSentences(TwoCheckpoints):
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return statements that load both models and read the sentences, and the arguments as code."""
-        lines = [*_load_two(record), f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})"]
+        lines = [*load_two(record), f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})"]
         return lines, ", ".join(["checkpoint", "other", "sentences", *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
@@ -618,7 +574,8 @@ class StoreAndTrace(OneStore):
         return ["--text", text["text"], *truncate, *model_options(record), *super().words(leading, record)]
 
 
-def _load_two(record: InputRecord) -> list[str]:
+def load_two(record: InputRecord) -> list[str]:
+    """Return the statements that load both models of a record."""
     return [
         f"checkpoint = {load_expression(record.model)}",
         f"other = {load_expression(record.other, 'other_model')}",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import streamlit as st
 
 from bert_probe.analyses.evaluation.label_evaluation import LabelEvaluation, LabelEvaluationResult
@@ -16,7 +15,8 @@ from bert_probe.analyses.evaluation.similarity_evaluation import (
     SimilarityEvaluationResult,
 )
 from bert_probe.analyses.retrieval.search import BI_ENCODER, BM25_SCORER
-from bert_probe.core.inputs import TABLE, FileInput, JudgedQueries
+from bert_probe.core.evaluation_inputs import JudgedQueries
+from bert_probe.core.inputs import TABLE, FileInput
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
@@ -83,10 +83,8 @@ def _read(file: FileInput) -> Callable[[str, bytes], EvaluationFile]:
 
 def _upload(key: str, label: str, types: Sequence[str], help_text: str, file: FileInput) -> Any:
     """Draw an uploader and return the rows of its file; None without a file."""
-    limit = (
-        f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine."
-    )
-    uploaded = sentence_input.upload_file(key, label, types, f"{help_text} {limit}", _read(file))
+    help_text = f"{help_text} {sentence_input.UPLOAD_HELP}"
+    uploaded = sentence_input.upload_file(key, label, types, help_text, _read(file))
     if uploaded is not None and isinstance(uploaded.rows, ProbeError):
         raise uploaded.rows
     return None if uploaded is None else uploaded.rows
@@ -290,18 +288,16 @@ def _headline(result: Any) -> None:
 def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
     """Draw the measures with their intervals, and export them."""
     frame = result.table()
-    columns = [column for column in frame if np.issubdtype(frame[column].to_numpy().dtype, np.floating)]
-    counts = [column for column in columns if column in ("better", "equal", "worse")]
-    config = {c: st.column_config.NumberColumn(c.replace("_", " "), format="%.4f") for c in columns}
-    config |= {c: st.column_config.NumberColumn(c, format="%d") for c in counts}
+    counts = ("better", "equal", "worse")
+    config = {
+        name: st.column_config.NumberColumn(name.replace("_", " "), format="%d" if name in counts else "%.4f")
+        for name in frame.select_dtypes("float")
+    }
     frame["measure"] = [shorten(str(measure).replace("_", " ")) for measure in frame["measure"]]
     blocks.table(frame, "Measures with their 95% intervals", column_config=config)
-    text = "low and high bound the 95% interval of 2,000 bootstrap resamples of the examples."
+    blocks.caveat("low and high bound the 95% interval of 2,000 bootstrap resamples of the examples.")
     if "difference" in frame:
-        text += (
-            " An interval of a difference that excludes 0 is unlikely for equally good rankings or models."
-        )
-    blocks.caveat(text)
+        blocks.caveat("Equally good rankings or models rarely have a difference whose interval excludes 0.")
     export(result, f"{name}-summary", caption="The table above.", data=data)
 
 

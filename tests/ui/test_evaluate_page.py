@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import bert_probe
-from bert_probe.core.inputs import JudgedQueries
+from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import evaluate

@@ -26,9 +26,9 @@ from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP
 from bert_probe.analyses.vectors.sentences import encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
+from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.core.extras import require
 from bert_probe.core.field_types import Choice, Choices, Flag, Name, Number, Optional
-from bert_probe.core.inputs import JudgedQueries
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result

@@ -19,8 +19,9 @@ from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, Po
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
 from bert_probe.core import frames
+from bert_probe.core.evaluation_inputs import EvaluationFiles
 from bert_probe.core.field_types import Choice, Flag, Name, Number, Optional
-from bert_probe.core.inputs import TABLE, EvaluationFiles, FileInput
+from bert_probe.core.inputs import TABLE, FileInput
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
