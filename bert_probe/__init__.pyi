@@ -26,6 +26,9 @@ from .analyses.comparison.minimal_pair import MinimalPairRow as MinimalPairRow
 from .analyses.comparison.model_change import HeadChange as HeadChange
 from .analyses.comparison.model_change import VectorChange as VectorChange
 from .analyses.comparison.parameter_change import ParameterChange as ParameterChange
+from .analyses.evaluation.label_evaluation import LabelEvaluation as LabelEvaluation
+from .analyses.evaluation.retrieval_evaluation import RetrievalEvaluation as RetrievalEvaluation
+from .analyses.evaluation.similarity_evaluation import SimilarityEvaluation as SimilarityEvaluation
 from .analyses.highlights.highlights import Highlights as Highlights
 from .analyses.outputs.evaluate import Evaluate as Evaluate
 from .analyses.outputs.evaluate_masks import EvaluateMasks as EvaluateMasks
@@ -105,6 +108,8 @@ from .notebook.views import show as show
 from .text.documents import Document as Document
 from .text.documents import read_documents as read_documents
 from .text.labeled_texts import read_labeled_texts as read_labeled_texts
+from .text.retrieval_data import read_judgments as read_judgments
+from .text.retrieval_data import read_retrieval_data as read_retrieval_data
 from .text.sentence_files import read_sentences as read_sentences
 from .text.tagged_sentences import read_tagged_sentences as read_tagged_sentences
 from .training.train import Train as Train

@@ -120,11 +120,17 @@ def _registered() -> dict[str, RegisteredQuestion]:
 def _inputs(inputs: Inputs) -> str:
     text = _summary(type(inputs)).rstrip(".")
     files = [f"`{name}` ({_file(file)})" for name, file in inputs.files.items()]
-    return f"{text[0].lower()}{text[1:]}{': ' + ', '.join(files) if files else ''}."
+    other = "; optionally a second model" if inputs.has_other else ""
+    return f"{text[0].lower()}{text[1:]}{': ' + ', '.join(files) if files else ''}{other}."
 
 
 def _file(file: FileInput) -> str:
-    formats = {"table": "table of labeled texts", "tagged": "CoNLL or CoNLL-U"}
+    formats = {
+        "table": "table of labeled texts",
+        "tagged": "CoNLL or CoNLL-U",
+        "documents": "documents",
+        "judgments": "relevance judgments, TSV",
+    }
     text = " or ".join(formats[name] for name in file.formats)
     return text if file.is_required else f"{text}; optional"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from bert_probe.analyses.attention.attention import Attention, AttentionLong
 from bert_probe.analyses.attention.measures import get_measure
@@ -28,12 +28,8 @@ from bert_probe.runtime import permissions
 from bert_probe.runtime.cache import ResultCache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.text import strict_json
-from bert_probe.text.labeled_texts import KINDS, LabeledTexts, parse_labeled_texts
+from bert_probe.text.labeled_texts import KINDS
 from bert_probe.text.strict_json import DuplicateKeyError
-from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
-
-TABLE_SUFFIXES: Final = (".csv", ".tsv")
-"""File extensions of tables of labeled texts; other files are CoNLL or CoNLL-U."""
 
 
 class ModelServices(Protocol):
@@ -127,7 +123,10 @@ class Body:
             traces = [read(checkpoint)[0] for checkpoint in checkpoints if self.texts]
         else:
             traces = read(checkpoints[0]) if self.texts else []
-        files = {name: _parse_file(file) for name, file in self.files.items()}
+        files = {
+            name: inputs.files[name].parse(file.content, file.name, file.kind)
+            for name, file in self.files.items()
+        }
         return inputs.arguments(InputValues(checkpoints, traces, self.sentences, files, self.truncate))
 
 
@@ -138,12 +137,6 @@ def _takes_long(question: Any, arguments: Sequence[Any]) -> bool:
     trace, measure = arguments[0], get_measure(question.measure)
     layers = (question.layer,) if isinstance(question, Attention) else question.layers
     return any(measure.takes_long(trace, layer) for layer in layers or range(trace.layers))
-
-
-def _parse_file(file: BodyFile) -> LabeledTexts | Sequence[TaggedSentence]:
-    if file.name.lower().endswith(TABLE_SUFFIXES):
-        return parse_labeled_texts(file.content, file.name, file.kind)
-    return parse_tagged_sentences(file.content, file.name)
 
 
 def parse_json(content: bytes) -> Any:
@@ -190,6 +183,7 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
     models = [body]
     if registered.inputs.models > 1:
         _require(body, "other_model")
+    if registered.inputs.models > 1 or body.get("other_model") is not None:
         models.append(_check_object("other_model", body["other_model"], allowed=model_members()))
     return Body(
         registered,
@@ -208,7 +202,8 @@ def allowed_members(registered: RegisteredQuestion) -> tuple[str, ...]:
     """Return the names of the members that the body of a question may have."""
     min_texts, max_texts = registered.inputs.texts
     names = ["question", *model_members()]
-    names += ["other_model"] if registered.inputs.models > 1 else []
+    has_other = registered.inputs.models > 1 or registered.inputs.has_other
+    names += ["other_model"] if has_other else []
     names += ["text", "pair"] if min_texts == 1 else []
     names += ["texts"] if max_texts != min_texts or (max_texts or 0) > 1 else []
     names += [registered.inputs.list_name] if registered.inputs.has_sentences else []

@@ -15,6 +15,7 @@ from bert_probe.api.formats import FORMATS, JSON
 from bert_probe.api.registry import RegisteredQuestion, registered_questions
 from bert_probe.core.field_types import FieldType, Schema, TokenSelector
 from bert_probe.core.field_types_of_lists import HeadSet, ListOf
+from bert_probe.core.inputs import TABLE as LABEL_TABLE
 from bert_probe.core.question import field_type
 from bert_probe.model.lengths import MAX_CHARACTERS
 from bert_probe.runtime import permissions
@@ -83,6 +84,9 @@ def body_schema(registered: RegisteredQuestion) -> Schema:
     return {**_object_schema(properties, required), "oneOf": either}
 
 
+_LABELED_FILE: Final = "CoNLL, CoNLL-U, or a table of labeled texts."
+
+
 def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
     min_texts, max_texts = registered.inputs.texts
     text = {
@@ -121,8 +125,11 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
         },
         "files": _object_schema(
             {
-                name: _file_schema("CoNLL, CoNLL-U, or a table of labeled texts.", has_kind=True)
-                for name in registered.inputs.files
+                name: _file_schema(
+                    _LABELED_FILE if LABEL_TABLE in file.formats else file.help,
+                    has_kind=LABEL_TABLE in file.formats,
+                )
+                for name, file in registered.inputs.files.items()
             },
             [name for name, file in registered.inputs.files.items() if file.is_required],
         ),

@@ -153,13 +153,20 @@ def command_of(question: type[Question], name: str) -> click.Command:
         question: a class whose `inputs` are texts, sentences, files or models.
         name: the last word of the command.
     """
-    from bert_probe.cli.options import checkpoint_options, question_options, two_checkpoint_options
+    from bert_probe.cli.options import (
+        checkpoint_options,
+        other_checkpoint_options,
+        question_options,
+        two_checkpoint_options,
+    )
 
     def run(arguments: dict[str, Any], **values: Any) -> Result:
         return _answer(question(**arguments), values)
 
     model_decorator = two_checkpoint_options if question.inputs.models > 1 else checkpoint_options
     decorators = [model_decorator, question_options(question)]
+    if question.inputs.has_other:
+        decorators.insert(1, other_checkpoint_options)
     decorators += _parameters(question.inputs)
     command: Command = functools.reduce(
         lambda wrapped, decorate: decorate(wrapped), reversed(decorators), run
@@ -205,6 +212,8 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
             help_line = f"Second text, encoded together with TEXT_{side.upper()} as a sentence pair."
             parameters.append(click.option(option, f"pair_{side}", metavar="TEXT", help=help_line))
     parameters += _list_parameters(inputs)
+    if inputs.has_folder:
+        parameters.append(click.argument("folder", type=path, required=False))
     for name, file in inputs.files.items():
         if file.option:
             parameters.append(click.option(file.option, name, type=path, metavar="FILE", help=file.help))
@@ -212,7 +221,7 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
             parameters.append(click.argument(name, type=path))
     if inputs.has_sentences or inputs.files:
         parameters.append(as_named_option)
-    if inputs.can_skip:
+    if inputs.can_skip or inputs.has_folder:
         help_line = "Skip rows that cannot be read, and list them, instead of rejecting the file."
         parameters.append(click.option("--skip-broken", is_flag=True, help=help_line))
     return parameters
@@ -246,13 +255,16 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
     from bert_probe.runtime.progress import terminal_bar
 
     inputs, truncate = question.inputs, values["truncate"]
-    checkpoints = [values["checkpoint"], *([values["other"]] if inputs.models > 1 else [])]
+    other = values.get("other")
+    checkpoints = [values["checkpoint"], *([] if other is None else [other])]
     traces = [with_notice(trace) for trace in inputs.traces(checkpoints, _texts(inputs, values))]
     sentences = _sentences(inputs, values) if inputs.has_sentences else ()
+    paths = {name: values[name] for name in inputs.files if values[name] is not None}
+    if inputs.has_folder:
+        paths = _folder_files(inputs, values["folder"], paths)
     files = {
-        name: _rows(file, values[name], values["as_named"])
-        for name, file in inputs.files.items()
-        if values[name] is not None
+        name: _rows(inputs.files[name], path, values["as_named"], values.get("skip_broken", False))
+        for name, path in paths.items()
     }
     arguments = inputs.arguments(InputValues(checkpoints, traces, sentences, files, truncate))
     if question.has_progress:
@@ -320,12 +332,30 @@ def _documents(values: Mapping[str, Any]) -> DocumentList:
     return documents
 
 
-def _rows(file: FileInput, path: Path, as_named: bool) -> Any:
-    from bert_probe.core.inputs import TABLE, TAGGED
+def _folder_files(inputs: Inputs, folder: Path | None, paths: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the files of a folder, and the files that options name instead."""
+    from bert_probe.errors import SelectionError
+    from bert_probe.text.retrieval_data import find_retrieval_files
+
+    if folder is not None and len(paths) < len(inputs.files):
+        return {**find_retrieval_files(folder, paths), **paths}
+    missing = [file.option for name, file in inputs.files.items() if name not in paths]
+    if missing:
+        raise SelectionError(f"Pass a FOLDER, or {', '.join(missing)}.")
+    return dict(paths)
+
+
+def _rows(file: FileInput, path: Path, as_named: bool, skip_broken: bool) -> Any:
+    from bert_probe.core.inputs import DOCUMENTS, JUDGMENTS, TABLE, TAGGED
     from bert_probe.text.labeled_texts import read_labeled_texts
+    from bert_probe.text.retrieval_data import read_judgments
     from bert_probe.text.sentence_files import is_table
     from bert_probe.text.tagged_sentences import read_tagged_sentences
 
+    if DOCUMENTS in file.formats:
+        return _documents({"file": path, "as_named": as_named, "skip_broken": skip_broken})
+    if JUDGMENTS in file.formats:
+        return read_judgments(path)
     if TAGGED not in file.formats or (TABLE in file.formats and is_table(path.name)):
         return read_labeled_texts(path, as_named=as_named)
     return read_tagged_sentences(path, as_named)

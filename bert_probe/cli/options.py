@@ -103,6 +103,24 @@ def checkpoint_options(command: Command) -> Command:
     return run
 
 
+def other_checkpoint_options(command: Command) -> Command:
+    """Add the options that name a model to compare with; open it in the dtype of the first model, and pass
+    it, or None, as ``other``. Apply it after `checkpoint_options`.
+    """
+
+    @click.option("--other", "other_name", metavar="ID_OR_FOLDER", help="Model to compare with.")
+    @click.option("--other-revision", metavar="REV", help="Branch, tag or commit of this model on the Hub.")
+    @functools.wraps(command)
+    def run(checkpoint: Checkpoint, other_name: str | None, other_revision: str | None, **values: Any) -> Any:
+        if other_revision is not None and other_name is None:
+            raise SelectionError("--other-revision requires --other. Add it, or leave out --other-revision.")
+        dtype = checkpoint.description.dtype
+        other = None if other_name is None else open_checkpoint(other_name, other_revision, dtype)
+        return command(checkpoint=checkpoint, other=other, **values)
+
+    return run
+
+
 def model_options(command: Command) -> Command:
     """Add the options of `checkpoint_options` without opening the model; the command opens it if needed."""
 

@@ -20,6 +20,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "umap": "umap",
     "faiss": "index",
     "bm25s": "search",
+    "ir_measures": "search",
     "ray": "ray",
 }
 """Module → the extra that installs it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from bert_probe.core.provenance import InputRecord
@@ -37,9 +38,19 @@ def model_arguments(model: Mapping[str, Any]) -> list[str]:
     return [repr(model_name(model)), *revision] if model_name(model) else revision
 
 
-def model_options(record: InputRecord) -> list[str]:
-    """Return the command-line options that name the model; for two models, only those for their revisions."""
-    if record.other:
+def model_options(record: InputRecord, has_other: bool = False) -> list[str]:
+    """Return the command-line options that name the model; for two models, only those for their revisions.
+
+    Args:
+        has_other: whether options, not arguments, name both models.
+    """
+    if has_other:
+        options = [("--model", model_name(record.model)), ("--revision", record.model.get("revision"))]
+        options += [
+            ("--other", record.other.get("model")),
+            ("--other-revision", record.other.get("revision")),
+        ]
+    elif record.other:
         sides = zip(("--revision-a", "--revision-b"), record.models, strict=True)
         options = [(option, model.get("revision")) for option, model in sides]
     else:
@@ -65,7 +76,9 @@ def trace_statement(name: str, checkpoint: str, text: Mapping[str, Any]) -> str:
 
 
 def read_expression(file: Mapping[str, Any]) -> str:
-    """Return the Python expression that reads a file of labeled texts or tagged sentences."""
+    """Return the Python expression that reads an input file."""
     if "kind" in file:
         return f"bert_probe.read_labeled_texts({file['file']!r}, {file['kind']!r})"
-    return f"bert_probe.read_tagged_sentences({file['file']!r})"
+    names = {".jsonl": "read_documents", ".tsv": "read_judgments"}
+    function = names.get(PurePath(file["file"]).suffix, "read_tagged_sentences")
+    return f"bert_probe.{function}({file['file']!r})"

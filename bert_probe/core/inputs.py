@@ -27,7 +27,10 @@ from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.documents import Document, DocumentList, document_of_line, parse_documents
+from bert_probe.text.labeled_texts import parse_labeled_texts
+from bert_probe.text.retrieval_data import parse_judgments
 from bert_probe.text.sentence_files import parse_sentences, read_sentences
+from bert_probe.text.tagged_sentences import parse_tagged_sentences
 
 SENTENCES_FILE = "sentences.txt"
 """File name in code snippets that read sentences from a file."""
@@ -41,8 +44,10 @@ Texts = tuple[int, int | None]
 """Smallest and largest number of texts; None for any number."""
 Text = tuple[str, str | None, bool]
 """A text, its pair, and whether it is truncated if it is too long."""
-TABLE, TAGGED = "table", "tagged"
-"""Formats of a `FileInput`: TABLE is a table of labeled texts, TAGGED is CoNLL or CoNLL-U."""
+TABLE, TAGGED, DOCUMENTS, JUDGMENTS = "table", "tagged", "documents", "judgments"
+"""Formats of a `FileInput`: a table of labeled texts, CoNLL or CoNLL-U, documents or queries, and qrels."""
+TABLE_SUFFIXES = (".csv", ".tsv")
+"""File extensions of tables of labeled texts in requests; other files are CoNLL or CoNLL-U."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class FileInput:
     Attributes:
         option: the command-line option for the file; "" for a positional argument.
         is_required: whether the question needs the file.
-        formats: the accepted formats, `TABLE`, `TAGGED` or both.
+        formats: the accepted formats: `TABLE`, `TAGGED` or both; `DOCUMENTS`; or `JUDGMENTS`.
         help: one line for the command line and the HTTP schema.
     """
 
@@ -79,6 +84,20 @@ class FileInput:
     is_required: bool = True
     formats: tuple[str, ...] = (TABLE, TAGGED)
     help: str = ""
+
+    def parse(self, content: bytes, name: str, kind: str | None = None) -> Any:
+        """Return the rows in the contents of a file with this name.
+
+        Args:
+            kind: kind of the labels of a table; see `parse_labeled_texts`.
+        """
+        if DOCUMENTS in self.formats:
+            return parse_documents(io.BytesIO(content), name)
+        if JUDGMENTS in self.formats:
+            return parse_judgments(content, name)
+        if name.lower().endswith(TABLE_SUFFIXES):
+            return parse_labeled_texts(content, name, kind)
+        return parse_tagged_sentences(content, name)
 
 
 @dataclass(frozen=True)
@@ -88,23 +107,27 @@ class Inputs:
     Attributes:
         texts: smallest and largest number of texts that the model reads.
         models: number of models.
+        has_other: whether a further model is optional, with which the model is compared.
         has_sentences: whether the question reads many sentences or documents.
         list_name: name of the sentences or documents in Python and in an HTTP request.
         list_file: name of the file in code snippets that read them.
         list_option: command-line option for the file; "" for a positional argument.
         can_truncate: whether the inputs include texts that can be truncated.
         can_skip: whether broken rows of the file can be skipped.
+        has_folder: whether a folder in the layout of the BEIR benchmark can contain the files.
         types: types of the first positional arguments of `Question.of`.
     """
 
     texts: ClassVar[Texts] = (0, 0)
     models: ClassVar[int] = 1
+    has_other: ClassVar[bool] = False
     has_sentences: ClassVar[bool] = False
     list_name: ClassVar[str] = "sentences"
     list_file: ClassVar[str] = SENTENCES_FILE
     list_option: ClassVar[str] = ""
     can_truncate: ClassVar[bool] = True
     can_skip: ClassVar[bool] = False
+    has_folder: ClassVar[bool] = False
     types: ClassVar[tuple[type, ...]] = ()
 
     def read_list(self, file: Path, column: str | None, as_named: bool) -> tuple[str, ...]:
@@ -441,7 +464,7 @@ class TwoCheckpoints(Inputs):
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return the statements that load both models, and the names of the checkpoints."""
-        return _load_two(record), "checkpoint, other"
+        return load_two(record), "checkpoint, other"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the names of both models as command-line arguments."""
@@ -464,7 +487,7 @@ class TwoModelTraces(TwoCheckpoints):
         """Return statements that load both models and trace the text with each, and the trace names."""
         (text,) = record.texts
         sides = (("a", "checkpoint"), ("b", "other"))
-        return [*_load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
+        return [*load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the names of both models and the text as command-line arguments."""
@@ -486,7 +509,7 @@ class TwoModelSentences(TwoCheckpoints):
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return statements that load both models and read the sentences, and the arguments as code."""
-        lines = [*_load_two(record), f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})"]
+        lines = [*load_two(record), f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})"]
         return lines, ", ".join(["checkpoint", "other", "sentences", *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
@@ -551,7 +574,8 @@ class StoreAndTrace(OneStore):
         return ["--text", text["text"], *truncate, *model_options(record), *super().words(leading, record)]
 
 
-def _load_two(record: InputRecord) -> list[str]:
+def load_two(record: InputRecord) -> list[str]:
+    """Return the statements that load both models of a record."""
     return [
         f"checkpoint = {load_expression(record.model)}",
         f"other = {load_expression(record.other, 'other_model')}",

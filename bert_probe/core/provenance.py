@@ -13,6 +13,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.documents import DocumentList
 from bert_probe.text.labeled_texts import LabeledTexts
+from bert_probe.text.retrieval_data import Judgments
 
 if TYPE_CHECKING:
     from bert_probe.text.tagged_sentences import TaggedSentence
@@ -104,7 +105,7 @@ class InputRecord:
     def of_tagged(
         cls,
         checkpoint: Checkpoint,
-        files: Mapping[str, LabeledTexts | Sequence[TaggedSentence]],
+        files: Mapping[str, LabeledTexts | Sequence[TaggedSentence] | DocumentList | Judgments],
         dropped: int,
     ) -> InputRecord:
         """Return the record of files of tagged sentences or labeled texts, each sentence read separately.
@@ -129,8 +130,15 @@ class InputRecord:
         return {**models, **texts, **configs, **self.sentences, **self.store}
 
 
-def describe_file(name: str, rows: LabeledTexts | Sequence[TaggedSentence]) -> dict[str, Any]:
+def describe_file(
+    name: str, rows: LabeledTexts | Sequence[TaggedSentence] | DocumentList | Judgments
+) -> dict[str, Any]:
     """Return the name, number of sentences and digest of a file. Code snippets use the name."""
+    if isinstance(rows, Judgments):
+        return {"file": f"{name}.tsv", "sentences": 0, "judgments": len(rows), "sha256": rows.digest}
+    if isinstance(rows, DocumentList):
+        digest = hash_sentences(rows.lines)
+        return {"file": f"{name}.jsonl", "sentences": len(rows), "sha256": digest, **rows.about_skipped}
     if not isinstance(rows, LabeledTexts):
         return _describe_tagged(name, rows)
     return {"file": f"{name}.csv", "kind": rows.kind, "sentences": len(rows.rows), "sha256": rows.digest}

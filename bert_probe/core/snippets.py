@@ -45,7 +45,7 @@ def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> st
             return "# The command line compares only texts without a pair; use Python."
         if len({model.get("dtype") for model in record.models}) > 1:
             return "# The command line opens both models in the same dtype; use Python."
-        words += model_options(record)
+        words += model_options(record, question.inputs.has_other)
         words += ["--dtype", model["dtype"]] if model.get("dtype", "float32") != "float32" else []
         words += ["--truncate"] if _is_truncated(record) else []
     words += ["--csv-safe"] if csv_safe else []

@@ -6,6 +6,7 @@ read, which needs no model.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -24,8 +25,9 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
 from bert_probe.reports.json_reader import MAX_BYTES, parse_document, parse_object, read_bytes
+from bert_probe.text.documents import DocumentList, parse_documents
 from bert_probe.text.labeled_texts import KINDS, LabeledTexts, parse_labeled_texts
-from bert_probe.text.sentence_files import is_table
+from bert_probe.text.retrieval_data import Judgments, parse_judgments
 from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from bert_probe.views.built import PARAMETERS
@@ -288,7 +290,7 @@ class ViewFile:
         required = {name for name, file in inputs.files.items() if file.is_required}
         has_rows = bool(self.sentences) != bool(self.files) if inputs.has_sentences else not self.sentences
         return (
-            len(self.models) == inputs.models
+            inputs.models <= len(self.models) <= inputs.models + inputs.has_other
             and min_texts <= len(self.texts) <= (len(self.texts) if max_texts is None else max_texts)
             and required <= self.files.keys() <= inputs.files.keys()
             and has_rows
@@ -417,7 +419,9 @@ def describe_inputs(view: ViewFile) -> str:
 MOST_BYTES: Final = 3_000_000
 """Maximum size of all files or sentences of a view in bytes, enough for two treebanks of 2,000 sentences."""
 
-Rows = LabeledTexts | Sequence[TaggedSentence]
+Rows = LabeledTexts | Sequence[TaggedSentence] | DocumentList | Judgments
+
+_SUFFIXES = (".csv", ".conll", ".conllu", ".jsonl", ".tsv")
 
 
 @dataclass(frozen=True)
@@ -427,7 +431,7 @@ class Attachment:
     Attributes:
         file: name of the file, whose extension determines the format.
         content: text of the file.
-        kind: kind of the labels of a table, one of `KINDS`; "" for tagged sentences.
+        kind: kind of the labels of a table, one of `KINDS`; "" for other files.
     """
 
     file: str
@@ -474,11 +478,11 @@ class Attachment:
                 f"A file in this view has the name {name[:60]!r}, which is not a valid file name."
             )
         # Other extensions are unsafe: the ZIP of a report has this file next to code.py, which users may run.
-        if PurePath(name).suffix not in (".csv", ".conll", ".conllu"):
+        if PurePath(name).suffix not in _SUFFIXES:
             raise ReportError(
-                f"A file in this view has the name {name[:60]!r}. It must end in .csv, .conll or .conllu."
+                f"A file in this view has the name {name[:60]!r}. It must end in {', '.join(_SUFFIXES)}."
             )
-        if is_table(name) != (kind in KINDS):
+        if (PurePath(name).suffix == ".csv") != (kind in KINDS):
             raise ReportError(f"{name[:60]} in this view has an invalid kind of labels, {kind[:60]!r}.")
         return attachment
 
@@ -497,6 +501,10 @@ class Attachment:
         content = self.content.encode("utf-8", "surrogatepass")
         if self.kind:
             return parse_labeled_texts(content, self.file, self.kind)
+        if PurePath(self.file).suffix == ".jsonl":
+            return parse_documents(io.BytesIO(content), self.file)
+        if PurePath(self.file).suffix == ".tsv":
+            return parse_judgments(content, self.file)
         return parse_tagged_sentences(content, self.file)
 
 

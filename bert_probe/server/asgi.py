@@ -56,7 +56,7 @@ SECTIONS = {
     "": ("overview", "report"),
     "Text": ("tokens", "compare", "corpus"),
     "Attention": ("attention", "heads", "steps"),
-    "Vectors": ("embeddings", "similarity", "context", "sentences", "search", "map"),
+    "Vectors": ("embeddings", "similarity", "context", "sentences", "search", "evaluate", "map"),
     "Output": ("answer", "train"),
     "Model": ("parameters", "sizes", "vocabulary", "positions", "changes", "probes"),
 }

@@ -27,6 +27,8 @@ MAX_LABELS = 1000
 
 _MAX_INTEGER_CLASSES = 20
 """Maximum number of distinct integer labels that are read as classes, such as star ratings."""
+GROUP = "group"
+"""Name of the optional column with the group of each row, such as its source."""
 _TEXT_COLUMNS = (("text",), ("sentence",), ("text_a", "text_b"))
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -45,12 +47,14 @@ class LabeledText:
         pair: the second text of a text pair; None for a single text.
         label: the class, the sorted labels, or the number of the text.
         line: number of the first line of the row, from 1.
+        group: value of the row in the column group; "" if the table has no such column.
     """
 
     text: str
     pair: str | None
     label: Label
     line: int
+    group: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +79,7 @@ class LabeledTexts:
         texts = tuple(rows)
         digest = hashlib.sha256(f"{kind}\n".encode())
         for row in texts:
-            line = json.dumps([row.text, row.pair, row.label])
+            line = json.dumps([row.text, row.pair, row.label, *filter(None, [row.group])])
             digest.update(f"{line}\n".encode())
         return cls(
             kind, texts, tuple(sorted(set(_label_names(row.label for row in texts)))), digest.hexdigest()
@@ -86,8 +90,9 @@ def read_labeled_texts(file: str | Path, kind: str | None = None, as_named: bool
     """Read labeled texts from a CSV, TSV or JSON Lines file.
 
     The columns (in JSON Lines, the keys) must be text,label or text_a,text_b,label; other columns
-    are ignored. A column named labels contains any number of labels, separated by |; without a column label
-    or labels, a column named score contains numbers. The size limits of `read_sentences` apply.
+    are ignored, except for a column named group. A column named labels contains any number of labels,
+    separated by |; without a column label or labels, a column named score contains numbers. The size limits
+    of `read_sentences` apply.
 
     Args:
         file: a file in UTF-8.
@@ -157,7 +162,9 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
             errors.add(row.line, row.error or error)
         else:
             texts.append(
-                LabeledText(row.texts[0], row.texts[1] if len(row.texts) > 1 else None, label, row.line)
+                LabeledText(
+                    row.texts[0], row.texts[1] if len(row.texts) > 1 else None, label, row.line, row.group
+                )
             )
     errors.check()
     dataset = LabeledTexts.of(label_kind, texts)
@@ -201,6 +208,7 @@ class _Cells(NamedTuple):
     label: str
     error: str
     is_list: bool = False
+    group: str = ""
 
 
 def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequence[str]) -> _Cells:
@@ -214,7 +222,11 @@ def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequen
     *texts, label = (" ".join(lines(row[column])) for column in columns)  # line breaks become spaces
     is_list = isinstance(row[columns[-1]], LabelList)
     empty = [header[column] for column, text in zip(columns, texts, strict=False) if not text]
-    return _Cells(line, texts, label, f"{empty[0]} is empty" if empty else "", is_list)
+    groups = [
+        " ".join(lines(cell)) for name, cell in zip(header, row, strict=True) if name.casefold() == GROUP
+    ]
+    group = groups[0] if groups else ""
+    return _Cells(line, texts, label, f"{empty[0]} is empty" if empty else "", is_list, group)
 
 
 def _detect_kind(column: str, labels: Sequence[str]) -> str:

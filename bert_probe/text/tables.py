@@ -7,16 +7,23 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 
-from bert_probe.text.labeled_texts import MULTI_LABEL, SEPARATOR, LabeledTexts
+from bert_probe.text.documents import DocumentList
+from bert_probe.text.labeled_texts import GROUP, MULTI_LABEL, SEPARATOR, LabeledTexts
+from bert_probe.text.retrieval_data import Judgments
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 
-def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
+def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str] | Judgments) -> bytes:
     """Return the content of a file that contains a dataset.
 
-    The format is CSV for labeled texts, CoNLL for tagged sentences, CoNLL-U for dependency trees, and
-    otherwise one text per line. Reading the file gives the same dataset, except for line numbers.
+    The format is JSON lines for documents, TSV for judgments, CSV for labeled texts, CoNLL for tagged
+    sentences, CoNLL-U for dependency trees, and otherwise one text per line. Reading the file gives the same
+    dataset, except for line numbers.
     """
+    if isinstance(rows, Judgments):
+        return rows.content
+    if isinstance(rows, DocumentList):
+        return "".join(f"{line}\n" for line in rows.lines).encode("utf-8", "surrogatepass")
     if not isinstance(rows, LabeledTexts):
         separator = "\n" if any(isinstance(row, TaggedSentence) for row in rows) else ""
         has_trees = any(isinstance(row, TaggedSentence) and row.heads for row in rows)
@@ -25,10 +32,13 @@ def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> by
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     texts = ("text_a", "text_b") if has_pairs else ("text",)
-    writer.writerow((*texts, "labels" if rows.kind == MULTI_LABEL else "label"))
+    has_groups = any(row.group for row in rows.rows)
+    columns = (*texts, "labels" if rows.kind == MULTI_LABEL else "label")
+    writer.writerow((*columns, GROUP) if has_groups else columns)
     for row in rows.rows:
         label = SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label
-        writer.writerow((row.text, row.pair, label) if has_pairs else (row.text, label))
+        cells = (row.text, row.pair, label) if has_pairs else (row.text, label)
+        writer.writerow((*cells, row.group) if has_groups else cells)
     return buffer.getvalue().encode()
 
 

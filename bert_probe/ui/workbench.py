@@ -55,6 +55,7 @@ _OWN_INPUTS = {
     "context": OwnInput("its own sentences, which you add on the page"),
     "sentences": OwnInput("its own sentences, which you type on the page"),
     "search": OwnInput("its own query and documents"),
+    "evaluate": OwnInput("judged data, which you choose on the page"),
     "map": OwnInput("a file, which you choose on the page", "map_from", ("file",)),
     "train": OwnInput("a dataset, which you choose on the page"),
     "parameters": OwnInput("the parameters of the model"),

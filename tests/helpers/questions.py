@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -24,6 +25,9 @@ from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPairRow
 from bert_probe.analyses.comparison.model_change import HeadChange, VectorChange
 from bert_probe.analyses.comparison.parameter_change import ParameterChange
+from bert_probe.analyses.evaluation.label_evaluation import LabelEvaluation
+from bert_probe.analyses.evaluation.retrieval_evaluation import RetrievalEvaluation
+from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluation
 from bert_probe.analyses.highlights.highlights import Highlights
 from bert_probe.analyses.outputs.evaluate import Evaluate
 from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks
@@ -58,8 +62,9 @@ from bert_probe.analyses.weights.parameters import Parameters
 from bert_probe.analyses.weights.positions import Positions
 from bert_probe.core.question import Question
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.documents import Document
+from bert_probe.text.documents import Document, parse_documents
 from bert_probe.text.labeled_texts import parse_labeled_texts
+from bert_probe.text.retrieval_data import parse_judgments
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from tests.helpers import treebank
 from tests.helpers.changed import changed_checkpoint
@@ -70,6 +75,16 @@ LABELED = ("O\tA small boat crosses the river.", "B-LOC\tNobody can read.\tA map
 TABLE = "text_a,text_b,label\nA small boat.,It sinks.,O\nNobody reads.,A map.,B-LOC\nOne boat.,It sinks.,O\n"
 PAIRS = (
     "text_a,text_b,label\nTwo boats.,Boats sail.,4\nNight.,At noon.,1.5\nA map.,Maps.,3\nRome.,A boat.,2\n"
+)
+QUERIES = '{"_id": "q1", "text": "Where are the boats?"}\n{"_id": "q2", "text": "A map"}\n'
+JUDGMENTS = "query-id\tcorpus-id\tscore\nq1\td0\t1\nq1\td7\t2\nq2\td3\t1\n"
+CLASS_TEXTS = "text,label\n" + "".join(
+    f"{text},{label}\n"
+    for label, texts in (
+        ("boat", ("Two boats sail.", "A boat sinks.", "The ship is old.", "Boats cross the sea.")),
+        ("food", ("He cooks rice.", "Bread and soup.", "A red apple.", "She eats fish.")),
+    )
+    for text in texts
 )
 TAGGED = "Anna B-PER\nsinks O\n\nRome B-LOC\nsleeps O\n"
 SENTENCES = (TEXT, OTHER, "A small boat crosses the river.", "Nobody can read a map at night.")
@@ -148,6 +163,18 @@ def two_sentences_each(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 def scored_pairs(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, parse_labeled_texts(PAIRS.encode(), "pairs.csv")
+
+
+def judged_queries(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    queries = parse_documents(io.BytesIO(QUERIES.encode()), "queries.jsonl")
+    documents = parse_documents(
+        io.BytesIO("".join(f"{document.line}\n" for document in DOCUMENTS).encode()), "documents.jsonl"
+    )
+    return checkpoint, documents, queries, parse_judgments(JUDGMENTS.encode(), "judgments.tsv")
+
+
+def class_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, parse_labeled_texts(CLASS_TEXTS.encode(), "texts.csv", "classes")
 
 
 def sentences_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -388,6 +415,51 @@ EXAMPLES = (
             "prompt": "none",
             "pair_prompt": "none",
             "dimensions": None,
+            "show": "pairs",
+        },
+        files={"pairs.csv": PAIRS},
+    ),
+    QuestionExample(
+        RetrievalEvaluation(("bi-encoder", "bm25"), dimensions=32, document_prompt="none"),
+        judged_queries,
+        {
+            "scorers": ["bm25", "bi-encoder"],
+            "candidates": 7,
+            "prompt": "none",
+            "document_prompt": None,
+            "dimensions": None,
+            "curve": True,
+            "show": "failures",
+        },
+        files={
+            "documents.jsonl": "".join(f"{document.line}\n" for document in DOCUMENTS),
+            "queries.jsonl": QUERIES,
+            "judgments.tsv": JUDGMENTS,
+        },
+    ),
+    QuestionExample(
+        LabelEvaluation(folds=3, dimensions=32),
+        class_texts,
+        {
+            "pooling": "cls",
+            "prompt": "none",
+            "dimensions": None,
+            "folds": 2,
+            "regularization": 0.5,
+            "curve": True,
+            "show": "texts",
+        },
+        files={"texts.csv": CLASS_TEXTS},
+    ),
+    QuestionExample(
+        SimilarityEvaluation(dimensions=32),
+        scored_pairs,
+        {
+            "pooling": "cls",
+            "prompt": "none",
+            "pair_prompt": "none",
+            "dimensions": None,
+            "curve": True,
             "show": "pairs",
         },
         files={"pairs.csv": PAIRS},

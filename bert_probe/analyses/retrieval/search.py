@@ -136,31 +136,59 @@ class Search(Question):
         checkpoint = checkpoint.snapshot()
         if not isinstance(documents, IndexedDocuments):
             documents = self.index(checkpoint, documents, truncate, progress)
-        values: dict[str, Array] = {}
-        recipe = token_config = None
-        dropped = documents.dropped
-        if BM25_SCORER in self.scorers:
-            values[BM25_SCORER] = documents.bm25.score(self.query)
-        if BI_ENCODER in self.scorers:
-            recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
-            values[BI_ENCODER] = self._bi_encoder(checkpoint, documents, recipe, truncate)
-        if LATE_INTERACTION in self.scorers:
-            token_config = query_config(checkpoint, self.prompt)
-            values[LATE_INTERACTION] = self._late_interaction(checkpoint, documents, token_config, truncate)
-        if CROSS_ENCODER in self.scorers:
-            values[CROSS_ENCODER], dropped = self._cross_encoder(checkpoint, documents, values, progress)
+        values, dropped = self.scores(checkpoint, documents, truncate, progress)
         return SearchResult(
             self,
             InputRecord.of_documents(checkpoint, documents.documents, sum(dropped)),
             documents.documents,
             {name: read_only(values[name]) for name in self.scorers},
             documents.pair_scores if BI_ENCODER in values else None,
-            recipe,
+            self.query_pooling(checkpoint) if BI_ENCODER in values else None,
             documents.recipe,
-            token_config,
+            query_config(checkpoint, self.prompt) if LATE_INTERACTION in values else None,
             documents.token_config,
             dropped,
         )
+
+    def scores(
+        self,
+        checkpoint: Checkpoint,
+        documents: IndexedDocuments,
+        truncate: bool = False,
+        progress: Progress = no_progress,
+        bi_encoder_scores: Array | None = None,
+    ) -> tuple[dict[str, Array], tuple[int, ...]]:
+        """Return the scores of every document, and the number of tokens truncated from each document.
+
+        The other arguments and errors are those of `of`.
+
+        Args:
+            documents: what `index` returned.
+            bi_encoder_scores: scores of the bi-encoder, [document], if they are known.
+
+        Returns:
+            Scorer → scores of the documents, [document]; NaN for documents that are not scored.
+        """
+        values: dict[str, Array] = {}
+        dropped = documents.dropped
+        if BM25_SCORER in self.scorers:
+            values[BM25_SCORER] = documents.bm25.score(self.query)
+        if BI_ENCODER in self.scorers:
+            values[BI_ENCODER] = (
+                self._bi_encoder(checkpoint, documents, self.query_pooling(checkpoint), truncate)
+                if bi_encoder_scores is None
+                else bi_encoder_scores
+            )
+        if LATE_INTERACTION in self.scorers:
+            config = query_config(checkpoint, self.prompt)
+            values[LATE_INTERACTION] = self._late_interaction(checkpoint, documents, config, truncate)
+        if CROSS_ENCODER in self.scorers:
+            values[CROSS_ENCODER], dropped = self._cross_encoder(checkpoint, documents, values, progress)
+        return values, dropped
+
+    def query_pooling(self, checkpoint: Checkpoint) -> PoolingConfig:
+        """Return the pooling of the query; see `resolve_pooling` for its errors."""
+        return search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
 
     def _bi_encoder(
         self, checkpoint: Checkpoint, documents: IndexedDocuments, recipe: PoolingConfig, truncate: bool

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, interval, resample_weights
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig, resolve_pooling
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
@@ -25,15 +26,8 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.formats import ValidationErrors
 from bert_probe.text.labeled_texts import MULTI_LABEL, LabeledTexts
 
-RESAMPLES = 2_000
-"""Number of bootstrap resamples of the pairs."""
-INTERVAL = (2.5, 97.5)
-"""Percentiles of the resamples that bound an interval."""
 MEASURES = ("threshold", "precision", "recall", "f1", "average_precision")
 """Rows of the summary."""
-_SEED = 0
-_BLOCK_NUMBERS = 4_000_000
-"""Maximum number of weights of pairs that are in memory at once."""
 
 
 @question("score threshold", command="threshold")
@@ -104,7 +98,7 @@ class ScoreThreshold(Question):
             UnavailableError: all pairs match or none does, a score is undefined, or no threshold reaches the
                 required precision; see also `resolve_pooling`.
         """
-        labels = _numbers(pairs)
+        labels = pair_labels(pairs)
         positive = self._positive(labels)
         checkpoint = checkpoint.snapshot()
         recipes = [
@@ -164,7 +158,7 @@ class ScoreThreshold(Question):
         return positive
 
 
-def _numbers(pairs: LabeledTexts) -> Array:
+def pair_labels(pairs: LabeledTexts) -> Array:
     """Return the labels as numbers, float64 of shape [pair].
 
     Raises:
@@ -281,10 +275,7 @@ class BootstrapMeasures:
 
     def interval(self, measure: str) -> tuple[float, float]:
         """Return the bounds of the 95% interval of a measure; NaN if no resample has a threshold."""
-        if not len(self.values):
-            return float("nan"), float("nan")
-        low, high = np.percentile(self.values[:, MEASURES.index(measure)], INTERVAL)
-        return float(low), float(high)
+        return interval(self.values[:, MEASURES.index(measure)])
 
 
 def _bootstrap(scores: Array, positive: Array, precision: float | None) -> BootstrapMeasures:
@@ -292,20 +283,10 @@ def _bootstrap(scores: Array, positive: Array, precision: float | None) -> Boots
     order, ends = _descending(scores)
     parts = [
         _resampled(weights[:, order], positive[order], ends, scores[order][ends], precision)
-        for weights in _weights(len(scores))
+        for weights in resample_weights(len(scores), RESAMPLES)
     ]
     values = np.concatenate(parts)
     return BootstrapMeasures(read_only(values), RESAMPLES - len(values))
-
-
-def _weights(count: int) -> Iterator[Array]:
-    """Yield how often each pair occurs in the resamples, in blocks of shape [resample, pair]."""
-    random = np.random.default_rng(_SEED)
-    block = max(1, _BLOCK_NUMBERS // count)
-    for start in range(0, RESAMPLES, block):
-        size = min(block, RESAMPLES - start)
-        indices = random.integers(count, size=(size, count)) + count * np.arange(size)[:, None]
-        yield np.bincount(indices.ravel(), minlength=size * count).reshape(size, count)
 
 
 def _resampled(

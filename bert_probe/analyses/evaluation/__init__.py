@@ -1,0 +1,1 @@
+"""Evaluation of sentence vectors on judged data, and comparison of two models on the same data."""

@@ -1,0 +1,127 @@
+"""Bootstrap intervals: how much a measure varies if the examples are drawn again, with replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from bert_probe.model.trace import Array
+
+RESAMPLES = 2_000
+"""Number of bootstrap resamples."""
+INTERVAL = (2.5, 97.5)
+"""Percentiles of the resamples that bound an interval."""
+_SEED = 0
+_BLOCK_NUMBERS = 4_000_000
+"""Maximum number of weights that are in memory at once."""
+
+
+def resample_weights(count: int, resamples: int = RESAMPLES) -> Iterator[Array]:
+    """Yield how often each example occurs in resamples, in blocks of shape [resample, example].
+
+    The resamples are drawn with a fixed seed, so measures of the same number of examples are paired.
+    """
+    random = np.random.default_rng(_SEED)
+    block = max(1, _BLOCK_NUMBERS // count)
+    for start in range(0, resamples, block):
+        size = min(block, resamples - start)
+        indices = random.integers(count, size=(size, count)) + count * np.arange(size)[:, None]
+        yield np.bincount(indices.ravel(), minlength=size * count).reshape(size, count)
+
+
+def bootstrap(measure: Callable[[Array], Array], count: int) -> Array:
+    """Return a measure of each resample, of shape [resample, …].
+
+    Args:
+        measure: returns the measure of resamples, [resample, …], from their weights, [resample, example].
+        count: number of examples.
+    """
+    return np.concatenate([measure(weights) for weights in resample_weights(count)])
+
+
+def bootstrap_means(values: Array) -> Array:
+    """Return the means of values, [example, …], in each resample, of shape [resample, …]."""
+    flat = values.reshape(len(values), -1)
+    means = bootstrap(lambda weights: weights @ flat / len(values), len(values))
+    return means.reshape(len(means), *values.shape[1:])
+
+
+def interval(samples: Array) -> tuple[float, float]:
+    """Return the bounds of the 95% percentile interval (Efron and Tibshirani 1993, chapter 13).
+
+    Args:
+        samples: the measure of each resample, [resample]; resamples in which it is undefined are NaN and are
+            left out.
+
+    Returns:
+        The bounds; NaN if the measure is undefined in every resample.
+    """
+    defined = samples[~np.isnan(samples)]
+    if not len(defined):
+        return float("nan"), float("nan")
+    low, high = np.percentile(defined, INTERVAL)
+    return float(low), float(high)
+
+
+def weighted_ranks(weights: Array, values: Array) -> Array:
+    """Return the rank of each example in resamples, of shape [resample, example]; ties have their mean rank.
+
+    Args:
+        weights: how often each example occurs, [resample, example].
+        values: values of shape [example].
+    """
+    order = np.argsort(values, kind="stable")
+    starts = np.flatnonzero(np.append(True, np.diff(values[order]) != 0))
+    counts = np.add.reduceat(weights[:, order], starts, axis=1)
+    ranks = np.cumsum(counts, axis=1) - counts + (counts + 1) / 2
+    _, positions = np.unique(values, return_inverse=True)
+    weighted: Array = ranks[:, positions]
+    return weighted
+
+
+def weighted_pearson(weights: Array, x: Array, y: Array) -> Array:
+    """Return Pearson's correlation in resamples, of shape [resample]; NaN if x or y is constant.
+
+    Args:
+        weights: how often each example occurs, [resample, example].
+        x, y: values of shape [example] or [resample, example].
+    """
+    total = weights.sum(axis=1, keepdims=True)
+    centered = [values - (weights * values).sum(axis=1, keepdims=True) / total for values in (x, y)]
+    first, second = centered
+    products = (weights * first * second).sum(axis=1)
+    norms = np.sqrt((weights * first**2).sum(axis=1) * (weights * second**2).sum(axis=1))
+    is_varied = np.logical_and(*(_is_varied(weights, values) for values in (x, y)))
+    return np.divide(products, norms, out=np.full(len(weights), np.nan), where=is_varied & (norms > 0))
+
+
+def _is_varied(weights: Array, values: Array) -> Array:
+    """Return whether each resample has two different values, of shape [resample]."""
+    is_drawn = weights > 0
+    varied: Array = np.where(is_drawn, values, -np.inf).max(axis=1) > np.where(is_drawn, values, np.inf).min(
+        axis=1
+    )
+    return varied
+
+
+def bootstrap_correlations(labels: Array, scores: Array) -> Array:
+    """Return Spearman's and Pearson's correlation of resampled pairs, of shape [resample, score, 2].
+
+    Args:
+        labels: one number per pair, [pair].
+        scores: one or more scores of each pair, [score, pair].
+    """
+
+    def correlations(weights: Array) -> Array:
+        label_ranks = weighted_ranks(weights, labels)
+        columns = [
+            [
+                weighted_pearson(weights, label_ranks, weighted_ranks(weights, values)),
+                weighted_pearson(weights, labels, values),
+            ]
+            for values in scores
+        ]
+        return np.moveaxis(np.array(columns), -1, 0)
+
+    return bootstrap(correlations, len(labels))

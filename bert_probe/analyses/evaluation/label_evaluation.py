@@ -1,0 +1,442 @@
+"""Classification and clustering of labeled texts from frozen sentence vectors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap, interval
+from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
+from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors
+from bert_probe.analyses.evaluation.vector_formats import vector_formats
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig, resolve_pooling
+from bert_probe.analyses.vectors.sentences import POOLED, POOLING, encode_texts
+from bert_probe.core import frames
+from bert_probe.core.evaluation_inputs import EvaluationFiles
+from bert_probe.core.field_types import Choice, Flag, Name, Number, Optional
+from bert_probe.core.inputs import TABLE, FileInput
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import EmptyTextError, ShapeError, TextError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress, no_progress, step_progress
+from bert_probe.model.trace import Array
+from bert_probe.text.labeled_texts import CLASSES, LabeledTexts
+
+MEASURES = ("accuracy", "macro_f1", "calibration_error", "v_measure")
+BINS = 15
+"""Number of equally wide bins of the confidence (Guo et al. 2017)."""
+MAX_CLASSES = 200
+"""Maximum number of classes."""
+_MAX_ITERATIONS = 2_000
+_TABLES = ("summary", "texts", "moved", "confusion", "reliability", "vectors", "curve")
+
+
+@question("label evaluation", command="evaluate-labels")
+class LabelEvaluation(Question):
+    """How well frozen sentence vectors separate the classes of labeled texts.
+
+    Logistic regression with stratified cross-validation (accuracy, macro F1, expected calibration error) and
+    k-means with as many clusters as classes (V-measure), by scikit-learn, with 95% bootstrap intervals over
+    the texts. With a second model, also the differences, of the same folds and resamples.
+
+    Attributes:
+        pooling: pooling of token vectors; by default, that of the checkpoint if it has one, otherwise the
+            mean.
+        prompt: name of the checkpoint's prompt before each text, or "none"; see `resolve_pooling`.
+        dimensions: number of dimensions to which the vectors are truncated.
+        folds: number of folds; at most the number of texts of the smallest class are used.
+        regularization: inverse strength C of the L2 penalty of the logistic regression.
+        curve: whether to evaluate the classification also with fewer dimensions, int8 and binary vectors.
+        show: the table to return: the "summary" with intervals; the "texts", the least probable labels first;
+            with a second model, the texts that "moved" most, or how much the neighbors of the "vectors"
+            agree; the "confusion" matrix; the "reliability" curve; or the "curve".
+    """
+
+    inputs = EvaluationFiles({"texts": FileInput(formats=(TABLE,), help="A table with text and label.")})
+
+    pooling: str | None = param(Optional(POOLING), default=None, about=POOLED)
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
+    folds: int = param(Number(2, 20), default=5, about="Number of folds of the cross-validation.")
+    regularization: float = param(
+        Number(1e-6, 1e6, integer=False), default=1.0, about="C of the L2-regularized logistic regression."
+    )
+    curve: bool = param(Flag(), default=False, about=CURVE_HELP)
+    show: str = param(
+        Choice(_TABLES),
+        default="summary",
+        display_only=True,
+        key="label_table",
+        about="Table: summary, texts, moved, confusion, reliability, agreement of vectors, or the curve.",
+    )
+
+    def of(
+        self,
+        checkpoint: Checkpoint,
+        texts: LabeledTexts,
+        truncate: bool = False,
+        other: Checkpoint | None = None,
+        progress: Progress = no_progress,
+    ) -> LabelEvaluationResult:
+        """Encode the texts, and classify and cluster their vectors.
+
+        Args:
+            checkpoint: the model.
+            texts: texts from `read_labeled_texts` with one class each.
+            truncate: truncate texts that are too long instead of raising an error.
+            other: a model to compare with.
+            progress: called with the number of texts done and the total, of all models.
+
+        Raises:
+            TextError, EmptyTextError, TooLongError: the labels are not classes, or a text cannot be encoded.
+            UnavailableError: there is only one class, or a class has only one text; see also
+                `resolve_pooling`.
+            SelectionError, CheckpointError: see `resolve_pooling`.
+        """
+        labels = _check_classes(texts)
+        folds = min(self.folds, min(Counter(labels.tolist()).values()))
+        checkpoints = [checkpoint.snapshot(), *([] if other is None else [other.snapshot()])]
+        models, dropped = [], 0
+        for number, model in enumerate(checkpoints):
+            step = step_progress(progress, number, len(checkpoints))
+            is_own = model.sentence_model is not None or model.sentence_model_error is not None
+            recipe = resolve_pooling(
+                model, self.pooling or ("model" if is_own else "mean"), self.prompt, self.dimensions
+            )
+            sentences = [row.text for row in texts.rows]
+            lines = [f"Line {row.line:,}" for row in texts.rows]
+            encoded = encode_texts(
+                model,
+                recipe,
+                sentences,
+                truncate,
+                lambda n, lines=lines: lines[n - 1],
+                step_progress(step, 0, 2),  # type: ignore[misc]
+            )
+            step_progress(step, 1, 2)(0, len(sentences))
+            probabilities = self._probabilities(encoded.vectors, labels, folds)
+            clusters = _clusters(encoded.vectors, len(texts.labels))
+            models.append(ClassifiedTexts(recipe, encoded.vectors, probabilities, clusters))
+            dropped += sum(encoded.dropped)
+        record = InputRecord.of_tagged(checkpoints[0], {"texts": texts}, dropped)
+        comparison = None
+        if other is not None:
+            record = record.with_other_model(InputRecord.of_model(checkpoints[1]))
+            comparison = _compare(texts, *models)
+        curve = self._curve(checkpoints[0], models[0], labels, folds) if self.curve else None
+        samples = bootstrap(
+            lambda weights: np.stack([_measures(weights, labels, model) for model in models], axis=1),
+            len(labels),
+        )
+        return LabelEvaluationResult(
+            self, record, texts, labels, folds, tuple(models), samples, curve, comparison
+        )
+
+    def _probabilities(self, vectors: Array, labels: Array, folds: int) -> Array:
+        """Return the held-out probabilities of the classes, [text, class]."""
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+        model = LogisticRegression(C=self.regularization, max_iter=_MAX_ITERATIONS)
+        split = StratifiedKFold(folds, shuffle=True, random_state=0)
+        probabilities: Array = cross_val_predict(model, vectors, labels, cv=split, method="predict_proba")
+        return probabilities
+
+    def _curve(
+        self, checkpoint: Checkpoint, model: ClassifiedTexts, labels: Array, folds: int
+    ) -> pd.DataFrame:
+        rows = []
+        own = checkpoint.sentence_model if self.pooling in (None, "model") else None
+        for form in vector_formats(model.vectors.shape[1], own):
+            probabilities = self._probabilities(form.convert(model.vectors), labels, folds)
+            correct = (probabilities.argmax(axis=1) == labels).astype(float)
+            samples = bootstrap(lambda weights, c=correct: weights @ c / len(c), len(labels))  # type: ignore[misc]
+            row = (form.dimensions, form.precision, form.bytes_per_vector, correct.mean(), *interval(samples))
+            rows.append(row)
+        names = ["dimensions", "precision", "bytes_per_vector", "accuracy", "low", "high"]
+        return pd.DataFrame(rows, columns=names)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifiedTexts:
+    """The predictions from the vectors of one model.
+
+    Attributes:
+        recipe: the pooling configuration.
+        vectors: the vectors, [text, dimension].
+        probabilities: held-out probabilities of the classes, [text, class].
+        clusters: index of the cluster of each text, [text].
+    """
+
+    recipe: PoolingConfig
+    vectors: Array
+    probabilities: Array
+    clusters: Array
+
+    @cached_property
+    def predicted(self) -> Array:
+        """Index of the most probable class of each text, [text]."""
+        predicted: Array = self.probabilities.argmax(axis=1)
+        return predicted
+
+
+def _check_classes(texts: LabeledTexts) -> Array:
+    """Return the index of the class of each text, [text]."""
+    if not isinstance(texts, LabeledTexts):
+        raise TextError("Give labeled texts that read_labeled_texts returns.")
+    if not texts.rows:
+        raise EmptyTextError("There are no texts. Give labeled texts.")
+    if texts.kind != CLASSES:
+        raise TextError(
+            f"The labels are of the kind {texts.kind}, but classification needs one class per text. Read the "
+            "file with kind='classes', or give another column label."
+        )
+    if any(row.pair is not None for row in texts.rows):
+        raise TextError("The table has text pairs. Give single texts, in a column named text.")
+    if not 2 <= len(texts.labels) <= MAX_CLASSES:
+        classes = "1 class" if len(texts.labels) == 1 else f"{len(texts.labels):,} classes"
+        raise UnavailableError(f"The texts have {classes}. Give texts of 2 to {MAX_CLASSES} classes.")
+    counts = Counter(row.label for row in texts.rows)
+    rare = [str(label) for label, count in counts.items() if count < 2]
+    if rare:
+        raise UnavailableError(
+            f"{len(rare):,} classes have only one text, which cannot be both in the training and in the "
+            f"held-out part: {', '.join(name[:40] for name in rare[:5])}. Add texts, or remove these classes."
+        )
+    indices = {label: index for index, label in enumerate(texts.labels)}
+    return np.array([indices[str(row.label)] for row in texts.rows])
+
+
+def _clusters(vectors: Array, count: int) -> Array:
+    from sklearn.cluster import KMeans
+
+    different = len(np.unique(vectors, axis=0))
+    clusters: Array = KMeans(min(count, different), n_init=10, random_state=0).fit(vectors).labels_
+    return clusters
+
+
+def _measures(weights: Array, labels: Array, model: ClassifiedTexts) -> Array:
+    """Return the `MEASURES` of resamples, [resample, measure], from their weights, [resample, text]."""
+    classes = model.probabilities.shape[1]
+    counts = _contingency(weights, labels, model.predicted, classes, classes)
+    total = weights.sum(axis=1)
+    hits = counts[:, np.arange(classes), np.arange(classes)]
+    present = counts.sum(axis=1) + counts.sum(axis=2)
+    f1 = np.divide(2 * hits, present, out=np.zeros(hits.shape), where=present > 0)
+    macro = f1.sum(axis=1) / (present > 0).sum(axis=1)
+    table = _contingency(weights, labels, model.clusters, classes, int(model.clusters.max()) + 1)
+    error = _calibration_errors(weights, model, labels)
+    return np.stack([hits.sum(axis=1) / total, macro, error, _v_measure(table)], axis=1)
+
+
+def _contingency(weights: Array, first: Array, second: Array, rows: int, columns: int) -> Array:
+    """Return the weighted counts of pairs of indices, [resample, row, column]."""
+    shape = len(first), rows * columns
+    ones = sparse.csr_array((np.ones(len(first)), (np.arange(len(first)), first * columns + second)), shape)
+    return np.asarray(weights @ ones).reshape(len(weights), rows, columns)
+
+
+def _v_measure(counts: Array) -> Array:
+    """Return the V-measure of contingency tables, [resample, class, cluster] (Rosenberg, Hirschberg 2007)."""
+
+    def entropy(values: Array) -> Array:
+        shares = values / values.sum(axis=-1, keepdims=True)
+        return -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=-1)
+
+    classes, clusters = entropy(counts.sum(axis=2)), entropy(counts.sum(axis=1))
+    information = classes + clusters - entropy(counts.reshape(len(counts), -1))
+    total = classes + clusters
+    # Both entropies are 0 only for one class and one cluster, which agree.
+    values: Array = np.divide(2 * information, total, out=np.ones(len(total)), where=total > 1e-12)
+    return values
+
+
+def _bins(model: ClassifiedTexts) -> Array:
+    """Return the index of the bin of the confidence of each text, [text]."""
+    confidence = model.probabilities.max(axis=1)
+    return np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+
+
+def _calibration_errors(weights: Array, model: ClassifiedTexts, labels: Array) -> Array:
+    """Return the expected calibration error of resamples, [resample]."""
+    gaps = (model.predicted == labels) - model.probabilities.max(axis=1)
+    shape = len(labels), BINS
+    bins = sparse.csr_array((gaps, (np.arange(len(labels)), _bins(model))), shape)
+    error: Array = np.abs(np.asarray(weights @ bins)).sum(axis=1) / weights.sum(axis=1)
+    return error
+
+
+def _compare(texts: LabeledTexts, a: ClassifiedTexts, b: ClassifiedTexts) -> VectorComparison | None:
+    rows = list({row.text: index for index, row in enumerate(texts.rows)}.values())
+    if len(rows) < 3:
+        return None
+    return compare_vectors(a.vectors[rows], b.vectors[rows], a.recipe.similarity, b.recipe.similarity)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelEvaluationResult(Result):
+    """Held-out predictions and clusters of labeled texts.
+
+    Attributes:
+        texts: the labeled texts.
+        labels: index of the class of each text, [text].
+        folds: number of folds that were used.
+        models: the predictions of the model, and of the other model if there is one.
+        samples: the `MEASURES` of bootstrap resamples, [resample, model, measure].
+        curve: the accuracy of each vector format; None if it was not computed.
+        comparison: agreement of the vectors of two models.
+    """
+
+    question: LabelEvaluation
+    texts: LabeledTexts
+    labels: Array
+    folds: int
+    models: tuple[ClassifiedTexts, ...]
+    samples: Array
+    curve: pd.DataFrame | None
+    comparison: VectorComparison | None
+
+    def __post_init__(self) -> None:
+        for model in self.models:
+            if model.probabilities.shape != (len(self.labels), len(self.texts.labels)):
+                raise ShapeError(f"{len(self.labels)} texts do not match {model.probabilities.shape}.")
+
+    @property
+    def has_other(self) -> bool:
+        """Whether two models are compared."""
+        return len(self.models) > 1
+
+    @cached_property
+    def measures(self) -> Array:
+        """The `MEASURES` of each model, [model, measure]."""
+        weights = np.ones((1, len(self.labels)))
+        return np.concatenate([_measures(weights, self.labels, model) for model in self.models])
+
+    @property
+    def wins(self) -> tuple[int, int, int]:
+        """Number of texts that only the other model classifies correctly, both or neither, only the first."""
+        self._require_other()
+        first, second = (model.predicted == self.labels for model in self.models)
+        return int((second & ~first).sum()), int((first == second).sum()), int((first & ~second).sum())
+
+    @property
+    def finding(self) -> str:
+        """A sentence about the accuracy."""
+        low, high = interval(self.samples[:, 0, 0])
+        return (
+            f"Logistic regression on frozen vectors classifies {self.measures[0, 0]:.1%} of "
+            f"{len(self.labels):,} held-out texts correctly (95% interval {low:.1%} to {high:.1%})."
+        )
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The poolings, the numbers of texts, classes, folds and resamples, and wins and losses."""
+        values: dict[str, Any] = {
+            "recipe": self.models[0].recipe.about,
+            "texts": len(self.labels),
+            "classes": len(self.texts.labels),
+            "folds": self.folds,
+            "resamples": RESAMPLES,
+        }
+        if self.has_other:
+            values["other_recipe"] = self.models[1].recipe.about
+            values |= dict(zip(("better", "equal", "worse"), self.wins, strict=True))
+        return values
+
+    def _require_other(self) -> None:
+        if not self.has_other:
+            raise UnavailableError(NO_OTHER)
+
+    def frame(self) -> pd.DataFrame:
+        """Return the table that the question shows.
+
+        Columns of the summary: measure, value, low, high (the bounds of the 95% interval) and, with a second
+        model, other, other_low, other_high, difference, difference_low, difference_high. Columns of the
+        texts: line, text, label, predicted, probability (held-out probability of the label); with a second
+        model also other_predicted, other_probability and moved, their difference. Rows of the confusion
+        matrix are labels, its columns predictions. Columns of the reliability curve: from, to, texts,
+        confidence, accuracy. Columns of the vectors: measure, value, low, high, note. Columns of the curve:
+        dimensions, precision, bytes_per_vector, accuracy, low, high.
+        """
+        show = self.question.show
+        if show == "curve":
+            if self.curve is None:
+                raise UnavailableError(NO_CURVE)
+            return self.curve.copy()
+        if show == "vectors":
+            self._require_other()
+            if self.comparison is None:
+                raise UnavailableError("There are fewer than three different texts, so no neighbors.")
+            return self.comparison.frame()
+        if show == "reliability":
+            return self._reliability()
+        if show == "confusion":
+            return self._confusion()
+        return self._texts(show) if show in ("texts", "moved") else self._summary()
+
+    def _summary(self) -> pd.DataFrame:
+        columns: dict[str, Any] = {"measure": list(MEASURES)}
+        parts = [("value", "low", "high", self.measures[0], self.samples[:, 0])]
+        if self.has_other:
+            parts.append(("other", "other_low", "other_high", self.measures[1], self.samples[:, 1]))
+            names = ("difference", "difference_low", "difference_high")
+            change = self.measures[1] - self.measures[0]
+            parts.append((*names, change, self.samples[:, 1] - self.samples[:, 0]))
+        for value, low, high, values, samples in parts:
+            bounds = [interval(samples[:, column]) for column in range(len(MEASURES))]
+            columns |= {value: values, low: [b[0] for b in bounds], high: [b[1] for b in bounds]}
+        return pd.DataFrame(columns)
+
+    def _texts(self, show: str) -> pd.DataFrame:
+        rows, names = self.texts.rows, self.texts.labels
+        index = np.arange(len(rows))
+        columns: dict[str, Any] = {
+            "line": [row.line for row in rows],
+            "text": frames.plain_strings([row.text for row in rows]),
+            "label": frames.plain_strings([str(row.label) for row in rows]),
+            "predicted": frames.plain_strings([names[i] for i in self.models[0].predicted]),
+            "probability": self.models[0].probabilities[index, self.labels],
+        }
+        key = columns["probability"]
+        if self.has_other:
+            second = self.models[1]
+            columns["other_predicted"] = frames.plain_strings([names[i] for i in second.predicted])
+            columns["other_probability"] = second.probabilities[index, self.labels]
+            columns["moved"] = columns["other_probability"] - columns["probability"]
+        if show == "moved":
+            self._require_other()
+            key = -np.abs(columns["moved"])
+        return pd.DataFrame(columns).iloc[np.argsort(key, kind="stable")].reset_index(drop=True)
+
+    def _confusion(self) -> pd.DataFrame:
+        names = self.texts.labels
+        weights = np.ones((1, len(self.labels)))
+        counts = _contingency(weights, self.labels, self.models[0].predicted, len(names), len(names))[0]
+        table = pd.DataFrame(counts.astype(int), columns=[f"predicted {name}" for name in names])
+        table.insert(0, "label", frames.plain_strings(list(names)))
+        return table
+
+    def _reliability(self) -> pd.DataFrame:
+        model, rows = self.models[0], []
+        bins, confidence = _bins(model), model.probabilities.max(axis=1)
+        for index in range(BINS):
+            selected = bins == index
+            values = (confidence[selected], model.predicted[selected] == self.labels[selected])
+            means = [float(value.mean()) if selected.any() else float("nan") for value in values]
+            rows.append((index / BINS, (index + 1) / BINS, int(selected.sum()), *means))
+        return pd.DataFrame(rows, columns=["from", "to", "texts", "confidence", "accuracy"])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the vectors, probabilities, resamples and texts in bytes."""
+        arrays = sum(model.vectors.nbytes + model.probabilities.nbytes for model in self.models)
+        return arrays + self.samples.nbytes + sum(len(row.text) for row in self.texts.rows)

@@ -1,0 +1,522 @@
+"""Evaluation of a search on queries with judged documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap_means, interval
+from bert_probe.analyses.evaluation.ranking_measures import DEPTH, MEASURES, evaluate_rankings
+from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
+from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors
+from bert_probe.analyses.evaluation.vector_formats import vector_formats
+from bert_probe.analyses.retrieval.search import (
+    BI_ENCODER,
+    BM25_SCORER,
+    SCORERS,
+    IndexedDocuments,
+    Search,
+)
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP
+from bert_probe.analyses.vectors.sentences import encode_texts
+from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.core import frames
+from bert_probe.core.evaluation_inputs import JudgedQueries
+from bert_probe.core.extras import require
+from bert_probe.core.field_types import Choice, Choices, Flag, Name, Number, Optional
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError, memory_errors
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress, no_progress, step_progress
+from bert_probe.model.trace import Array
+from bert_probe.text.documents import Document, DocumentList, as_documents
+from bert_probe.text.retrieval_data import Judgments
+
+_BLOCK_NUMBERS = 16_000_000
+"""Maximum number of scores that are in memory at once."""
+_TABLES = ("summary", "queries", "failures", "vectors", "curve")
+_MAX_FAILURES = 10_000
+
+
+@question("retrieval evaluation", command="evaluate-retrieval")
+class RetrievalEvaluation(Question):
+    """How well a search ranks the relevant documents of queries.
+
+    nDCG@10, recall@10, recall@100, MRR@10 and MAP of the first 1,000 documents, by ir-measures, with 95%
+    bootstrap intervals over the queries, for any scorers of Search. Each further scorer, and the scorers of
+    a second model, are compared with the first one on the same queries.
+
+    Attributes:
+        scorers: names in `SCORERS`. The others are compared with the first.
+        candidates, prompt, document_prompt, dimensions: see `Search`.
+        curve: whether to evaluate the bi-encoder also with fewer dimensions, int8 and binary vectors.
+        show: the table to return: the "summary" with intervals; the measures of each of the "queries"; the
+            "failures", relevant documents that the first scorer ranks low; with a second model, how much the
+            neighbors of the documents' "vectors" agree; or the "curve".
+    """
+
+    inputs = JudgedQueries()
+
+    scorers: Sequence[str] = param(
+        Choices(SCORERS), default=(BI_ENCODER,), about="Scorers; the others are compared with the first."
+    )
+    candidates: int = param(
+        Number(1),
+        default=100,
+        about="Number of documents that the cross-encoder scores, the best of another scorer.",
+    )
+    prompt: str | None = param(
+        Optional(Name()),
+        default=None,
+        about="Prompt of the checkpoint before each query; none for no prompt.",
+    )
+    document_prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
+    )
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
+    curve: bool = param(Flag(), default=False, about=CURVE_HELP)
+    show: str = param(
+        Choice(_TABLES),
+        default="summary",
+        display_only=True,
+        key="retrieval_table",
+        about="Table: summary, queries, failures, agreement of vectors, or the curve.",
+    )
+
+    def of(
+        self,
+        checkpoint: Checkpoint,
+        documents: Sequence[str],
+        queries: Sequence[str],
+        judgments: Judgments,
+        truncate: bool = False,
+        other: Checkpoint | None = None,
+        progress: Progress = no_progress,
+    ) -> RetrievalEvaluationResult:
+        """Rank the documents for each query, and evaluate the rankings.
+
+        Args:
+            checkpoint: the model.
+            documents, queries: what `read_documents` returns.
+            judgments: what `read_judgments` returns. Queries without a relevant document are left out.
+            truncate: truncate texts that are too long instead of raising an error.
+            other: a model to compare with.
+            progress: called with the amount of work done and the total.
+
+        Raises:
+            TextError, EmptyTextError, TooLongError: there are no documents or queries, an ID is not unique,
+                or a text cannot be encoded.
+            UnavailableError: no query has a relevant document; see also `Search.of`.
+            SelectionError, CheckpointError, OutOfMemoryError: see `Search.of`.
+        """
+        require("ir_measures")
+        self._check_fields()
+        data = _JudgedData.of(as_documents(documents), as_documents(queries), judgments)
+        checkpoints = [checkpoint.snapshot(), *([] if other is None else [other.snapshot()])]
+        systems: list[System] = []
+        indexes: list[IndexedDocuments] = []
+        curve = None
+        dropped = 0
+        for number, model in enumerate(checkpoints):
+            names = tuple(name for name in self.scorers if number == 0 or name != BM25_SCORER)
+            step = step_progress(progress, number, len(checkpoints))
+            if not names:
+                raise SelectionError(
+                    f"{BM25_SCORER} reads no model, so there is nothing to compare. Choose another scorer."
+                )
+            search = Search(
+                "query", names, self.candidates, 10, self.prompt, self.document_prompt, self.dimensions
+            )
+            indexed = search.index(model, data.documents, truncate, step_progress(step, 0, 2))
+            indexes.append(indexed)
+            dropped += sum(indexed.dropped)
+            vectors = _query_vectors(search, model, data, truncate) if BI_ENCODER in names else None
+            ranked = _rank(search, model, indexed, data, vectors, truncate, step_progress(step, 1, 2))
+            systems += [
+                System(number, model.description.name, name, *data.evaluate(orders))
+                for name, orders in ranked.items()
+            ]
+            if self.curve and number == 0:
+                curve = _curve(model, indexed, vectors, data)
+        record = InputRecord.of_tagged(
+            checkpoints[0],
+            {"documents": data.documents, "queries": data.all_queries, "judgments": judgments},
+            dropped,
+        )
+        comparison = None
+        if other is not None:
+            record = record.with_other_model(InputRecord.of_model(checkpoints[1]))
+            comparison = _compare_documents(indexes)
+        return RetrievalEvaluationResult(self, record, data, tuple(systems), curve, comparison)
+
+    def _check_fields(self) -> None:
+        if self.curve and BI_ENCODER not in self.scorers:
+            raise SelectionError(f"The curve needs the scorer {BI_ENCODER}. Add it, or leave out curve.")
+
+
+@dataclass(frozen=True, eq=False)
+class _JudgedData:
+    """Documents, the queries with a relevant document, and the judgments.
+
+    Attributes:
+        documents: the documents.
+        all_queries: all queries of the file.
+        queries: the queries with a relevant document.
+        grades: for each of these queries, document ID → grade.
+        unjudged: number of queries without a judgment or a relevant document.
+        unknown_queries: number of judged queries that are not in the file of queries.
+        unknown_documents: number of judgments of documents that are not in the file of documents.
+    """
+
+    documents: DocumentList
+    all_queries: DocumentList
+    queries: tuple[Document, ...]
+    grades: tuple[Mapping[str, int], ...]
+    unjudged: int
+    unknown_queries: int
+    unknown_documents: int
+
+    @classmethod
+    def of(cls, documents: DocumentList, queries: DocumentList, judgments: Judgments) -> _JudgedData:
+        """Select the queries with a relevant document.
+
+        Raises:
+            TextError: the judgments are not `Judgments`.
+            UnavailableError: no query has a relevant document.
+        """
+        if not isinstance(judgments, Judgments):
+            raise TextError("Give judgments that read_judgments returns.")
+        grades = {query.id: judgments.grades.get(query.id, {}) for query in queries}
+        judged = tuple(query for query in queries if any(grade > 0 for grade in grades[query.id].values()))
+        if not judged:
+            known = sum(query.id in judgments.grades for query in queries)
+            reason = (
+                f"{known:,} of {len(queries):,} queries are judged, but none has a document with a score "
+                "above 0"
+                if known
+                else "No ID of a query occurs in the judgments, whose first query is "
+                f"{next(iter(judgments.grades))[:60]!r}"
+            )
+            raise UnavailableError(f"{reason}. Check the IDs and the scores of the judgments.")
+        ids = {document.id for document in documents}
+        unknown = sum(document not in ids for query in judged for document in grades[query.id])
+        if unknown == sum(len(grades[query.id]) for query in judged):
+            raise UnavailableError(
+                "No ID of a judged document occurs in the documents, so nothing relevant can be found. Check "
+                "the IDs of the documents and of the judgments."
+            )
+        return cls(
+            documents,
+            queries,
+            judged,
+            tuple(grades[query.id] for query in judged),
+            len(queries) - len(judged),
+            len(judgments.grades.keys() - {query.id for query in queries}),
+            unknown,
+        )
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The IDs of the documents."""
+        return [document.id for document in self.documents]
+
+    @cached_property
+    def relevant(self) -> tuple[Array, ...]:
+        """For each query, the indices of its relevant documents, in the order of the documents."""
+        rows = {identifier: row for row, identifier in enumerate(self.ids)}
+        return tuple(
+            np.array(sorted(rows[name] for name, grade in judged.items() if grade > 0 and name in rows), int)
+            for judged in self.grades
+        )
+
+    def evaluate(self, orders: Sequence[Array]) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
+        """Return the measures, [query, measure]; the ranks of the relevant documents, from 1, or 0 for
+        documents that are not ranked; and the first documents of each ranking.
+        """
+        values = evaluate_rankings(orders, self.ids, self.grades)
+        ranks = []
+        for order, rows in zip(orders, self.relevant, strict=True):
+            positions = np.zeros(len(self.documents), np.int64)
+            positions[order] = np.arange(1, len(order) + 1)
+            ranks.append(positions[rows])
+        return values, tuple(ranks), tuple(order[:10] for order in orders)
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """A scorer of a model, and its rankings.
+
+    Attributes:
+        model: 0 for the model, 1 for the other model.
+        model_name: name of the model.
+        scorer: a name in `SCORERS`.
+        values: the `MEASURES` of each query, [query, measure].
+        ranks: for each query, the rank of each relevant document, from 1; 0 if it is not ranked.
+        first: for each query, the indices of the first 10 documents.
+    """
+
+    model: int
+    model_name: str
+    scorer: str
+    values: Array
+    ranks: tuple[Array, ...]
+    first: tuple[Array, ...]
+
+    @property
+    def label(self) -> str:
+        """Name of the system in column names."""
+        return f"other {self.scorer}" if self.model else self.scorer
+
+
+def _query_vectors(search: Search, checkpoint: Checkpoint, data: _JudgedData, truncate: bool) -> Array:
+    """Return the vectors of the queries, [query, dimension], of one run."""
+    recipe = search.query_pooling(checkpoint)
+    ids = [query.id for query in data.queries]
+    encoded = encode_texts(
+        checkpoint, recipe, data.queries, truncate, lambda number: f"Query {ids[number - 1][:60]}"
+    )
+    return encoded.vectors
+
+
+def _blocks(queries: Array, documents: Array, similarity: str) -> Iterator[Array]:
+    """Yield the scores of each query, [document], which are computed in blocks of queries."""
+    block = max(1, _BLOCK_NUMBERS // len(documents))
+    with memory_errors("The scores of these documents need more memory than is free. Use fewer."):
+        for start in range(0, len(queries), block):
+            yield from scores(queries[start : start + block], documents, similarity)
+
+
+def _order(values: Array) -> Array:
+    """Return the indices of the scored documents by descending score; equal scores keep their order."""
+    order = np.argsort(-values, kind="stable")
+    return order[~np.isnan(values[order])]
+
+
+def _rank(
+    search: Search,
+    checkpoint: Checkpoint,
+    indexed: IndexedDocuments,
+    data: _JudgedData,
+    vectors: Array | None,
+    truncate: bool,
+    progress: Progress,
+) -> dict[str, list[Array]]:
+    """Return the ranking of each query: scorer → for each query, indices of documents."""
+    blocks: Iterator[Array | None] = iter([None] * len(data.queries))
+    if vectors is not None and indexed.encoded is not None:
+        blocks = _blocks(vectors, indexed.encoded.vectors, search.query_pooling(checkpoint).similarity)
+    orders: dict[str, list[Array]] = {name: [] for name in search.scorers}
+    for number, (query, own) in enumerate(zip(data.queries, blocks, strict=True)):
+        progress(number, len(data.queries))
+        values, _ = replace(search, query=str(query)).scores(checkpoint, indexed, truncate, no_progress, own)
+        for name in search.scorers:
+            orders[name].append(_order(values[name]))
+    progress(len(data.queries), len(data.queries))
+    return orders
+
+
+def _curve(
+    checkpoint: Checkpoint, indexed: IndexedDocuments, queries: Array | None, data: _JudgedData
+) -> pd.DataFrame:
+    """Return nDCG@10 and recall@100 of each vector format."""
+    assert queries is not None
+    assert indexed.encoded is not None
+    assert indexed.recipe is not None
+    documents, similarity = indexed.encoded.vectors, indexed.recipe.similarity
+    rows = []
+    for form in vector_formats(documents.shape[1], checkpoint.sentence_model):
+        converted = form.convert(queries, documents), form.convert(documents)
+        orders = [_order(values) for values in _blocks(*converted, form.similarity(similarity))]
+        values = evaluate_rankings(orders, data.ids, data.grades)
+        row: list[Any] = [form.dimensions, form.precision, form.bytes_per_vector]
+        for name in ("ndcg@10", "recall@100"):
+            column = values[:, list(MEASURES).index(name)]
+            row += [column.mean(), *interval(bootstrap_means(column))]
+        rows.append(row)
+    names = ["dimensions", "precision", "bytes_per_vector", "ndcg@10", "low", "high"]
+    return pd.DataFrame(rows, columns=[*names, "recall@100", "recall_low", "recall_high"])
+
+
+def _compare_documents(indexes: Sequence[IndexedDocuments]) -> VectorComparison | None:
+    """Compare the vectors of the documents by two models; None without vectors."""
+    first, second = indexes
+    if first.encoded is None or second.encoded is None or first.recipe is None or second.recipe is None:
+        return None
+    if len(first.documents) < 3:
+        return None
+    similarities = first.recipe.similarity, second.recipe.similarity
+    return compare_vectors(first.encoded.vectors, second.encoded.vectors, *similarities)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RetrievalEvaluationResult(Result):
+    """The measures of each query, for each scorer.
+
+    Attributes:
+        data: the documents, the queries with a relevant document, and their judgments.
+        systems: the scorers of the model, followed by those of the other model.
+        curve: nDCG@10 and recall@100 of each vector format; None if they were not computed.
+        comparison: agreement of the documents' vectors of two models; None without a second model.
+    """
+
+    question: RetrievalEvaluation
+    data: _JudgedData
+    systems: tuple[System, ...]
+    curve: pd.DataFrame | None
+    comparison: VectorComparison | None
+
+    def __post_init__(self) -> None:
+        for system in self.systems:
+            if system.values.shape != (len(self.data.queries), len(MEASURES)):
+                raise ShapeError(
+                    f"{len(self.data.queries)} queries do not match {system.values.shape} values."
+                )
+
+    @property
+    def finding(self) -> str:
+        """A sentence about nDCG@10 of the first scorer."""
+        low, high = interval(bootstrap_means(self.systems[0].values[:, 0]))
+        mean = self.systems[0].values[:, 0].mean()
+        return (
+            f"nDCG@10 of {self.systems[0].scorer} is {mean:.4f} on {len(self.data.queries):,} queries (95% "
+            f"interval {low:.4f} to {high:.4f})."
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about queries and judgments that cannot be evaluated."""
+        data = self.data
+        parts = (
+            (data.unjudged, "queries have no relevant document and are left out"),
+            (data.unknown_queries, "judged queries are not in the file of queries and are left out"),
+            (
+                data.unknown_documents,
+                "judgments name documents that are not in the file of documents; relevant ones count as "
+                "not found",
+            ),
+        )
+        return tuple(f"{count:,} {text}." for count, text in parts if count)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The numbers of queries, of resamples and of evaluated ranks, and notes."""
+        return {
+            "queries": len(self.data.queries),
+            "resamples": RESAMPLES,
+            "depth": DEPTH,
+            **({"notes": list(self.notes)} if self.notes else {}),
+        }
+
+    def frame(self) -> pd.DataFrame:
+        """Return the table that the question shows.
+
+        Columns of the summary: model, scorer, measure, value, low, high (the bounds of the 95% interval); for
+        all scorers but the first also difference, the value minus that of the first, with difference_low,
+        difference_high, and the numbers of queries for which it is better, equal and worse.
+
+        Columns of the queries: query (ID), text, relevant (number of documents), and for each scorer nDCG@10
+        and the rank of the first relevant document, 0 if there is none; by ascending nDCG@10 of the first
+        scorer or, with several scorers, by the largest difference.
+
+        Columns of the failures: query, text, document, grade, rank (0 if it is not ranked), for each further
+        scorer its rank, and outranked_by, the ID of the first document that is not relevant; the relevant
+        documents that are not among the first 10, by descending rank.
+
+        Columns of the vectors: measure, value, low, high, note. Columns of the curve: dimensions, precision,
+        bytes_per_vector, ndcg@10, low, high, recall@100, recall_low, recall_high.
+        """
+        show = self.question.show
+        if show == "curve":
+            if self.curve is None:
+                raise UnavailableError(NO_CURVE)
+            return self.curve.copy()
+        if show == "vectors":
+            if self.comparison is None:
+                raise UnavailableError(NO_OTHER)
+            return self.comparison.frame()
+        if show == "queries":
+            return self._queries()
+        return self._failures() if show == "failures" else self._summary()
+
+    def _summary(self) -> pd.DataFrame:
+        rows = []
+        reference = self.systems[0]
+        for index, system in enumerate(self.systems):
+            samples = bootstrap_means(system.values)
+            changes = system.values - reference.values
+            change_samples = bootstrap_means(changes)
+            for column, name in enumerate(MEASURES):
+                row: dict[str, Any] = {"model": system.model_name, "scorer": system.scorer, "measure": name}
+                row["value"] = system.values[:, column].mean()
+                row["low"], row["high"] = interval(samples[:, column])
+                if index:
+                    change = changes[:, column]
+                    row["difference"] = change.mean()
+                    row["difference_low"], row["difference_high"] = interval(change_samples[:, column])
+                    counts = ((change > 0).sum(), (change == 0).sum(), (change < 0).sum())
+                    row |= dict(zip(("better", "equal", "worse"), map(int, counts), strict=True))
+                rows.append(row)
+        return pd.DataFrame(rows)
+
+    def _queries(self) -> pd.DataFrame:
+        data = self.data
+        columns: dict[str, Any] = {
+            "query": frames.plain_strings([query.id for query in data.queries]),
+            "text": frames.plain_strings(list(map(str, data.queries))),
+            "relevant": [sum(grade > 0 for grade in judged.values()) for judged in data.grades],
+        }
+        for system in self.systems:
+            columns[f"{system.label} ndcg@10"] = system.values[:, 0]
+            columns[f"{system.label} first rank"] = [
+                int(ranks[ranks > 0].min(initial=len(data.documents) + 1)) % (len(data.documents) + 1)
+                for ranks in system.ranks
+            ]
+        key = self.systems[0].values[:, 0]
+        if len(self.systems) > 1:
+            key = -np.abs(self.systems[1].values[:, 0] - key)
+        return pd.DataFrame(columns).iloc[np.argsort(key, kind="stable")].reset_index(drop=True)
+
+    def _failures(self) -> pd.DataFrame:
+        data, reference = self.data, self.systems[0]
+        rows = []
+        for index, (query, rows_of) in enumerate(zip(data.queries, data.relevant, strict=True)):
+            wrong = [row for row in reference.first[index].tolist() if row not in set(rows_of.tolist())]
+            for place, row in enumerate(rows_of.tolist()):
+                rank = int(reference.ranks[index][place])
+                if 0 < rank <= 10:
+                    continue
+                document = data.documents[row]
+                rows.append(
+                    {
+                        "query": query.id,
+                        "text": str(query),
+                        "document": document.id,
+                        "grade": data.grades[index][document.id],
+                        "rank": rank,
+                        **{
+                            f"{other.label} rank": int(other.ranks[index][place])
+                            for other in self.systems[1:]
+                        },
+                        "outranked_by": data.documents[wrong[0]].id if wrong else "",
+                    }
+                )
+        names = ["query", "text", "document", "grade", "rank", "outranked_by"]
+        table = pd.DataFrame(rows, columns=None if rows else names)
+        depth = table["rank"].where(table["rank"] > 0, len(data.documents) + 1)
+        order = np.argsort(-depth.to_numpy(), kind="stable")
+        for name in ("query", "text", "document", "outranked_by"):
+            table[name] = frames.plain_strings(list(table[name]))
+        return table.iloc[order[:_MAX_FAILURES]].reset_index(drop=True)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the measures, ranks and texts in bytes."""
+        arrays = sum(system.values.nbytes + sum(r.nbytes for r in system.ranks) for system in self.systems)
+        return arrays + sum(map(len, self.data.documents)) + sum(map(len, self.data.all_queries))

@@ -1,0 +1,466 @@
+"""Evaluation of sentence vectors on text pairs with a judged similarity (STS)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import pearsonr, rankdata, spearmanr
+
+from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap_correlations, interval
+from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors
+from bert_probe.analyses.evaluation.vector_formats import vector_formats
+from bert_probe.analyses.retrieval.threshold import pair_labels
+from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig, resolve_pooling
+from bert_probe.analyses.vectors.sentences import POOLED, POOLING, encode_texts
+from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
+from bert_probe.core import frames
+from bert_probe.core.evaluation_inputs import EvaluationFiles
+from bert_probe.core.field_types import Choice, Flag, Name, Number, Optional
+from bert_probe.core.inputs import TABLE, FileInput
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import ShapeError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress, no_progress, step_progress
+from bert_probe.model.trace import Array, read_only
+from bert_probe.text.labeled_texts import LabeledTexts
+
+MEASURES = ("cosine_spearman", "cosine_pearson", "model_spearman", "model_pearson")
+"""Correlations of the labels with the cosine, and with the similarity function that the model declares."""
+MIN_PAIRS = 3
+ALL = "all"
+"""Name of the group with all pairs."""
+CURVE_HELP = "Also evaluate fewer dimensions, and int8 and binary vectors."
+NO_CURVE = "The curve was not computed. Evaluate with curve=True (--curve)."
+NO_OTHER = "There is no second model to compare with. Pass other (--other MODEL)."
+_TABLES = ("summary", "pairs", "moved", "vectors", "curve")
+
+
+@question("similarity evaluation", command="evaluate-sts")
+class SimilarityEvaluation(Question):
+    """How well the similarity of sentence vectors agrees with judged scores of text pairs (STS).
+
+    Spearman's and Pearson's correlation, with 95% bootstrap intervals over the pairs, of the scores with the
+    cosine and with the similarity function of the model, as `EmbeddingSimilarityEvaluator` of
+    sentence-transformers computes them. With a second model, also the differences, of the same resamples.
+
+    Attributes:
+        pooling: pooling of token vectors; by default, that of the checkpoint if it has one, otherwise the
+            mean.
+        prompt, pair_prompt: name of the checkpoint's prompt before the first and the second text of a pair,
+            or "none"; see `resolve_pooling` for the default.
+        dimensions: number of dimensions to which the vectors are truncated.
+        curve: whether to evaluate fewer dimensions, and int8 and binary vectors, too.
+        show: the table to return: the "summary" with intervals, also for each group if the table has a
+            column group; the "pairs" by descending error; with a second model, the pairs that "moved" most,
+            or how much the neighbors of the "vectors" agree; or the "curve".
+    """
+
+    inputs = EvaluationFiles(
+        {"pairs": FileInput(formats=(TABLE,), help="A table with text_a, text_b, score; optionally group.")}
+    )
+
+    pooling: str | None = param(Optional(POOLING), default=None, about=POOLED)
+    prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
+    pair_prompt: str | None = param(
+        Optional(Name()), default=None, about="Prompt of the checkpoint before the second text of each pair."
+    )
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
+    curve: bool = param(Flag(), default=False, about=CURVE_HELP)
+    show: str = param(
+        Choice(_TABLES),
+        default="summary",
+        display_only=True,
+        key="sts_table",
+        about="Table: summary, pairs by error, pairs that moved, agreement of vectors, or the curve.",
+    )
+
+    def of(
+        self,
+        checkpoint: Checkpoint,
+        pairs: LabeledTexts,
+        truncate: bool = False,
+        other: Checkpoint | None = None,
+        progress: Progress = no_progress,
+    ) -> SimilarityEvaluationResult:
+        """Score the pairs, and correlate the scores with the labels.
+
+        Args:
+            checkpoint: the model.
+            pairs: text pairs from `read_labeled_texts`, with labels that are numbers.
+            truncate: truncate texts that are too long instead of raising an error.
+            other: a model to compare with.
+            progress: called with the number of texts done and the total, of all models.
+
+        Raises:
+            TextError, EmptyTextError, TooLongError: there are no pairs, a label is not a number, or a text
+                cannot be encoded; the message names its line.
+            UnavailableError: there are fewer than three pairs, all labels are equal, or a score is undefined;
+                see also `resolve_pooling`.
+            SelectionError, CheckpointError: see `resolve_pooling`.
+        """
+        labels = pair_labels(pairs)
+        _check_labels(labels)
+        checkpoints = [checkpoint.snapshot(), *([] if other is None else [other.snapshot()])]
+        evaluated = [
+            self._score(model, pairs, truncate, step_progress(progress, index, len(checkpoints)))
+            for index, model in enumerate(checkpoints)
+        ]
+        record = InputRecord.of_tagged(
+            checkpoints[0], {"pairs": pairs}, sum(model.dropped for model in evaluated)
+        )
+        if other is not None:
+            record = record.with_other_model(InputRecord.of_model(checkpoints[1]))
+        groups = {ALL: np.arange(len(labels)), **_groups(pairs)}
+        summaries = {
+            name: _summarize(labels[rows], [m.values[:, rows] for m in evaluated])
+            for name, rows in groups.items()
+        }
+        curve = self._curve(checkpoints[0], evaluated[0], labels) if self.curve else None
+        comparison = None if other is None else _compare(pairs, *evaluated)
+        return SimilarityEvaluationResult(
+            self, record, pairs, read_only(labels), tuple(evaluated), summaries, curve, comparison
+        )
+
+    def _pooling(self, checkpoint: Checkpoint, prompt: str | None) -> PoolingConfig:
+        is_own = checkpoint.sentence_model is not None or checkpoint.sentence_model_error is not None
+        return resolve_pooling(
+            checkpoint, self.pooling or ("model" if is_own else "mean"), prompt, self.dimensions
+        )
+
+    def _score(
+        self, checkpoint: Checkpoint, pairs: LabeledTexts, truncate: bool, progress: Progress
+    ) -> ScoredPairs:
+        recipes = [self._pooling(checkpoint, prompt) for prompt in (self.prompt, self.pair_prompt)]
+        count = len(pairs.rows)
+        names = [f"Line {row.line:,}" for row in pairs.rows]
+        sides = [[row.text for row in pairs.rows], [row.pair or "" for row in pairs.rows]]
+        if recipes[0] == recipes[1]:  # in one run, which encodes a text that occurs on both sides once
+            encoded = encode_texts(
+                checkpoint,
+                recipes[0],
+                sides[0] + sides[1],
+                truncate,
+                lambda number: names[(number - 1) % count],
+                progress,
+            )
+            first, second = encoded.vectors[:count], encoded.vectors[count:]
+            dropped = sum(encoded.dropped)
+        else:
+            parts = [
+                encode_texts(
+                    checkpoint,
+                    recipe,
+                    texts,
+                    truncate,
+                    lambda number: names[number - 1],
+                    step_progress(progress, side, 2),
+                )
+                for side, (recipe, texts) in enumerate(zip(recipes, sides, strict=True))
+            ]
+            first, second = (part.vectors for part in parts)
+            dropped = sum(sum(part.dropped) for part in parts)
+        values = _pair_values(first, second, recipes[0].similarity)
+        if np.isnan(values).any():
+            line = pairs.rows[int(np.isnan(values).any(axis=0).argmax())].line
+            raise UnavailableError(
+                f"The score of line {line:,} is undefined, because the vector of a text is zero. Remove it."
+            )
+        return ScoredPairs(recipes[0], recipes[1], first, second, read_only(values), dropped)
+
+    def _curve(self, checkpoint: Checkpoint, model: ScoredPairs, labels: Array) -> pd.DataFrame:
+        """Return the correlations of each vector format with the labels."""
+        rows = []
+        size = model.first.shape[1]
+        is_own = self.pooling in (None, "model")
+        reference = np.concatenate([model.first, model.second])
+        for form in vector_formats(size, checkpoint.sentence_model if is_own else None):
+            first, second = (form.convert(vectors, reference) for vectors in (model.first, model.second))
+            values = scores_of_rows(first, second, form.similarity(model.recipe.similarity))[None]
+            summary = _summarize(labels, [np.concatenate([values, values])])
+            correlation = float(summary.values[0, 2])
+            low, high = interval(summary.resamples[:, 0, 2])
+            rows.append((form.dimensions, form.precision, form.bytes_per_vector, correlation, low, high))
+        names = ["dimensions", "precision", "bytes_per_vector", "spearman", "low", "high"]
+        return pd.DataFrame(rows, columns=names)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPairs:
+    """The scores of one model.
+
+    Attributes:
+        recipe, pair_recipe: the pooling configurations of the first and of the second texts.
+        first, second: their vectors, [pair, dimension].
+        values: the cosine and the model's own similarity of each pair, float64 [2, pair].
+        dropped: number of truncated tokens.
+    """
+
+    recipe: PoolingConfig
+    pair_recipe: PoolingConfig
+    first: Array
+    second: Array
+    values: Array
+    dropped: int
+
+    @property
+    def cosine(self) -> Array:
+        """Cosine similarity of each pair, [pair]."""
+        cosine: Array = self.values[0]
+        return cosine
+
+    @property
+    def percentiles(self) -> Array:
+        """Percentile rank of the model's own score of each pair among all pairs, [pair], 0 to 1."""
+        return _percentiles(self.values[1])
+
+
+@dataclass(frozen=True, eq=False)
+class CorrelationSummary:
+    """Correlations of one group of pairs.
+
+    Attributes:
+        values: the `MEASURES` of each model, [model, measure]; NaN where a correlation is undefined.
+        resamples: the measures of each bootstrap resample, [resample, model, measure].
+        count: number of pairs.
+    """
+
+    values: Array
+    resamples: Array
+    count: int
+
+
+def _check_labels(labels: Array) -> None:
+    if len(labels) < MIN_PAIRS:
+        raise UnavailableError(
+            f"{len(labels)} pairs are too few for a correlation. Give at least {MIN_PAIRS} pairs."
+        )
+    if np.ptp(labels) == 0:
+        raise UnavailableError(
+            f"All {len(labels):,} pairs have the same score, {labels[0]:g}, so their correlation is "
+            "undefined. Give pairs with different scores."
+        )
+
+
+def _groups(pairs: LabeledTexts) -> dict[str, Array]:
+    """Return the indices of the pairs of each group, by name; {} without a column group."""
+    names = np.array([row.group for row in pairs.rows], object)
+    return {str(name): np.flatnonzero(names == name) for name in sorted(set(names)) if name}
+
+
+def _pair_values(first: Array, second: Array, similarity: str) -> Array:
+    """Return the cosine and the model's own similarity of each pair, float64 [2, pair]."""
+    cosine = scores_of_rows(first, second, "cosine")
+    return np.stack([cosine, cosine if similarity == "cosine" else scores_of_rows(first, second, similarity)])
+
+
+def _summarize(labels: Array, values: list[Array]) -> CorrelationSummary:
+    """Return the correlations of labels, [pair], with the scores of each model, each [2, pair]."""
+    scores = np.concatenate(values)
+    if len(labels) < MIN_PAIRS or np.ptp(labels) == 0:
+        undefined = np.full((len(values), len(MEASURES)), np.nan)
+        return CorrelationSummary(undefined, undefined[None], len(labels))
+    correlations = [[_correlation(f, labels, row) for f in (spearmanr, pearsonr)] for row in scores]
+    resamples = bootstrap_correlations(labels, scores)
+    shape = (len(values), len(MEASURES))
+    return CorrelationSummary(
+        np.array(correlations).reshape(shape), resamples.reshape(len(resamples), *shape), len(labels)
+    )
+
+
+def _correlation(function: Any, labels: Array, scores: Array) -> float:
+    """Return a correlation of SciPy; NaN for constant scores."""
+    return float(function(labels, scores).statistic) if np.ptp(scores) > 0 else float("nan")
+
+
+def _percentiles(values: Array) -> Array:
+    ranks: Array = (rankdata(values) - 1) / (len(values) - 1)
+    return ranks
+
+
+def _compare(pairs: LabeledTexts, a: ScoredPairs, b: ScoredPairs) -> VectorComparison | None:
+    """Compare the vectors of two models for the different texts of the pairs; None for too few texts."""
+    texts = [row.text for row in pairs.rows] + [row.pair or "" for row in pairs.rows]
+    rows = list({text: row for row, text in reversed(list(enumerate(texts)))}.values())[::-1]
+    if len(rows) < MIN_PAIRS:
+        return None
+    first, second = (np.concatenate([model.first, model.second])[rows] for model in (a, b))
+    return compare_vectors(first, second, a.recipe.similarity, b.recipe.similarity)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SimilarityEvaluationResult(Result):
+    """Correlations of the similarity of text pairs with their labels.
+
+    Attributes:
+        pairs: the text pairs.
+        labels: the judged scores, [pair].
+        models: the scores of the model, and of the other model if there is one.
+        summaries: the correlations of all pairs, "all", and of each group.
+        curve: the correlation of each vector format; None if it was not computed.
+        comparison: agreement of the vectors of two models; None for one model, or too few texts.
+    """
+
+    question: SimilarityEvaluation
+    pairs: LabeledTexts
+    labels: Array
+    models: tuple[ScoredPairs, ...]
+    summaries: Mapping[str, CorrelationSummary]
+    curve: pd.DataFrame | None
+    comparison: VectorComparison | None
+
+    def __post_init__(self) -> None:
+        for model in self.models:
+            if model.values.shape != (2, len(self.pairs.rows)):
+                raise ShapeError(f"{len(self.pairs.rows)} pairs do not match {model.values.shape} scores.")
+
+    @property
+    def has_other(self) -> bool:
+        """Whether two models are compared."""
+        return len(self.models) > 1
+
+    @cached_property
+    def errors(self) -> tuple[Array, ...]:
+        """For each model, the percentile of each pair by its score minus that by the label, −1 to 1."""
+        truth = _percentiles(self.labels)
+        return tuple(model.percentiles - truth for model in self.models)
+
+    @property
+    def wins(self) -> tuple[int, int, int]:
+        """Number of pairs whose error is smaller with the other model, equal, and larger.
+
+        Raises:
+            UnavailableError: there is only one model.
+        """
+        self._require_other()
+        change = np.abs(self.errors[1]) - np.abs(self.errors[0])
+        return int((change < 0).sum()), int((change == 0).sum()), int((change > 0).sum())
+
+    @property
+    def finding(self) -> str:
+        """A sentence about the main correlation."""
+        summary = self.summaries[ALL]
+        low, high = interval(summary.resamples[:, 0, 2])
+        sentence = (
+            f"Spearman's correlation of the {self.models[0].recipe.score_name} with the scores of "
+            f"{summary.count:,} pairs is {summary.values[0, 2]:.4f} (95% interval {low:.4f} to {high:.4f})"
+        )
+        if not self.has_other:
+            return f"{sentence}."
+        difference = summary.values[1, 2] - summary.values[0, 2]
+        low, high = interval(summary.resamples[:, 1, 2] - summary.resamples[:, 0, 2])
+        return f"{sentence}; the other model's is {difference:+.4f} different ({low:+.4f} to {high:+.4f})."
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence about the groups without a correlation."""
+        missing = [name for name, summary in self.summaries.items() if np.isnan(summary.values).all()]
+        if not missing:
+            return ()
+        return (
+            f"No correlation for {', '.join(missing[:5])}{' and others' if len(missing) > 5 else ''}: "
+            f"fewer than {MIN_PAIRS} pairs, or equal scores.",
+        )
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The poolings, and the numbers of pairs, of resamples and of pairs that the other model improves."""
+        recipes = [model.recipe.about for model in self.models]
+        values: dict[str, Any] = {
+            "recipe": recipes[0],
+            "pairs": len(self.labels),
+            "resamples": RESAMPLES,
+            **({"notes": list(self.notes)} if self.notes else {}),
+        }
+        if self.has_other:
+            better, equal, worse = self.wins
+            values |= {"other_recipe": recipes[1], "better": better, "equal": equal, "worse": worse}
+        return values
+
+    def _require_other(self) -> None:
+        if not self.has_other:
+            raise UnavailableError(NO_OTHER)
+
+    def frame(self) -> pd.DataFrame:
+        """Return the table that the question shows.
+
+        Columns of the summary: group, pairs, measure, value, low, high (the bounds of the 95% interval) and,
+        with a second model, other, other_low, other_high, difference, difference_low, difference_high. The
+        measures are the correlations of the labels with the cosine (cosine_spearman, cosine_pearson) and with
+        the similarity function of the model (model_spearman, model_pearson).
+
+        Columns of the pairs: line, group, text_a, text_b, label, cosine, score, error: the percentile of the
+        pair by the model's score minus that by the label. With a second model: other_score, other_error and
+        moved, the change of the percentile. Columns of the vectors: measure, value, low, high, note. Columns
+        of the curve: dimensions, precision, bytes_per_vector, spearman, low, high.
+        """
+        show = self.question.show
+        if show == "curve":
+            if self.curve is None:
+                raise UnavailableError(NO_CURVE)
+            return self.curve.copy()
+        if show == "vectors":
+            self._require_other()
+            if self.comparison is None:
+                raise UnavailableError("The pairs have fewer than three different texts, so no neighbors.")
+            return self.comparison.frame()
+        if show in ("pairs", "moved"):
+            return self._pairs(show)
+        return pd.concat(
+            [self._summary(name, summary) for name, summary in self.summaries.items()], ignore_index=True
+        )
+
+    def _summary(self, name: str, summary: CorrelationSummary) -> pd.DataFrame:
+        columns: dict[str, Any] = {
+            "group": frames.plain_strings([name] * len(MEASURES)),
+            "pairs": summary.count,
+            "measure": list(MEASURES),
+        }
+        samples = [summary.resamples[:, model] for model in range(len(self.models))]
+        parts = [("value", "low", "high", summary.values[0], samples[0])]
+        if self.has_other:
+            parts.append(("other", "other_low", "other_high", summary.values[1], samples[1]))
+            difference = summary.values[1] - summary.values[0]
+            names = ("difference", "difference_low", "difference_high")
+            parts.append((*names, difference, samples[1] - samples[0]))
+        for value, low, high, values, resamples in parts:
+            bounds = [interval(resamples[:, measure]) for measure in range(len(MEASURES))]
+            columns |= {value: values, low: [b[0] for b in bounds], high: [b[1] for b in bounds]}
+        return pd.DataFrame(columns)
+
+    def _pairs(self, show: str) -> pd.DataFrame:
+        if show == "moved":
+            self._require_other()
+        rows = self.pairs.rows
+        has_groups = len(self.summaries) > 1
+        columns: dict[str, Any] = {
+            "line": [row.line for row in rows],
+            **({"group": frames.plain_strings([row.group for row in rows])} if has_groups else {}),
+            "text_a": frames.plain_strings([row.text for row in rows]),
+            "text_b": frames.plain_strings([row.pair or "" for row in rows]),
+            "label": self.labels,
+            "cosine": self.models[0].cosine,
+            "score": self.models[0].values[1],
+            "error": self.errors[0],
+        }
+        if self.has_other:
+            columns |= {
+                "other_score": self.models[1].values[1],
+                "other_error": self.errors[1],
+                "moved": self.errors[1] - self.errors[0],
+            }
+        key = np.abs(columns["moved" if show == "moved" else "error"])
+        return pd.DataFrame(columns).iloc[np.argsort(-key, kind="stable")].reset_index(drop=True)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the scores, vectors, resamples and texts in bytes."""
+        texts = sum(len(row.text) + len(row.pair or "") for row in self.pairs.rows)
+        models = sum(m.first.nbytes + m.second.nbytes + m.values.nbytes for m in self.models)
+        return texts + models + sum(summary.resamples.nbytes for summary in self.summaries.values())

@@ -1,0 +1,112 @@
+"""Comparison of two models by the neighbors of the same texts, without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.comparison.layer_similarity import linear_cka
+from bert_probe.analyses.evaluation.bootstrap import bootstrap_means, interval
+from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.errors import UnavailableError, memory_errors
+from bert_probe.model.trace import Array
+
+NEIGHBORS = 10
+"""Number of nearest neighbors of each text that are compared."""
+MAX_TEXTS = 20_000
+"""Maximum number of texts that are compared with each other; of more texts, the first are used."""
+_BLOCK_NUMBERS = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class VectorComparison:
+    """Agreement of two models on the neighbors of the same texts.
+
+    Attributes:
+        overlap: share of the nearest neighbors of each text that both models have, [text], 0 to 1.
+        mutual_overlap: number of mutual neighbors of each text that both models have, divided by the number
+            that at least one model has, [text]; NaN for a text without mutual neighbors. Two texts are mutual
+            neighbors if each is among the nearest of the other.
+        cka: linear CKA of the vectors, 0 to 1; NaN if all vectors of a model are equal.
+        neighbors: number of nearest neighbors of each text.
+    """
+
+    overlap: Array
+    mutual_overlap: Array
+    cka: float
+    neighbors: int
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row per measure: measure, value, low, high, note.
+
+        The 95% intervals are those of resampled texts, whose neighbors stay the same.
+        """
+        rows = []
+        for name, values in (
+            (f"overlap of nearest {self.neighbors}", self.overlap),
+            (f"overlap of mutual nearest {self.neighbors}", self.mutual_overlap),
+        ):
+            defined = values[~np.isnan(values)]
+            bounds = interval(bootstrap_means(defined)) if len(defined) else (np.nan, np.nan)
+            rows.append((name, defined.mean() if len(defined) else np.nan, *bounds, ""))
+        note = "no interval: a repeated text changes the CKA itself"
+        rows.append(("CKA", self.cka, np.nan, np.nan, note))
+        return pd.DataFrame(rows, columns=["measure", "value", "low", "high", "note"])
+
+
+def compare_vectors(a: Array, b: Array, similarity_a: str, similarity_b: str) -> VectorComparison:
+    """Compare the vectors of two models, [text, dimension], whose numbers of dimensions may differ.
+
+    Args:
+        similarity_a, similarity_b: the score by which each model compares vectors.
+
+    Raises:
+        UnavailableError: there are fewer than three texts.
+        OutOfMemoryError: the scores need more memory than is free.
+    """
+    if len(a) < 3:
+        raise UnavailableError(f"{len(a)} texts have too few neighbors. Give at least 3 different texts.")
+    a, b = a[:MAX_TEXTS], b[:MAX_TEXTS]
+    count = min(NEIGHBORS, len(a) - 1)
+    with memory_errors("Comparing these texts needs more memory than is free. Use fewer."):
+        first, second = (
+            np.concatenate(list(_neighbors(vectors, similarity, count)))
+            for vectors, similarity in ((a, similarity_a), (b, similarity_b))
+        )
+    overlap = np.array([len(np.intersect1d(x, y)) for x, y in zip(first, second, strict=True)]) / count
+    pairs = [_mutual_pairs(neighbors) for neighbors in (first, second)]
+    return VectorComparison(overlap, _pair_overlap(*pairs, len(a)), linear_cka(a, b), count)
+
+
+def _neighbors(vectors: Array, similarity: str, count: int) -> Iterator[Array]:
+    """Yield the indices of the nearest other rows, [row, count], in blocks of rows. The first of equally
+    near rows come first.
+    """
+    block = max(1, _BLOCK_NUMBERS // len(vectors))
+    for start in range(0, len(vectors), block):
+        rows = np.arange(start, min(start + block, len(vectors)))
+        values = scores(vectors[rows], vectors, similarity)
+        values = np.where(np.isnan(values), -np.inf, values)
+        values[np.arange(len(rows)), rows] = -np.inf
+        order = np.argsort(-values, axis=1, kind="stable")
+        # The row itself is last, or among undefined scores.
+        yield np.stack(
+            [part[part != row][:count] for part, row in zip(order[:, : count + 1], rows, strict=True)]
+        )
+
+
+def _mutual_pairs(neighbors: Array) -> set[tuple[int, int]]:
+    """Return the pairs of rows, the smaller first, that are neighbors of each other."""
+    directed = {(row, int(other)) for row, others in enumerate(neighbors) for other in others}
+    return {(a, b) for a, b in directed if a < b and (b, a) in directed}
+
+
+def _pair_overlap(first: set[tuple[int, int]], second: set[tuple[int, int]], count: int) -> Array:
+    shared, total = np.zeros(count), np.zeros(count)
+    for pairs, target in ((first & second, shared), (first | second, total)):
+        for pair in pairs:
+            target[list(pair)] += 1
+    return np.divide(shared, total, out=np.full(count, np.nan), where=total > 0)

@@ -1,0 +1,173 @@
+"""Judged queries for the evaluation of a search, in the layout of the BEIR benchmark or of TREC."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO, Self
+
+from bert_probe.errors import EmptyTextError, TextError
+from bert_probe.text.documents import DocumentList, read_documents
+from bert_probe.text.formats import ValidationErrors
+from bert_probe.text.sentence_files import lines_of, open_file, unpack
+
+_HEADERS = (("query-id", "corpus-id", "score"), ("query_id", "corpus_id", "score"))
+_FORMAT = (
+    "Write one judgment per line: query-id, corpus-id and score, separated by tabs, or the four columns of "
+    "TREC"
+)
+_FILES: Mapping[str, tuple[str, ...]] = {
+    "documents": tuple(f"corpus{ending}" for ending in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")),
+    "queries": tuple(f"queries{ending}" for ending in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")),
+    "judgments": ("qrels.tsv", "qrels/test.tsv", "qrels.tsv.gz", "qrels.tsv.zst", "qrels/test.tsv.gz"),
+}
+"""Argument of `RetrievalEvaluation.of` → names of its file in a folder, in order of precedence."""
+MAX_GRADE = 1_000
+"""Maximum grade of a judgment."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judgments:
+    """How relevant documents are to queries (qrels).
+
+    Attributes:
+        grades: query ID → document ID → grade; documents with a grade above 0 are relevant.
+        digest: SHA-256 of the judgments, which does not depend on their order or format.
+    """
+
+    grades: Mapping[str, Mapping[str, int]]
+    digest: str
+
+    @classmethod
+    def of(cls, grades: Mapping[str, Mapping[str, int]]) -> Self:
+        """Create judgments, and compute their digest."""
+        frozen = {query: MappingProxyType(dict(documents)) for query, documents in grades.items()}
+        judgments = cls(MappingProxyType(frozen), "")
+        object.__setattr__(judgments, "digest", hashlib.sha256(judgments.content).hexdigest())
+        return judgments
+
+    def __len__(self) -> int:
+        """Return the number of judgments."""
+        return sum(map(len, self.grades.values()))
+
+    @property
+    def content(self) -> bytes:
+        """The judgments as a file with tabs and a header, sorted by query and document."""
+        lines = ["\t".join(_HEADERS[0])]
+        for query, documents in sorted(self.grades.items()):
+            lines += [f"{query}\t{document}\t{grade}" for document, grade in sorted(documents.items())]
+        return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
+
+
+def read_judgments(file: str | Path) -> Judgments:
+    """Read judgments from a file, which may be compressed (.gz, .zst).
+
+    A line has the columns query-id, corpus-id and score (BEIR), separated by tabs, optionally after a header;
+    or the query, an ignored column, the document and the grade (TREC), separated by spaces or tabs.
+
+    Raises:
+        TextError: the file cannot be opened or is not UTF-8, or has invalid lines, which are listed.
+        EmptyTextError: the file has no judgments.
+    """
+    with open_file(file) as (stream, name):
+        return _read(stream, name)
+
+
+def parse_judgments(content: bytes, name: str) -> Judgments:
+    """Parse judgments from a file's bytes; see `read_judgments`."""
+    return _read(io.BytesIO(content), name)
+
+
+def read_retrieval_data(
+    folder: str | Path, skip_broken: bool = False
+) -> tuple[DocumentList, DocumentList, Judgments]:
+    """Read the documents, queries and judgments of a folder in the layout of the BEIR benchmark.
+
+    Args:
+        skip_broken: skip rows without a text or with another error; see `read_documents`.
+
+    Returns:
+        The arguments of `RetrievalEvaluation.of`: documents, queries and judgments.
+
+    Raises:
+        TextError: the folder lacks a file; see also `read_documents` and `read_judgments`.
+    """
+    files = find_retrieval_files(Path(folder))
+    return (
+        read_documents(files["documents"], skip_broken=skip_broken),
+        read_documents(files["queries"], skip_broken=skip_broken),
+        read_judgments(files["judgments"]),
+    )
+
+
+def find_retrieval_files(folder: Path, without: Collection[str] = ()) -> dict[str, Path]:
+    """Return the files of a folder: documents, queries and judgments.
+
+    Args:
+        without: names of the files that the folder need not have.
+
+    Raises:
+        TextError: the folder does not exist, or lacks a file.
+    """
+    if not folder.is_dir():
+        raise TextError(
+            f"{folder} is not a folder. Give a folder with corpus.jsonl, queries.jsonl and qrels.tsv."
+        )
+    files = {}
+    for name, candidates in _FILES.items():
+        paths = [folder / candidate for candidate in candidates if (folder / candidate).is_file()]
+        if not paths and name in without:
+            continue
+        if not paths:
+            raise TextError(
+                f"{folder} has none of {', '.join(candidates)}. Add the file, or name it with --{name}."
+            )
+        files[name] = paths[0]
+    return files
+
+
+def _read(stream: BinaryIO, name: str) -> Judgments:
+    errors = ValidationErrors(name)
+    grades: dict[str, dict[str, int]] = {}
+    with unpack(stream, name) as (unpacked, _):
+        for number, line in enumerate(lines_of(unpacked, name), 1):
+            cells = _cells(line)
+            if not cells or (number == 1 and tuple(cell.casefold() for cell in cells) in _HEADERS):
+                continue
+            if len(cells) not in (3, 4):
+                columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+                errors.add(number, f"{columns} where 3 or 4 are expected")
+                continue
+            query, document, grade = cells[0], cells[-2], _grade(cells[-1])
+            documents = grades.setdefault(query, {})
+            if grade is None:
+                errors.add(number, f"the score {cells[-1][:40]!r} is not an integer of at most {MAX_GRADE:,}")
+            elif document in documents:
+                errors.add(
+                    number, f"query {query[:60]} and document {document[:60]} occur in an earlier line"
+                )
+            else:
+                documents[document] = grade
+    errors.check()
+    if not grades:
+        raise EmptyTextError(f"{name} has no judgments. {_FORMAT}.")
+    return Judgments.of(grades)
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line: separated by tabs if there are at least two, and otherwise by spaces."""
+    text = line.strip()
+    cells = [cell.strip() for cell in text.split("\t")]
+    return cells if len(cells) > 2 else text.split()
+
+
+def _grade(text: str) -> int | None:
+    try:
+        grade = float(text)
+    except ValueError:
+        return None
+    return int(grade) if grade.is_integer() and abs(grade) <= MAX_GRADE else None

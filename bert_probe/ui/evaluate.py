@@ -1,0 +1,341 @@
+"""The Evaluate page: sentence vectors on scored pairs, judged queries or labeled texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from bert_probe.analyses.evaluation.label_evaluation import LabelEvaluation, LabelEvaluationResult
+from bert_probe.analyses.evaluation.retrieval_evaluation import RetrievalEvaluation, RetrievalEvaluationResult
+from bert_probe.analyses.evaluation.similarity_evaluation import (
+    SimilarityEvaluation,
+    SimilarityEvaluationResult,
+)
+from bert_probe.analyses.retrieval.search import BI_ENCODER, BM25_SCORER
+from bert_probe.core.evaluation_inputs import JudgedQueries
+from bert_probe.core.inputs import TABLE, FileInput
+from bert_probe.core.result import Result
+from bert_probe.errors import ProbeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.server import paths
+from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.tables import to_file
+from bert_probe.ui import blocks, evaluation_figures, jobs, second_model, sentence_input, state, workbench
+from bert_probe.ui.export import export
+from bert_probe.views.text import shorten
+
+MAX_TEXTS = 20_000
+"""Maximum number of pairs or texts on the page. The command line has no such limit."""
+_PARTS = {"pairs": "Text pairs (STS)", "search": "Search", "labels": "Labeled texts"}
+_PART_HELP = (
+    "Text pairs: does the similarity agree with judged scores? Search: do relevant documents rank high? "
+    "Labeled texts: do the vectors separate the classes?"
+)
+_ROWS = 200
+"""Maximum number of rows of a table of pairs, queries or texts. Exports have all rows."""
+_SAMPLE = "topics"
+_BOUNDS = ("low", "high")
+
+
+@dataclass(frozen=True)
+class EvaluationFile:
+    """The rows of an uploaded file, or the error that occurred when they were read."""
+
+    name: str
+    rows: Any
+
+
+def render() -> None:
+    """Draw the Evaluate page."""
+    blocks.heading(
+        "Evaluate",
+        "Measure a model's sentence vectors on your own judged data, with 95% intervals, and compare two "
+        "models on the same data.",
+    )
+    checkpoint = workbench.checkpoint()
+    part = state.segmented_control("evaluate_part", "Data", _PARTS, "pairs", _PART_HELP)
+    with st.expander("Compare with a second model", expanded=bool(state.url_parameters().get("other"))):
+        second = second_model.choose(can_swap=False)
+    other = None if second is None else second_model.open_second(second)
+    if second is not None and other is None:
+        return
+    try:
+        {"pairs": _pairs, "search": _search, "labels": _labels}[part](checkpoint, other)
+    except ProbeError as error:
+        blocks.error_box(error, "Change the file or the options above.")
+
+
+def _read(file: FileInput) -> Callable[[str, bytes], EvaluationFile]:
+    """Return a function that reads an uploaded file."""
+
+    def read(name: str, content: bytes) -> EvaluationFile:
+        try:
+            sentence_input.check_size(name, content)
+            return EvaluationFile(name, file.parse(content, name))
+        except ProbeError as error:
+            return EvaluationFile(name, error)
+
+    return read
+
+
+def _upload(key: str, label: str, types: Sequence[str], help_text: str, file: FileInput) -> Any:
+    """Draw an uploader and return the rows of its file; None without a file."""
+    help_text = f"{help_text} {sentence_input.UPLOAD_HELP}"
+    uploaded = sentence_input.upload_file(key, label, types, help_text, _read(file))
+    if uploaded is not None and isinstance(uploaded.rows, ProbeError):
+        raise uploaded.rows
+    return None if uploaded is None else uploaded.rows
+
+
+def _curve_toggle() -> bool:
+    return state.toggle(
+        "evaluate_curve",
+        "Shorter vectors",
+        False,
+        "Also evaluate the vectors with fewer dimensions, with one byte per dimension (int8) and with one "
+        "bit (binary).",
+    )
+
+
+def _answer(question: Any, label: str, *inputs: Any) -> Any:
+    """Return the result of a question that runs as a job, or None if there is none yet."""
+    return jobs.answer(
+        f"evaluate {question.analysis}",
+        question.of,
+        *inputs,
+        label=label,
+        unit="texts",
+        activity="Evaluating",
+        start=True,
+    )
+
+
+# ---------------------------------------------------------------- text pairs
+
+
+def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
+    pairs = _upload(
+        "evaluate_pairs",
+        "A table with the columns text_a, text_b and score",
+        ["csv", "tsv", "jsonl"],
+        "An optional column group names the source of each pair.",
+        SimilarityEvaluation.inputs.files["pairs"],
+    )
+    if pairs is None:
+        st.info("Choose a table of text pairs with a judged similarity, such as a split of STS-B.")
+        return
+    sentence_input.check_count(pairs.rows, MAX_TEXTS, "pairs")
+    question = SimilarityEvaluation(curve=_curve_toggle())
+    result: SimilarityEvaluationResult | None = _answer(
+        question, "Evaluate the pairs", checkpoint, pairs, workbench.request().truncate, other
+    )
+    if result is None:
+        return
+    data = {"pairs": pairs}
+    _headline(result)
+    _summary(result, "sts", data)
+    blocks.chart(
+        evaluation_figures.score_scatter(result),
+        "Scatter plot of the score of the model by the judged score, one point per pair",
+    )
+    table = "moved" if result.has_other else "pairs"
+    st.header("Pairs that moved most" if result.has_other else "Largest errors", anchor=False)
+    blocks.caveat(
+        "error is the percentile of a pair by the model's score minus its percentile by the judged score. "
+        "Select a pair to see which tokens contribute to its score."
+    )
+    pair_table = result.showing(show=table)
+    frame = pair_table.table()
+    row = _selected(frame, "evaluate_pair_rows", "Pairs with their scores and errors")
+    if row is not None:
+        _links({"a": str(frame["text_a"][row]), "b": str(frame["text_b"][row])})
+    export(pair_table, f"sts-{table}", label="Export the pairs", caption="All pairs.", data=data)
+    _vectors_and_curve(result, "spearman", "Spearman's correlation", data)
+
+
+# ---------------------------------------------------------------- search
+
+
+def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
+    files = JudgedQueries().files
+    labels = {
+        "documents": (
+            "Documents, such as corpus.jsonl",
+            ["jsonl", "csv", "tsv", "txt", "parquet", "gz", "zst"],
+        ),
+        "queries": ("Queries, such as queries.jsonl", ["jsonl", "csv", "tsv", "txt", "parquet", "gz", "zst"]),
+        "judgments": ("Relevant documents, qrels.tsv", ["tsv", "txt", "gz", "zst"]),
+    }
+    columns = st.columns(3)
+    data = {}
+    for column, (name, (label, types)) in zip(columns, labels.items(), strict=True):
+        with column:
+            data[name] = _upload(f"evaluate_{name}", label, types, files[name].help, files[name])
+    if any(rows is None for rows in data.values()):
+        st.info("Choose documents, queries and judgments, in the layout of the BEIR benchmark or of TREC.")
+        return
+    sentence_input.check_count(data["documents"], sentence_input.MAX_DOCUMENTS, "documents")
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+        against = state.toggle(
+            "evaluate_bm25", "Compare with BM25", True, "BM25 ranks by words, without a model."
+        )
+        question = RetrievalEvaluation(
+            (BI_ENCODER, BM25_SCORER) if against else (BI_ENCODER,), curve=_curve_toggle()
+        )
+    result: RetrievalEvaluationResult | None = _answer(
+        question, "Evaluate the search", checkpoint, *data.values(), workbench.request().truncate, other
+    )
+    if result is None:
+        return
+    _headline(result)
+    for note in result.notes:
+        st.warning(note, icon=":material/warning:")
+    _summary(result, "retrieval", data)
+    st.header("Queries", anchor=False)
+    blocks.caveat("With two or more rankings, the queries with the largest difference of nDCG@10 come first.")
+    queries = result.showing(show="queries")
+    frame = queries.table()
+    row = _selected(frame, "evaluate_query_rows", "Queries with nDCG@10 of each scorer")
+    if row is not None:
+        _search_button(str(frame["text"][row]), data["documents"])
+    export(queries, "retrieval-queries", label="Export the queries", caption="All queries.", data=data)
+    st.header("Relevant documents ranked low", anchor=False)
+    blocks.caveat(
+        "Rank 0 means that the document is not ranked. outranked_by is the first irrelevant document."
+    )
+    failures = result.showing(show="failures")
+    frame = failures.table()
+    row = _selected(frame, "evaluate_failure_rows", "Relevant documents that are not among the first ten")
+    if row is not None:
+        _search_button(str(frame["text"][row]), data["documents"])
+    export(failures, "retrieval-failures", label="Export the failures", caption="All failures.", data=data)
+    _vectors_and_curve(result, "ndcg@10", "nDCG@10", data)
+
+
+def _search_button(query: str, documents: Any) -> None:
+    """Draw a button that opens a query and the documents on the Search page."""
+    if st.button("Open the query in Search", icon=":material/search:"):
+        sentence_input.use_documents("documents.jsonl", to_file(documents))
+        st.session_state["search_query"] = query
+        st.session_state["documents_from"] = "file"
+        state.preserve("search_query", "documents_from")
+        st.switch_page(paths.page_script("search"))
+
+
+# ---------------------------------------------------------------- labeled texts
+
+
+def _labels(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
+    sources = {_SAMPLE: "Sample sentences", "file": "Your file"}
+    if state.segmented_control("evaluate_labels_from", "Source of the texts", sources, _SAMPLE) == _SAMPLE:
+        texts = everyday_topics()
+    else:
+        texts = _upload(
+            "evaluate_labels",
+            "A table with the columns text and label",
+            ["csv", "tsv", "jsonl"],
+            "Each text has one class.",
+            FileInput(formats=(TABLE,)),
+        )
+    if texts is None:
+        st.info("Choose a table of texts with one class each.")
+        return
+    sentence_input.check_count(texts.rows, MAX_TEXTS, "texts")
+    result: LabelEvaluationResult | None = _answer(
+        LabelEvaluation(curve=_curve_toggle()),
+        "Evaluate the texts",
+        checkpoint,
+        texts,
+        workbench.request().truncate,
+        other,
+    )
+    if result is None:
+        return
+    data = {"texts": texts}
+    _headline(result)
+    _summary(result, "labels", data)
+    left, right = st.columns(2)
+    with left:
+        st.header("Confusion matrix", anchor=False)
+        confusion = result.showing(show="confusion").table()
+        blocks.table(confusion, "Confusion matrix: rows are labels, columns are predictions")
+    with right:
+        st.header("Reliability", anchor=False)
+        blocks.chart(
+            evaluation_figures.reliability(result.showing(show="reliability").table()),
+            "Accuracy by confidence: on the diagonal, both are equal",
+        )
+    table = "moved" if result.has_other else "texts"
+    st.header("Texts that moved most" if result.has_other else "Least probable labels", anchor=False)
+    blocks.caveat("probability is the held-out probability of the label by logistic regression.")
+    rows = result.showing(show=table)
+    blocks.table(rows.table().head(_ROWS), "Texts with their label, prediction and probability")
+    export(rows, f"labels-{table}", label="Export the texts", caption="All texts.", data=data)
+    _vectors_and_curve(result, "accuracy", "Accuracy", data)
+
+
+# ---------------------------------------------------------------- shared parts
+
+
+def _headline(result: Any) -> None:
+    with st.container(key="finding"):
+        st.markdown(state.escape(result.finding, 1000))
+
+
+def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
+    """Draw the measures with their intervals, and export them."""
+    frame = result.table()
+    counts = ("better", "equal", "worse")
+    config = {
+        name: st.column_config.NumberColumn(name.replace("_", " "), format="%d" if name in counts else "%.4f")
+        for name in frame.select_dtypes("float")
+    }
+    frame["measure"] = [shorten(str(measure).replace("_", " ")) for measure in frame["measure"]]
+    blocks.table(frame, "Measures with their 95% intervals", column_config=config)
+    blocks.caveat("low and high bound the 95% interval of 2,000 bootstrap resamples of the examples.")
+    if "difference" in frame:
+        blocks.caveat("Equally good rankings or models rarely have a difference whose interval excludes 0.")
+    export(result, f"{name}-summary", caption="The table above.", data=data)
+
+
+def _selected(frame: Any, key: str, alt: str) -> int | None:
+    """Draw the first rows of a table and return the index of the selected row."""
+    event = blocks.table(frame.head(_ROWS), alt, key=key, on_select="rerun", selection_mode="single-row")
+    rows = event.selection.rows
+    return int(rows[0]) if rows else None
+
+
+def _links(texts: Mapping[str, str]) -> None:
+    """Draw links that open two texts on pages that explain their similarity."""
+    now = workbench.request()
+    model = {name: value for name in ("model", "revision") if (value := getattr(now, name))}
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption("The selected pair on other pages:", width="content")
+        for page in ("answer", "similarity", "compare"):
+            st.page_link(paths.page_script(page), label=page.title(), query_params={**texts, **model})
+
+
+def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
+    """Draw the agreement of two models' vectors, and the curve of shorter vectors, if there are any."""
+    if result.comparison is not None:
+        st.header("Do both models have the same neighbors?", anchor=False)
+        vectors = result.showing(show="vectors")
+        number = st.column_config.NumberColumn(format="%.4f")
+        blocks.table(
+            vectors.table(),
+            "Overlap of nearest neighbors and CKA",
+            column_config=dict.fromkeys(("value", *_BOUNDS), number),
+        )
+        export(vectors, "vector-agreement", label="Export the agreement", data=data)
+    if result.curve is not None:
+        st.header("Shorter vectors", anchor=False)
+        curve = result.showing(show="curve")
+        blocks.chart(
+            evaluation_figures.quality_curve(curve.table(), measure, title),
+            f"{title} by the size of a vector, with 95% intervals",
+        )
+        blocks.table(curve.table(), f"{title} of each vector format")
+        export(curve, "vector-curve", label="Export the curve", data=data)

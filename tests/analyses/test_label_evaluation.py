@@ -1,0 +1,98 @@
+"""Classification and clustering from frozen vectors: against scikit-learn called directly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn import metrics
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+from bert_probe import LabelEvaluation, Sentences
+from bert_probe.analyses.evaluation import bootstrap, label_evaluation
+from bert_probe.errors import ProbeError, TextError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from bert_probe.text.sample_data import everyday_topics
+
+
+def texts(count: int = 8) -> LabeledTexts:
+    """Return a few sample sentences of each topic."""
+    rows = [row for label in everyday_topics().labels for row in everyday_topics().rows if row.label == label]
+    step = len(rows) // len(everyday_topics().labels)
+    return LabeledTexts.of(
+        "classes", [row for start in range(0, len(rows), step) for row in rows[start : start + count]]
+    )
+
+
+def test_measures_are_those_of_scikit_learn(minilm: Checkpoint) -> None:
+    data = texts()
+    result = LabelEvaluation(curve=True, folds=4, dimensions=64).of(minilm, data, other=minilm)
+    vectors = (
+        Sentences("model", show="vectors", dimensions=64).of(minilm, [row.text for row in data.rows]).vectors
+    )
+    labels = np.array([data.labels.index(str(row.label)) for row in data.rows])
+    split = StratifiedKFold(4, shuffle=True, random_state=0)
+    model = LogisticRegression(max_iter=2000)
+    probabilities = cross_val_predict(model, vectors, labels, cv=split, method="predict_proba")
+    predicted = probabilities.argmax(axis=1)
+    clusters = KMeans(len(data.labels), n_init=10, random_state=0).fit(vectors).labels_
+    table = result.table().set_index("measure")
+    expected = {
+        "accuracy": metrics.accuracy_score(labels, predicted),
+        "macro_f1": metrics.f1_score(labels, predicted, average="macro"),
+        "v_measure": metrics.v_measure_score(labels, clusters),
+    }
+    for name, value in expected.items():
+        assert table.loc[name, "value"] == pytest.approx(value, abs=1e-9)
+    assert (table[["difference", "difference_low", "difference_high"]] == 0).all(axis=None)
+    confusion = result.showing(show="confusion").table().iloc[:, 1:].to_numpy()
+    assert (confusion == metrics.confusion_matrix(labels, predicted)).all()
+    curve = result.showing(show="curve").table()
+    assert curve["accuracy"][curve["dimensions"] == 64].iloc[0] == table.loc["accuracy", "value"]
+    worst = result.showing(show="texts").table()
+    assert (np.diff(worst["probability"]) >= 0).all()
+    assert (result.showing(show="moved").table()["moved"] == 0).all()
+
+
+def test_resamples_are_those_of_scikit_learn() -> None:
+    random = np.random.default_rng(2)
+    labels, clusters = random.integers(0, 3, 20), random.integers(0, 3, 20)
+    probabilities = random.dirichlet(np.ones(3), 20)
+    model = label_evaluation.ClassifiedTexts(None, np.empty((20, 1)), probabilities, clusters)  # type: ignore[arg-type]
+    weights = next(bootstrap.resample_weights(20, 30))
+    actual = label_evaluation._measures(weights, labels, model)
+    for row, values in zip(weights, actual, strict=True):
+        drawn = np.repeat(np.arange(20), row)
+        predicted = model.predicted[drawn]
+        assert values[0] == pytest.approx(metrics.accuracy_score(labels[drawn], predicted))
+        assert values[1] == pytest.approx(metrics.f1_score(labels[drawn], predicted, average="macro"))
+        assert values[3] == pytest.approx(metrics.v_measure_score(labels[drawn], clusters[drawn]), abs=1e-9)
+
+
+def test_calibration_error_by_hand() -> None:
+    # Confidence 0.9 twice, once correct: gap 0.4. Confidence 0.6 twice, both correct: gap 0.4.
+    probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4]])
+    model = label_evaluation.ClassifiedTexts(None, np.empty((4, 1)), probabilities, np.zeros(4, int))  # type: ignore[arg-type]
+    labels = np.array([0, 1, 0, 0])
+    assert label_evaluation._calibration_errors(np.ones((1, 4)), model, labels)[0] == pytest.approx(0.4)
+    certain = label_evaluation.ClassifiedTexts(None, np.empty((2, 1)), np.eye(2), np.zeros(2, int))  # type: ignore[arg-type]
+    assert label_evaluation._calibration_errors(np.ones((1, 2)), certain, np.array([0, 1]))[0] == 0
+    assert label_evaluation._bins(certain).tolist() == [14, 14]
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        ("text,label\na,x\nb,x\n", UnavailableError, "The texts have 1 class. Give texts of 2 to"),
+        ("text,label\na,x\nb,x\nc,y\n", UnavailableError, "1 classes have only one text.*: y"),
+        ("text,label\na,0.5\nb,1.5\n", TextError, "The labels are of the kind number"),
+        ("text_a,text_b,label\na,b,x\nc,d,y\n", TextError, "has text pairs"),
+    ],
+)
+def test_unusable_labels_are_refused(
+    minilm: Checkpoint, content: str, error: type[ProbeError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        LabelEvaluation().of(minilm, parse_labeled_texts(content.encode(), "texts.csv"))

@@ -1,0 +1,55 @@
+"""The Evaluate page: its numbers against the library, links to other pages, and files that cannot be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import bert_probe
+from bert_probe.core.evaluation_inputs import JudgedQueries
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.sample_data import everyday_topics
+from bert_probe.ui import evaluate
+from tests.helpers import questions
+from tests.helpers.pages import error_text, open_page, page_text
+
+
+def tables(app: Any) -> list[Any]:
+    return [element.value for element in app.dataframe]
+
+
+def test_scored_pairs_of_one_and_two_models(minilm: Checkpoint) -> None:
+    file = bert_probe.SimilarityEvaluation.inputs.files["pairs"]
+    app = open_page("evaluate", evaluate_curve="1")
+    assert "Choose a table of text pairs" in app.info[0].value
+    app.session_state["evaluate_pairs_file"] = evaluate._read(file)("pairs.csv", questions.PAIRS.encode())
+    app.run()
+    (pairs,) = questions.scored_pairs(minilm)[1:]
+    expected = bert_probe.SimilarityEvaluation(curve=True).of(minilm, pairs)
+    assert expected.finding in page_text(app).replace("\\", "")
+    assert tables(app)[0]["value"].tolist() == expected.table()["value"].tolist()
+    assert tables(app)[-1]["spearman"].tolist() == expected.showing(show="curve").table()["spearman"].tolist()
+    app.session_state["evaluate_pairs_file"] = evaluate._read(file)("pairs.csv", b"text_a,text_b\na,b\n")
+    app.run()
+    assert "has the columns text_a, text_b" in error_text(app)
+
+
+def test_search_against_bm25(minilm: Checkpoint) -> None:
+    app = open_page("evaluate", evaluate_part="search")
+    assert "Choose documents, queries and judgments" in app.info[0].value
+    data = questions.judged_queries(minilm)[1:]
+    for (name, file), rows in zip(JudgedQueries().files.items(), data, strict=True):
+        del file
+        app.session_state[f"evaluate_{name}_file"] = evaluate.EvaluationFile(name, rows)
+    app.run()
+    expected = bert_probe.RetrievalEvaluation(("bi-encoder", "bm25")).of(minilm, *data)
+    assert tables(app)[0]["value"].tolist() == expected.table()["value"].tolist()
+    assert tables(app)[1]["query"].tolist() == expected.showing(show="queries").table()["query"].tolist()
+
+
+def test_sample_sentences_by_default(minilm: Checkpoint) -> None:
+    app = open_page("evaluate", evaluate_part="labels")
+    expected = bert_probe.LabelEvaluation().of(minilm, everyday_topics())
+    assert expected.finding in page_text(app).replace("\\", "")
+    assert tables(app)[0]["value"].tolist() == pytest.approx(expected.table()["value"].tolist())
