@@ -24,6 +24,7 @@ from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import CLASSES
+from bert_probe.model.sentence_head import SentenceClassifier
 from bert_probe.model.training_history import TrainingHistory
 from bert_probe.model.weights import list_names
 
@@ -75,7 +76,7 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
 def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str = "") -> bool:
     """Return whether the head of a checkpoint is for the given task and has the given labels, in order."""
     head = checkpoint.outputs.get(task)
-    if head is None or head.labels != tuple(labels):
+    if head is None or head.labels != tuple(labels) or isinstance(head.model, SentenceClassifier):
         return False
     return not head.problem or not problem or head.problem == problem
 

@@ -35,6 +35,8 @@ class EvaluationPoint:
         loss: mean training loss since the last evaluation.
         held_out_loss, measure: mean loss and measure on the held-out texts; NaN if there are none.
         seconds: time since the training loop was created.
+        penalty: C, the inverse of the strength of the L2 penalty in scikit-learn, for a head on the sentence
+            vector, which is fitted once for each C; None for a training in steps.
     """
 
     step: int
@@ -43,13 +45,16 @@ class EvaluationPoint:
     held_out_loss: float
     measure: float
     seconds: float
+    penalty: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON, with None for values that are not finite."""
-        return {
+        values = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
         }
+        penalty = values.pop("penalty")
+        return values if penalty is None else values | {"C": penalty}
 
 
 OnEvaluation = Callable[[EvaluationPoint], None]

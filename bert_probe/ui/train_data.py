@@ -26,6 +26,14 @@ from bert_probe.training.schedule import (
     RECOMMENDED_RATES,
     default_settings,
 )
+from bert_probe.training.sentence_classifier import (
+    AUTO,
+    CLS,
+    PENALTIES,
+    SENTENCE,
+    count_sentence_head,
+    sentence_head_problem,
+)
 from bert_probe.training.train import Train, TrainingPlan
 from bert_probe.ui import blocks, sentence_input, state
 
@@ -262,6 +270,12 @@ _DESCRIPTIONS = {
     ALL: "All parameters of the model are trained. This is the slowest option.",
     LORA: "Low-rank matrices are added to each layer; the model's own parameters are frozen.",
 }
+_HEADS = {SENTENCE: "Sentence vector", CLS: "Head of transformers"}
+_HEAD_HELP = (
+    "Sentence vector: a linear head on the vector that the model was trained to give. It is more accurate, "
+    "and fitted in seconds. Head of transformers: the class that transformers opens without other files; for "
+    "most models, it reads [CLS]."
+)
 _MAX_EPOCHS = 1_000
 _PLAN, _DEPTH = "train_plan", "top_layers"
 
@@ -273,9 +287,13 @@ def choose_plan(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
         ProbeError: the data or the settings are invalid.
     """
     st.header("2 · Trainable parameters", anchor=False)
-    update = choose_update(_format_counts(checkpoint, data))
+    has_sentence_head = not sentence_head_problem(checkpoint, data.rows)
+    update = choose_update(_format_counts(checkpoint, data, has_sentence_head))
     st.header("3 · Settings", anchor=False)
-    plan = _plan(_question(update, data, checkpoint), checkpoint, data)
+    head = AUTO
+    if has_sentence_head and update == HEAD:
+        head = state.segmented_control("train_head", "Head", _HEADS, SENTENCE, _HEAD_HELP)
+    plan = _plan(_question(update, head, data, checkpoint), checkpoint, data)
     st.markdown(state.escape(str(plan), 1_000))
     for warning in plan.warnings:
         st.warning(state.escape(warning, 1_000))
@@ -284,13 +302,20 @@ def choose_plan(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
     return plan
 
 
-def _format_counts(checkpoint: Checkpoint, data: TrainingData) -> list[ParameterCount]:
+def _format_counts(
+    checkpoint: Checkpoint, data: TrainingData, has_sentence_head: bool
+) -> list[ParameterCount]:
     """Return the number of trainable parameters for each choice of trainable parameters."""
     if is_plain(data.rows):
         return [*count_by_scope(checkpoint, FILL_MASK)]
     rows = cast(Rows, data.rows)
     if isinstance(rows, LabeledTexts):
-        return [*count_by_scope(checkpoint, TEXT_CLASSIFICATION, len(rows.labels) or 1)]
+        counts = [*count_by_scope(checkpoint, TEXT_CLASSIFICATION, len(rows.labels) or 1)]
+        return (
+            [count_sentence_head(checkpoint, len(rows.labels) or 1), *counts[1:]]
+            if has_sentence_head
+            else counts
+        )
     tags = {tag for sentence in rows for tag in sentence.tags}
     return [*count_by_scope(checkpoint, TOKEN_CLASSIFICATION, len(tags))]
 
@@ -350,12 +375,14 @@ def _choose_depth(container: Any, layers: int) -> int:
         return depth
 
 
-def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
+def _question(update: str, head: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
     """Draw the training settings and return the `Train` question, in which defaults are omitted.
 
     Raises:
         SelectionError: the learning rate is invalid.
     """
+    if head == SENTENCE:
+        return _sentence_question(data, checkpoint)
     defaults = default_settings(update)
     with st.container(horizontal=True, gap="medium"):
         with st.container(width=130):
@@ -385,9 +412,21 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
     )
     address = {"update": update, "batch": batch, "seed": str(seed), "held_out": repr(data.share)}
     address |= {"whole_words": "1"} if whole_words else {}
+    address |= {"train_head": head} if head != AUTO else {}
     address |= {} if epochs == defaults.epochs else {"epochs": str(epochs)}
     address |= {} if rate == f"{defaults.rate:g}" else {"rate": rate}
     return Train.from_address(address, checkpoint.description)
+
+
+def _sentence_question(data: TrainingData, checkpoint: Checkpoint) -> Train:
+    """Draw the settings of a head on the sentence vector, and return the question."""
+    with st.container(width=130):
+        seed = number("seed", "Seed", 0, 0, 2**32 - 1)
+    st.caption(
+        f"scikit-learn fits the head for {len(PENALTIES)} strengths of its L2 penalty, and the held-out "
+        "texts select one. So there are no epochs and no learning rate. The seed selects the held-out texts."
+    )
+    return Train.from_address({"seed": str(seed), "held_out": repr(data.share)}, checkpoint.description)
 
 
 def number(key: str, label: str, default: int, minimum: int, maximum: int, suffix: str = "") -> int:

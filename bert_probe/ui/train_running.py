@@ -193,7 +193,9 @@ def training_curve(
         best: evaluation of the checkpoint that was kept, to be marked in the figure.
     """
     figure = go.Figure()
-    x = [point.step for point in history]
+    is_path = history[0].penalty is not None  # a head that is fitted for several strengths of its penalty
+    x = [point.penalty if is_path else point.step for point in history]
+    unit = "C =" if is_path else "step"
     curves = (
         ("loss", [point.loss for point in history], {"color": GRAY, "width": 2}, "y"),
         (
@@ -212,23 +214,25 @@ def training_curve(
             name=name,
             line=line,
             yaxis=axis,
-            hovertemplate=f"step %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
+            hovertemplate=f"{unit} %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
         )
     if best is not None:
         figure.add_scatter(
-            x=[best.step],
+            x=[best.penalty if is_path else best.step],
             y=[best.measure],
             mode="markers",
             marker={"color": ACCENT, "size": 14, "symbol": "circle-open", "line": {"width": 2}},
             yaxis="y2",
             name="best checkpoint",
-            hovertemplate="best checkpoint: step %{x}<extra></extra>",
+            hovertemplate=f"best checkpoint: {unit} %{{x}}<extra></extra>",
         )
     figures.apply_layout(
         figure,
         280,
         legend="below",
-        xaxis={"title": "step", "range": [0, steps * 1.02], "zeroline": False},
+        xaxis={"title": "C (a higher value is a weaker penalty)", "type": "log"}
+        if is_path
+        else {"title": "step", "range": [0, steps * 1.02], "zeroline": False},
         yaxis={"title": "loss", "rangemode": "tozero", "zeroline": False},
         yaxis2={
             "title": measure,
