@@ -57,7 +57,7 @@ def estimate_memory(
     hidden, layers, heads = config.hidden_size, config.num_hidden_layers, config.num_attention_heads
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     longest = max(len(example) for example in examples)
-    tokens = batch * longest
+    tokens = batch * longest * objective.texts_per_example
     if update == HEAD and objective.task != FILL_MASK:
         # Vectors for the head (at most one per token), and the activations of the encoder without gradients.
         stored = sum(len(example) for example in examples) if objective.of_tokens else len(examples)

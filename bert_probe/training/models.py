@@ -21,14 +21,20 @@ from safetensors.torch import save_file
 from bert_probe.analyses.weights.parameters import Inventory, Parameter, list_parameters
 from bert_probe.core.field_types import FieldType
 from bert_probe.errors import SelectionError, UnavailableError
-from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
+from bert_probe.model.checkpoint import (
+    FILL_MASK,
+    SENTENCE_SIMILARITY,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    Checkpoint,
+)
 from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.sentence_head import SentenceClassifier
 from bert_probe.model.training_history import TrainingHistory
 from bert_probe.model.weights import list_names
 
-TASKS = (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, FILL_MASK)
+TASKS = (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, FILL_MASK, SENTENCE_SIMILARITY)
 """Tasks for which a model can be trained."""
 
 _AUTO = {
@@ -190,10 +196,11 @@ def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
     Parameters that a head shares with the embeddings are not included.
     """
     prefix = full_model.base_model_prefix
+    pooler = f"{prefix}.pooler" if getattr(full_model, "trains_pooler", True) else ()
     return {
         name: parameter
         for name, parameter in full_model.named_parameters()
-        if not name.startswith(f"{prefix}.") or name.startswith(f"{prefix}.pooler")
+        if not name.startswith(f"{prefix}.") or name.startswith(pooler)
     }
 
 
@@ -387,7 +394,7 @@ class LoraModel:
         """Return the model with merged LoRA matrices, and the adapter.
 
         The adapter is None for masked-language modeling, whose head is tied to the embeddings of the
-        base model.
+        base model, and for similarity training, whose model is not a class of transformers.
 
         Args:
             base: name of the base model.
@@ -395,7 +402,7 @@ class LoraModel:
         import peft
 
         adapter = None
-        if task != FILL_MASK:
+        if task not in (FILL_MASK, SENTENCE_SIMILARITY):
             narrow = peft.get_peft_model_state_dict(self._around)
             head = {
                 f"base_model.model.{name}": parameter for name, parameter in head_parts(self._whole).items()

@@ -21,9 +21,18 @@ from bert_probe.model.memory import format_bytes, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.training_history import TrainingHistory, overlap_warning
 from bert_probe.text.labeled_texts import LabeledTexts
+from bert_probe.text.similarity_examples import SimilarityExamples
+from bert_probe.training.contrastive import (
+    LOSSES,
+    SentenceEmbedder,
+    SimilarityObjective,
+    sentence_embedder,
+    trained_sentence_model,
+)
 from bert_probe.training.datasets import Dataset, SplitConfig, build_dataset
 from bert_probe.training.memory_estimate import estimate_memory, frozen_activations
 from bert_probe.training.models import (
+    ALL,
     HEAD,
     LORA,
     LoraAdapter,
@@ -45,9 +54,11 @@ from bert_probe.training.sentence_classifier import (
     PENALTIES,
     SENTENCE,
     SentenceHead,
+    copy_encoder,
     count_sentence_head,
     estimate_sentence_memory,
     fit_sentence_head,
+    sentence_checkpoint,
     sentence_head_problem,
     with_sentence_head,
 )
@@ -69,10 +80,11 @@ _REMEDY = "Use a smaller batch, fewer tokens per text or fewer layers, or close 
 
 @question("train", is_analysis=False)
 class Train(Question):
-    """Fine-tune a checkpoint on labeled texts, tagged sentences, or plain lines.
+    """Fine-tune a checkpoint on labeled texts, tagged sentences, similar texts, or plain lines.
 
     The type of the data determines the task: `LabeledTexts` for text classification, tagged sentences for
-    token classification, plain lines for masked-language modeling. On the CPU of one machine, repeated runs
+    token classification, `SimilarityExamples` for sentence similarity, plain lines for masked-language
+    modeling. On the CPU of one machine, repeated runs
     give the same weights.
 
     Attributes:
@@ -86,6 +98,7 @@ class Train(Question):
         whole_words: whether masked-language modeling masks all tokens of a word or none.
         head: head of text classification, from `HEADS`. The head on the sentence vector has a single best
             solution for each strength of its penalty, so it has no epochs, learning rate and batch.
+        loss: loss of similarity training, from `contrastive.LOSSES`.
     """
 
     inputs = Files({"data": FileInput(), "held_out": FileInput("--held-out", is_required=False)})
@@ -109,12 +122,15 @@ class Train(Question):
         about="Head for text classification: on the model's own sentence vector, or on [CLS].",
     )
 
+    loss: str = param(Choice(LOSSES), default=AUTO, about="Loss of similarity training.")
+
     def plan(self, checkpoint: Checkpoint, data: Any, held_out: Any = None) -> TrainingPlan:
         """Prepare the training: encode the texts, and estimate the number of steps and the memory.
 
         Args:
             data: from `read_labeled_texts` for text-classification, `read_tagged_sentences` for
-                token-classification, `read_sentences` for fill-mask.
+                token-classification, `read_similarity_examples` for sentence-similarity, `read_sentences`
+                for fill-mask.
             held_out: held-out data of the same type. If None, a share of the data is held out.
 
         Raises:
@@ -122,6 +138,9 @@ class Train(Question):
             SelectionError, UnavailableError: the model does not support the task or the settings, or a
                 package of the extra ``train`` is missing.
         """
+        if isinstance(data, SimilarityExamples) and self.update == HEAD:
+            # A model of sentence similarity has no head.
+            return replace(self, update=ALL).plan(checkpoint, data, held_out)
         checkpoint = checkpoint.snapshot()
         head, head_notes = self._resolve_head(checkpoint, data)
         longest = self.max_tokens
@@ -129,7 +148,7 @@ class Train(Question):
             limits = (longest, checkpoint.sentence_model.max_tokens)
             longest = min((limit for limit in limits if limit), default=None)
         config = SplitConfig(self.held_out, self.seed, longest)
-        dataset = build_dataset(checkpoint, data, held_out, config, self.whole_words)
+        dataset = build_dataset(checkpoint, data, held_out, config, self.whole_words, self.loss)
         objective = dataset.lesson
         if self.whole_words and objective.task != FILL_MASK:
             raise SelectionError(
@@ -148,7 +167,11 @@ class Train(Question):
         notes = (*dataset.notes, *head_notes)
         if head == SENTENCE:
             return self._sentence_plan(checkpoint, dataset, training, warnings, notes)
-        meta_model = without_weights(checkpoint, objective.task, objective.labels, objective.problem)
+        meta_model = (
+            SentenceEmbedder(checkpoint.model, objective.config)
+            if isinstance(objective, SimilarityObjective)
+            else without_weights(checkpoint, objective.task, objective.labels, objective.problem)
+        )
         defaults = default_settings(self.update)
         resolved = replace(
             self,
@@ -343,7 +366,12 @@ class TrainingPlan:
                 run = fit_sentence_head(self.checkpoint, objective, *examples, progress, on_evaluation)
                 checkpoint = with_sentence_head(self.checkpoint, run, objective, history)
             else:
-                full_model = with_head(self.checkpoint, objective.task, objective.labels, objective.problem)
+                is_similarity = isinstance(objective, SimilarityObjective)
+                full_model = (
+                    sentence_embedder(copy_encoder(self.checkpoint), objective.config)
+                    if isinstance(objective, SimilarityObjective)
+                    else with_head(self.checkpoint, objective.task, objective.labels, objective.problem)
+                )
                 if update == LORA:
                     lora = LoraModel(full_model)
                     run = self._train(full_model, lora.updated, progress, on_evaluation)
@@ -355,10 +383,12 @@ class TrainingPlan:
                         for name_, parameter in select_parameters(full_model, update).items()
                     }
                     run = self._train(full_model, updated, progress, on_evaluation)
-                checkpoint = to_checkpoint(
-                    full_model, self.checkpoint.tokenizer, f"{name}, fine-tuned", history
+                checkpoint = (
+                    embedder_checkpoint(self.checkpoint, full_model, history)
+                    if is_similarity
+                    else to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, fine-tuned", history)
                 )
-        sentence_model = self.checkpoint.sentence_model
+        sentence_model = checkpoint.sentence_model or self.checkpoint.sentence_model
         assert run.best is not None  # `Cancelled` before the first evaluation is propagated
         return TrainingResult(
             self.question,
@@ -418,6 +448,8 @@ class TrainingPlan:
                 for batch in dataset.batches()
             ]
             loop = self._loop(full_model, updated, groups, progress, on_evaluation, 0)
+            if isinstance(objective, SimilarityObjective):
+                loop.evaluate_start()
             train_model(full_model, objective, dataset.training, self.pace, self.question.seed, loop)
         loop.restore_best()
         return loop
@@ -444,6 +476,15 @@ def _trains_linear_head(update: str, objective: Objective) -> bool:
     return update == HEAD and objective.task != FILL_MASK
 
 
+def embedder_checkpoint(
+    original: Checkpoint, embedder: SentenceEmbedder, history: Sequence[TrainingHistory]
+) -> Checkpoint:
+    """Return a trained model of sentence similarity as a checkpoint with its own pooling."""
+    assert original.sentence_model is not None
+    model = trained_sentence_model(original.sentence_model, embedder)
+    return sentence_checkpoint(replace(original, sentence_model=model), embedder.encoder, history)
+
+
 def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
     """Return a note on whether training continues an existing head or starts with a new one."""
     if not has_head(checkpoint, objective.task, objective.labels, objective.problem):
@@ -457,9 +498,11 @@ def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[st
     if isinstance(loop, SentenceHead):
         stopped = [f"The training was stopped after {len(loop.history)} values of C."] if loop.ended else []
         return [*stopped, *loop.notes]
+    assert loop.best is not None
+    if not loop.best.step:
+        return ["No evaluation was better than the original weights, which are kept."]
     if not loop.ended:
         return []
-    assert loop.best is not None
     done = loop.history[-1].step
     reason = {
         EARLY: f"Early stopping: no improvement in {schedule.patience} evaluations",

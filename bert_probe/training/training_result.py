@@ -139,11 +139,12 @@ class TrainingResult(Result):
         write_zip(file, name, self._fill, self.nbytes)
 
     def _fill(self, folder: Path) -> None:
-        head = self.checkpoint.outputs[self.task]
-        has_sentence_head = isinstance(head.model, SentenceClassifier)
+        head = self.checkpoint.outputs.get(self.task)
+        has_sentence_head = head is not None and isinstance(head.model, SentenceClassifier)
         with QUIET:
-            (head.model.encoder if has_sentence_head else head.model).save_pretrained(folder)
-        if has_sentence_head:
+            model: Any = self.checkpoint.model if head is None or has_sentence_head else head.model
+            model.save_pretrained(folder)
+        if head is not None and has_sentence_head:
             write_sentence_head(folder, head)
             (folder / SCRIPT_FILE).write_text(prediction_script(head), encoding="utf-8")
         self.checkpoint.tokenizer.save_pretrained(folder)
@@ -152,7 +153,8 @@ class TrainingResult(Result):
         write_training_history(folder, self.checkpoint.training_history)
         if self.sentence_model is not None:
             write_sentence_model(folder, self.sentence_model)
-        usage = SENTENCE_USAGE if has_sentence_head else transformers_usage(self.task)
+        usage = EMBEDDER_USAGE if head is None else transformers_usage(self.task)
+        usage = SENTENCE_USAGE if has_sentence_head else usage
         notes = [*self.warnings, *self.notes]
         text = model_card(self.provenance, self.labels, self.frame(), notes, usage)
         (folder / MODEL_CARD).write_text(text, encoding="utf-8")
@@ -235,6 +237,19 @@ def transformers_usage(task: str) -> Usage:
     )
     return Usage("transformers", lines)
 
+
+EMBEDDER_USAGE = Usage(
+    "sentence-transformers",
+    (
+        "Fine-tuned with BERT Probe. Open it with sentence-transformers or BERT Probe:",
+        "",
+        "```python",
+        "import sentence_transformers",
+        "",
+        "sentence_transformers.SentenceTransformer(FOLDER)",
+        "```",
+    ),
+)
 
 SENTENCE_USAGE = Usage(
     "sentence-transformers",
