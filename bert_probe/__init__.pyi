@@ -106,6 +106,7 @@ from .text.documents import Document as Document
 from .text.documents import read_documents as read_documents
 from .text.labeled_texts import read_labeled_texts as read_labeled_texts
 from .text.sentence_files import read_sentences as read_sentences
+from .text.similarity_examples import read_similarity_examples as read_similarity_examples
 from .text.tagged_sentences import read_tagged_sentences as read_tagged_sentences
 from .training.train import Train as Train
 

@@ -8,15 +8,19 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bert_probe.text.labeled_texts import MULTI_LABEL, SEPARATOR, LabeledTexts
+from bert_probe.text.similarity_examples import COLUMNS, SimilarityExamples
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 
-def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
+def to_file(rows: LabeledTexts | SimilarityExamples | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
     """Return the content of a file that contains a dataset.
 
-    The format is CSV for labeled texts, CoNLL for tagged sentences, CoNLL-U for dependency trees, and
-    otherwise one text per line. Reading the file gives the same dataset, except for line numbers.
+    The format is CSV for labeled texts and similarity examples, CoNLL for tagged sentences, CoNLL-U for
+    dependency trees, and otherwise one text per line. Reading the file gives the same dataset, except for line
+    numbers.
     """
+    if isinstance(rows, SimilarityExamples):
+        return _similarity_file(rows)
     if not isinstance(rows, LabeledTexts):
         separator = "\n" if any(isinstance(row, TaggedSentence) for row in rows) else ""
         has_trees = any(isinstance(row, TaggedSentence) and row.heads for row in rows)
@@ -29,6 +33,15 @@ def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> by
     for row in rows.rows:
         label = SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label
         writer.writerow((row.text, row.pair, label) if has_pairs else (row.text, label))
+    return buffer.getvalue().encode()
+
+
+def _similarity_file(rows: SimilarityExamples) -> bytes:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(COLUMNS[rows.kind])
+    for row in rows.rows:
+        writer.writerow(row.texts if row.score is None else (*row.texts, row.score))
     return buffer.getvalue().encode()
 
 

@@ -43,6 +43,13 @@ LOSSES = {
 """Losses of similarity training → their meaning."""
 
 _LOSSES_OF_KIND = {SCORED: (COSENT, COSINE), PAIRS: (NEGATIVES,), TRIPLETS: (NEGATIVES, TRIPLET)}
+
+
+def losses_for(kind: str) -> tuple[str, ...]:
+    """Return the losses that fit a kind of examples, the default first."""
+    return _LOSSES_OF_KIND[kind]
+
+
 _MEASURES = {SCORED: "Spearman", PAIRS: "recall@1", TRIPLETS: "accuracy"}
 
 SCALE = 20.0
@@ -66,8 +73,7 @@ def in_batch_negatives_loss(vectors: torch.Tensor) -> torch.Tensor:
 def triplet_loss(vectors: torch.Tensor) -> torch.Tensor:
     """Return the mean of max(|anchor − positive| − |anchor − negative| + margin, 0)."""
     anchors, positives, negatives = vectors.unbind(dim=1)
-    distances = (F.pairwise_distance(anchors, others) for others in (positives, negatives))
-    near, far = distances
+    near, far = (torch.linalg.vector_norm(anchors - texts, dim=-1) for texts in (positives, negatives))
     return F.relu(near - far + MARGIN).mean()
 
 

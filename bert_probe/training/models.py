@@ -329,7 +329,8 @@ def _labels(count: int) -> tuple[str, ...]:
 def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[ParameterCount]:
     """Yield the number of trainable parameters of each update scope, without allocating the model.
 
-    The scopes are head, top:K for each K, all, and lora.
+    The scopes are head, top:K for each K, all, and lora; a model of sentence similarity has no head. The
+    modules of sentence-transformers are not counted.
 
     Args:
         labels: the number of labels of a classification head.
@@ -337,15 +338,36 @@ def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterat
     Raises:
         UnavailableError: the model family has no head for the task.
     """
-    full_model = without_weights(checkpoint, task, _labels(labels))
+    is_similarity = task == SENTENCE_SIMILARITY
+    full_model = (
+        _EncoderAlone(checkpoint.model)
+        if is_similarity
+        else without_weights(checkpoint, task, _labels(labels))
+    )
     parameters = sum(parameter.numel() for parameter in full_model.parameters())
     try:
         layers = len(encoder_layers(full_model.base_model)[1])
     except UnavailableError:
         layers = 0
     tops = [f"{TOP}:{count}" for count in range(1, layers + 1)]
-    for update in (HEAD, *tops, ALL, LORA):
+    for update in (*(() if is_similarity else (HEAD,)), *tops, ALL, LORA):
         yield ParameterCount(update, count_trainable(full_model, update), parameters)
+
+
+class _EncoderAlone(torch.nn.Module):
+    """An encoder without a head, whose parameters are counted."""
+
+    base_model_prefix = "encoder"
+    trains_pooler = False
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        self.encoder, self.config = encoder, encoder.config
+
+    @property
+    def base_model(self) -> Any:
+        """The encoder."""
+        return self.encoder
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime.jobs import Job
 from bert_probe.server import sessions
 from bert_probe.server.sessions import Download
+from bert_probe.text.similarity_examples import SimilarityExamples
 from bert_probe.training.train import TrainingPlan
 from bert_probe.training.training_loop import EvaluationPoint
 from bert_probe.training.training_result import TrainingResult
@@ -88,7 +89,8 @@ class TrainingRun:
 
 def _evaluate(training: TrainingResult) -> EvaluateResult | None:
     """Evaluate the model on held-out labeled texts. The baselines are trained on its training rows."""
-    if training.held_out is None or is_plain(training.held_out):
+    held_out = training.held_out
+    if held_out is None or isinstance(held_out, SimilarityExamples) or is_plain(held_out):
         return None
     return Evaluate().of(training.checkpoint, training.held_out, training.data, truncate=True)
 
