@@ -16,8 +16,8 @@ def to_file(rows: LabeledTexts | SimilarityExamples | Sequence[TaggedSentence] |
     """Return the content of a file that contains a dataset.
 
     The format is CSV for labeled texts and similarity examples, CoNLL for tagged sentences, CoNLL-U for
-    dependency trees, and otherwise one text per line. Reading the file gives the same dataset, except for line
-    numbers.
+    dependency trees, and otherwise one text per line. Reading the file gives the same dataset, except for
+    line numbers.
     """
     if isinstance(rows, SimilarityExamples):
         return _similarity_file(rows)

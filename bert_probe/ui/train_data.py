@@ -61,10 +61,10 @@ _PASTED, _READ = "train_lines", "train_lines_read"
 _PREVIEW_ROWS = 100
 _FORMATS = (
     "A table (.csv, .tsv, .jsonl) with a header and the columns **text** and **label**, or **text_a**, "
-    "**text_b** and **label**; for several labels per text, a column **labels** with | between them. To train "
-    "the model's sentence vector, **text_a**, **text_b** and **score**, or **anchor**, **positive** and "
-    "possibly **negative**. Or CoNLL: a word and its tag per line, with empty lines between sentences. Or plain "
-    "text (.txt), one text per line, for masked-language modeling."
+    "**text_b** and **label**; for several labels per text, a column **labels** with | between them. To "
+    "train the model's sentence vector, **text_a**, **text_b** and **score**, or **anchor**, **positive** "
+    "and possibly **negative**. Or CoNLL: a word and its tag per line, with empty lines between sentences. "
+    "Or plain text (.txt), one text per line, for masked-language modeling."
 )
 _MASKING = (
     "No labels are needed. In each epoch, 15% of the tokens of each text are selected for prediction. Of "
