@@ -81,10 +81,13 @@ from .corpus.contexts import NearestContexts as NearestContexts
 from .corpus.heads import HeadExamples as HeadExamples
 from .corpus.heads import HeadHistograms as HeadHistograms
 from .corpus.heads import HeadStatistics as HeadStatistics
+from .corpus.health import CorpusHealth as CorpusHealth
 from .corpus.inputs import IngestConfig as IngestConfig
 from .corpus.sql import SqlQuery as SqlQuery
 from .corpus.store import Store as Store
 from .corpus.store import open_corpus as open_corpus
+from .corpus.vector_files import VectorSet as VectorSet
+from .corpus.vector_files import read_vectors as read_vectors
 from .errors import CheckpointError as CheckpointError
 from .errors import ProbeError as ProbeError
 from .errors import SelectionError as SelectionError
