@@ -53,8 +53,8 @@ def planted(count: int, seed: int = 0) -> tuple[np.ndarray, dict[str, set[int]]]
 def test_planted_problems_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """50 duplicates, 20 outliers and 5 hubs among 10,000 rows: all are found, and they are listed first.
 
-    The precision is 1 for duplicates and at least 0.75 for outliers. Isotropic noise in 64 dimensions has hubs
-    of its own, which are listed after the planted hubs.
+    The precision is 1 for duplicates and at least 0.75 for outliers. Isotropic noise in 64 dimensions has
+    hubs of its own, which are listed after the planted hubs.
     """
     monkeypatch.setattr("bert_probe.corpus.health.MAX_CLUSTERED", 500)
     rows, expected = planted(10_000)
