@@ -86,7 +86,10 @@ CORPUS_COMMANDS = {
     ),
     "query": ("corpus", "Run a SQL query over the tables of STORE with DuckDB."),
     "heads": ("corpus", "Statistics of each head over all rows of STORE, or example rows of one head."),
-    "health": ("corpus", "Duplicates, outliers, hubs and clusters among VECTORS of texts, without a model."),
+    "health": (
+        "corpus",
+        "Find duplicates, outliers and hubs among vectors of texts, which any model may have computed.",
+    ),
     "histograms": ("corpus", "The histogram of a measure over all rows of STORE, for each head."),
     "verify": ("corpus", "Compare each file of STORE with its SHA-256 digest."),
     "find": (

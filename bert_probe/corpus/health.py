@@ -147,14 +147,14 @@ class CorpusHealthResult(Result):
     @property
     def outliers(self) -> Array:
         """Indices into `rows` of the outliers, the most extreme first."""
-        found = np.flatnonzero(self.outlier_scores > self.outlier_threshold)
-        return np.asarray(found[np.argsort(-self.outlier_scores[found], kind="stable")])
+        selected = np.flatnonzero(self.outlier_scores > self.outlier_threshold)
+        return np.asarray(selected[np.argsort(-self.outlier_scores[selected], kind="stable")])
 
     @property
     def hubs(self) -> Array:
         """Indices into `rows` of the hubs, the most frequent neighbor first."""
-        found = np.flatnonzero(self.occurrences > HUB_FACTOR * self.question.neighbors)
-        return np.asarray(found[np.argsort(-self.occurrences[found], kind="stable")])
+        selected = np.flatnonzero(self.occurrences > HUB_FACTOR * self.question.neighbors)
+        return np.asarray(selected[np.argsort(-self.occurrences[selected], kind="stable")])
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -286,8 +286,8 @@ def two_nn(unit: Array, neighbors: Array) -> float:
     first, second = (np.linalg.norm(exact - exact[neighbors[:, column]], axis=1) for column in (0, 1))
     is_distinct = first > 1e-6
     ratios = np.sort(np.maximum(second[is_distinct] / first[is_distinct], 1.0))
-    kept = int(len(ratios) * (1 - _DISCARDED))
-    x, y = np.log(ratios[:kept]), -np.log1p(-np.arange(1, kept + 1) / (len(ratios) + 1))
+    count = int(len(ratios) * (1 - _DISCARDED))
+    x, y = np.log(ratios[:count]), -np.log1p(-np.arange(1, count + 1) / (len(ratios) + 1))
     denominator = float(x @ x)
     return float(x @ y) / denominator if denominator else float("nan")
 

@@ -128,7 +128,7 @@ def _find(names: tuple[str, ...], available: Mapping[str, Any] | list[str]) -> s
 def _read_npz(path: Path) -> dict[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            found = {
+            columns = {
                 key: _find(names, arrays.files)
                 for key, names in (
                     ("vectors", VECTOR_NAMES),
@@ -137,9 +137,9 @@ def _read_npz(path: Path) -> dict[str, Any]:
                     ("dropped", (DROPPED,)),
                 )
             }
-            if found["vectors"] is None:
+            if columns["vectors"] is None:
                 raise TextError(f"{path.name} has the arrays {', '.join(arrays.files[:8])}. {_FORMAT_HELP}.")
-            return {key: arrays[name] for key, name in found.items() if name is not None}
+            return {key: arrays[name] for key, name in columns.items() if name is not None}
     except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
         raise TextError(f"{path.name} is not a valid NPZ file: {error}. {_FORMAT_HELP}.") from None
 
@@ -153,12 +153,12 @@ def _read_parquet(path: Path) -> dict[str, Any]:
         vector = _find(VECTOR_NAMES, names)
         if vector is None:
             raise TextError(f"{path.name} has the columns {', '.join(names[:8])}. {_FORMAT_HELP}.")
-        found = {
+        columns = {
             key: name
             for key, options in (("ids", ID_NAMES), ("texts", TEXT_NAMES), ("dropped", (DROPPED,)))
             if (name := _find(options, names)) is not None
         }
-        table = pq.read_table(path, columns=[vector, *found.values()])
+        table = pq.read_table(path, columns=[vector, *columns.values()])
     except pa.ArrowException as error:
         raise TextError(f"{path.name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
     lists = table[vector].combine_chunks()
@@ -169,5 +169,5 @@ def _read_parquet(path: Path) -> dict[str, Any]:
     if lists.null_count or len(set(sizes.tolist())) != 1:
         raise TextError(f"The vectors of {path.name} have different lengths. {_FORMAT_HELP}.")
     return {"vectors": numbers.reshape(len(lists), -1)} | {
-        key: table[name].to_pylist() for key, name in found.items()
+        key: table[name].to_pylist() for key, name in columns.items()
     }

@@ -79,7 +79,7 @@ def triplet_loss(vectors: torch.Tensor) -> torch.Tensor:
 
 def cosent_loss(vectors: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """Return log(1 + sum of exp(scale (cos_i − cos_j)) over all pairs with score_i < score_j)."""
-    cosines = SCALE * F.cosine_similarity(*vectors.unbind(dim=1))
+    cosines = SCALE * F.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
     differences = cosines[:, None] - cosines[None, :]
     is_ordered = scores[:, None] < scores[None, :]
     return torch.logsumexp(torch.cat([differences.new_zeros(1), differences[is_ordered]]), dim=0)
@@ -87,7 +87,7 @@ def cosent_loss(vectors: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
 
 def cosine_loss(vectors: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """Return the mean squared difference of cosine and score."""
-    return F.mse_loss(F.cosine_similarity(*vectors.unbind(dim=1)), scores.to(vectors.dtype))
+    return F.mse_loss(F.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1), scores.to(vectors.dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +197,7 @@ class SimilarityObjective(Objective):
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the cosine of scored pairs; the normalized vectors of pairs and triplets."""
         if self.kind == SCORED:
-            return F.cosine_similarity(*logits.unbind(dim=1))
+            return F.cosine_similarity(logits[:, 0], logits[:, 1], dim=-1)
         return F.normalize(logits, dim=-1)
 
     def score(self, predictions: Array, targets: Array) -> float:
@@ -247,19 +247,19 @@ class DistinctBatches:
         while waiting:
             batch: list[int] = []
             used: set[str] = set()
-            others: list[int] = []
+            postponed: list[int] = []
             for position, index in enumerate(waiting):
                 if len(batch) == self._batch:
-                    others += waiting[position:]
+                    postponed += waiting[position:]
                     break
                 if used.isdisjoint(self._texts[index]):
                     batch.append(index)
                     used.update(self._texts[index])
                 else:
-                    others.append(index)
+                    postponed.append(index)
             missing = self._batch - len(batch)
-            yield batch + others[:missing]
-            waiting = others[missing:]
+            yield batch + postponed[:missing]
+            waiting = postponed[missing:]
 
 
 def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:

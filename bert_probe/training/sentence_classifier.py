@@ -168,7 +168,7 @@ def select_penalty(penalties: Sequence[float], scores: Array) -> int:
     differences = scores[scores.mean(axis=1).argmax()] - scores  # of the highest mean score, [C, text]
     errors = differences.std(axis=1) / math.sqrt(scores.shape[1])
     candidates = np.flatnonzero(differences.mean(axis=1) <= errors)
-    return int(min(candidates, key=lambda index: abs(math.log(penalties[index] / DEFAULT_PENALTY))))
+    return min(candidates.tolist(), key=lambda index: abs(math.log(penalties[index] / DEFAULT_PENALTY)))
 
 
 def _notes(unfinished: Sequence[str], held_out: Sequence[Any]) -> list[str]:

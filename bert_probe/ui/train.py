@@ -145,8 +145,8 @@ def describe_outcome(outcome: TrainingOutcome) -> str:
     if training.task == SENTENCE_SIMILARITY and training.held_out is not None:
         start, best = training.history[0], training.best
         name = training.measure[0].upper() + training.measure[1:]
-        count = f"{len(training.held_out.rows):,} held-out {training.held_out.kind}"
-        return f"{name} on {count}: **{best.measure:.4f}**; before the training: {start.measure:.4f}."
+        examples = f"{len(training.held_out.rows):,} held-out {training.held_out.kind}"
+        return f"{name} on {examples}: **{best.measure:.4f}**; before the training: {start.measure:.4f}."
     if outcome.mask_evaluation is None:
         return "No examples were held out, so the model was not evaluated."
     values, count = outcome.mask_evaluation.measures, len(outcome.mask_evaluation.tokens)

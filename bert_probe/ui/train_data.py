@@ -305,8 +305,8 @@ _DESCRIPTIONS = {
 _HEADS = {SENTENCE: "Sentence vector", CLS: "Head of transformers"}
 _HEAD_HELP = (
     "Sentence vector: a linear head on the vector that the model was trained to give. It is usually more "
-    "accurate, and needs no epochs. Head of transformers: the class that transformers opens without other files; for "
-    "most models, it reads [CLS]."
+    "accurate, and needs no epochs. Head of transformers: the class that transformers opens without other "
+    "files; for most models, it reads [CLS]."
 )
 _LOSS_HELP = " ".join(f"{name}: {text}" for name, text in LOSSES.items() if name != LOSS_DEFAULT)
 _MAX_EPOCHS = 1_000
