@@ -84,10 +84,13 @@ from .corpus.contexts import NearestContexts as NearestContexts
 from .corpus.heads import HeadExamples as HeadExamples
 from .corpus.heads import HeadHistograms as HeadHistograms
 from .corpus.heads import HeadStatistics as HeadStatistics
+from .corpus.health import CorpusHealth as CorpusHealth
 from .corpus.inputs import IngestConfig as IngestConfig
 from .corpus.sql import SqlQuery as SqlQuery
 from .corpus.store import Store as Store
 from .corpus.store import open_corpus as open_corpus
+from .corpus.vector_files import VectorSet as VectorSet
+from .corpus.vector_files import read_vectors as read_vectors
 from .errors import CheckpointError as CheckpointError
 from .errors import ProbeError as ProbeError
 from .errors import SelectionError as SelectionError
@@ -111,6 +114,7 @@ from .text.labeled_texts import read_labeled_texts as read_labeled_texts
 from .text.retrieval_data import read_judgments as read_judgments
 from .text.retrieval_data import read_retrieval_data as read_retrieval_data
 from .text.sentence_files import read_sentences as read_sentences
+from .text.similarity_examples import read_similarity_examples as read_similarity_examples
 from .text.tagged_sentences import read_tagged_sentences as read_tagged_sentences
 from .training.train import Train as Train
 

@@ -30,9 +30,11 @@ from bert_probe.corpus.attention_search import AttentionSearch
 from bert_probe.corpus.build import ShardLog, build_corpus, reserved_store, verify_corpus
 from bert_probe.corpus.contexts import NearestContexts, NearestContextsResult
 from bert_probe.corpus.heads import RANKINGS, HeadExamples, HeadHistograms, HeadStatistics
+from bert_probe.corpus.health import CorpusHealth
 from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.corpus.sql import DEFAULT_SECONDS, SqlQuery
 from bert_probe.corpus.store import Store, open_corpus
+from bert_probe.corpus.vector_files import read_vectors
 from bert_probe.corpus.workers import SHARD_ROWS, RayRunner, ShardRunner, ThreadRunner
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
@@ -112,6 +114,21 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
                 "--which requires one head and one measure. Add --head, such as 3.1, and --measure."
             )
         return HeadExamples(heads[0], which=which, **arguments).of(store, progress)
+
+
+@click.command()
+@click.argument("file", metavar="VECTORS", type=click.Path(path_type=Path))
+@output_options
+@question_options(CorpusHealth)
+def health(file: Path, arguments: dict[str, Any]) -> Result:
+    """Find duplicates, outliers and hubs among vectors of texts, which any model may have computed.
+
+    VECTORS is a .parquet file with the column vector, and possibly id, text and tokens_dropped; or an .npz
+    file with the array vectors, and possibly ids, texts and tokens_dropped. No model is needed.
+    """
+    vectors = read_vectors(file)
+    with terminal_bar("Comparing", "blocks") as progress:
+        return CorpusHealth(**arguments).of(vectors, progress)
 
 
 @click.command()

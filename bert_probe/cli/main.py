@@ -87,6 +87,10 @@ CORPUS_COMMANDS = {
     ),
     "query": ("corpus", "Run a SQL query over the tables of STORE with DuckDB."),
     "heads": ("corpus", "Statistics of each head over all rows of STORE, or example rows of one head."),
+    "health": (
+        "corpus",
+        "Find duplicates, outliers and hubs among vectors of texts, which any model may have computed.",
+    ),
     "histograms": ("corpus", "The histogram of a measure over all rows of STORE, for each head."),
     "verify": ("corpus", "Compare each file of STORE with its SHA-256 digest."),
     "find": (

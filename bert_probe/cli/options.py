@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import click
 
@@ -313,7 +314,7 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(**values: Any) -> Any:
-            sizes = values["store"].sizes if "store" in values else values["checkpoint"].description
+            sizes = _dimensions(values)
             arguments = values.pop("arguments", {})  # already collected by the options of another question
             for field in included:
                 text = values.pop(_parameter_name(field))
@@ -327,6 +328,15 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
         return decorated
 
     return decorate
+
+
+def _dimensions(values: Mapping[str, Any]) -> Dimensions:
+    """Return the numbers of layers and heads of the command's store or model; 0 without both."""
+    if "store" in values:
+        return cast(Dimensions, values["store"].sizes)
+    if "checkpoint" in values:
+        return cast(Dimensions, values["checkpoint"].description)
+    return SimpleNamespace(layers=0, heads=0)
 
 
 def _parameter_name(field: Field[Any]) -> str:

@@ -27,12 +27,19 @@ from bert_probe.cli.options import (
 )
 from bert_probe.core import files
 from bert_probe.errors import SelectionError
-from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
+from bert_probe.model.checkpoint import (
+    FILL_MASK,
+    SENTENCE_SIMILARITY,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    Checkpoint,
+)
 from bert_probe.model.progress import Cancelled
 from bert_probe.runtime.progress import cancel_on_interrupt, terminal_bar
 from bert_probe.runtime.terminal import visible
 from bert_probe.text.labeled_texts import KINDS, read_labeled_texts
 from bert_probe.text.sentence_files import is_table, read_sentences
+from bert_probe.text.similarity_examples import has_similarity_examples, read_similarity_examples
 from bert_probe.text.tagged_sentences import read_tagged_sentences
 from bert_probe.training.models import TASKS
 from bert_probe.training.saving import check_space, find_leftovers, reserve_folder
@@ -84,7 +91,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--task",
     type=click.Choice(TASKS),
-    help="Task to train.  [default: depends on the file extension of DATA]",
+    help="Task to train.  [default: depends on the extension and columns of DATA]",
 )
 @click.option(
     "--labels", "kind", type=click.Choice(KINDS), help="Type of the labels in a table.  [default: detected]"
@@ -114,14 +121,15 @@ def train(
 ) -> None:
     """Fine-tune a model on DATA, and save it in a folder.
 
-    DATA is a .csv, .tsv or .jsonl file with the columns text and label, or text_a, text_b and label; a .conll
-    or .conllu file with a word and its label on each line; or a .txt file with a text on each line, in which
+    DATA is a .csv, .tsv or .jsonl file with the columns text and label, or text_a, text_b and label; or with
+    text_a, text_b and score, or anchor, positive and possibly negative, for sentence similarity; a .conll or
+    .conllu file with a word and its label on each line; or a .txt file with a text on each line, in which
     words are masked. Prints the loss and the score on the held-out split after each evaluation. Ctrl+C stops
     the training and saves the best weights so far.
     """
     share, held_out_file = _parse_held_out(held_out)
     question = Train(**arguments | ({} if share is None else {"held_out": share}))
-    read = partial(_reader(data, task, kind), as_named=as_named)
+    read = partial(_reader(checkpoint, data, task, kind), as_named=as_named)
     plan = question.plan(checkpoint, read(data), None if held_out_file is None else read(held_out_file))
     check_space(out, int(_DISK_SPACE_FACTOR * plan.bytes))
     for message in (str(plan), *(f"Warning: {warning}" for warning in plan.warnings), *plan.notes):
@@ -156,19 +164,23 @@ def _log_files(log: Path | None, out: Path) -> list[Path]:
     return [log]
 
 
-def _reader(data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
+def _reader(checkpoint: Checkpoint, data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
     """Return the function that reads data for a task; if `task` is None, it is derived from the file
-    extension.
+    extension and the columns.
     """
     name = data.name.lower().removesuffix(".gz")
     if task is None and is_table(name):
-        task = TEXT_CLASSIFICATION
+        # A model without a sentence vector can still learn the scores of pairs with a head.
+        is_similarity = kind is None and checkpoint.has_pooling and has_similarity_examples(data)
+        task = SENTENCE_SIMILARITY if is_similarity else TEXT_CLASSIFICATION
     elif task is None:
         task = TOKEN_CLASSIFICATION if name.endswith((".conll", ".conllu")) else FILL_MASK
     if kind is not None and task != TEXT_CLASSIFICATION:
         raise SelectionError(f"--labels applies to {TEXT_CLASSIFICATION} only. Leave it out.")
     if task == TEXT_CLASSIFICATION:
         return partial(read_labeled_texts, kind=kind)
+    if task == SENTENCE_SIMILARITY:
+        return read_similarity_examples
     return read_tagged_sentences if task == TOKEN_CLASSIFICATION else read_sentences
 
 

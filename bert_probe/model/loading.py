@@ -41,7 +41,7 @@ from bert_probe.model.architectures import (
     with_full_attention,
 )
 from bert_probe.model.capture import IMPLEMENTATION
-from bert_probe.model.checkpoint import Checkpoint, Description
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint, Description
 from bert_probe.model.checks import (
     attention_errors,
     capture_problem,
@@ -68,6 +68,7 @@ from bert_probe.model.outputs import (
 from bert_probe.model.preflight import check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.repository_code import unused_code_note
+from bert_probe.model.sentence_head import open_sentence_head
 from bert_probe.model.sentence_modules import open_sentence_model
 from bert_probe.model.sentence_router import at_encoder
 from bert_probe.model.sources import (
@@ -170,6 +171,12 @@ def load(
             description, encoder, network, versions, folder=root, training_history=trainings
         )
         description = self_check(checkpoint)
+        sentence_model, sentence_model_error = open_sentence_model(
+            root, description, tokenizer.model_max_length
+        )
+        sentence_heads, sentence_head_notes = open_sentence_head(root, network, sentence_model)
+        if sentence_heads:
+            heads = [head for head in heads if head.task != TEXT_CLASSIFICATION] + sentence_heads
         outputs, failure_notes = check_heads(checkpoint, heads)
         used_names = (*network.state_dict(), *(name for output in outputs for name in output.weights))
         unused_names = [
@@ -181,10 +188,8 @@ def load(
             *description.qkv_notes,
             *((unused_note(unused_names),) if unused_names else ()),
             *refusal_notes,
+            *sentence_head_notes,
             *failure_notes,
-        )
-        sentence_model, sentence_model_error = open_sentence_model(
-            root, description, tokenizer.model_max_length
         )
         multi_vector, multi_vector_error = open_multi_vector_model(source.folder, description, tokenizer)
         modules = sentence_model or multi_vector
@@ -193,7 +198,7 @@ def load(
             initial_description=replace(
                 description,
                 notes=notes,
-                outputs_sha256=_outputs_digest(outputs),
+                outputs_sha256=outputs_digest(outputs),
                 sentence_model_sha256=modules.sha256 if modules else "",
             ),
             sentence_model=sentence_model,
@@ -206,7 +211,7 @@ def load(
         )
 
 
-def _outputs_digest(outputs: Sequence[OutputHead]) -> str:
+def outputs_digest(outputs: Sequence[OutputHead]) -> str:
     """Return the SHA-256 of the output heads' configuration; "" if there are no heads."""
     settings = repr([output.configuration for output in outputs])
     return hashlib.sha256(settings.encode("utf-8", "surrogatepass")).hexdigest() if outputs else ""

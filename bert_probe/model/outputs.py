@@ -69,6 +69,8 @@ class OutputHead:
         parts: names of the logits in the output of the model.
         activation: the function of the logits that `CrossEncoder.predict` of sentence-transformers returns;
             None if the model is not a cross-encoder.
+        weights_sha256: SHA-256 of a file with the head's weights that is separate from the model's weights;
+            "" for a head in the model's own files.
     """
 
     task: str
@@ -77,6 +79,7 @@ class OutputHead:
     problem: str = ""
     parts: tuple[str, ...] = _DEFAULT_OUTPUT
     activation: torch.nn.Module | None = None
+    weights_sha256: str = ""
 
     def logits(self, trace: Trace, positions: Sequence[int] | None = None) -> Array:
         """Return the logits for a traced text, in float32, or in float64 for a float64 model.
@@ -166,7 +169,8 @@ class OutputHead:
         """Return the settings that, together with the weights, determine the logits and their labels."""
         tied = getattr(self.model.config, "tie_word_embeddings", None)
         activation = () if self.activation is None else (type(self.activation).__name__,)
-        return self.task, type(self.model).__name__, self.labels, self.problem, tied, *activation
+        separate = (self.weights_sha256,) if self.weights_sha256 else ()
+        return self.task, type(self.model).__name__, self.labels, self.problem, tied, *activation, *separate
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:

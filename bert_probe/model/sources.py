@@ -48,6 +48,7 @@ _HUB_FILES = [
     "model.safetensors",
     "model-*-of-*.safetensors",
     "[0-9]_*/model.safetensors",  # weights of sentence-transformers modules
+    "classification_head/*.safetensors",  # a head on the sentence vector
     "artifact.metadata",  # settings of ColBERT
     "*_[0-9]_*/model.safetensors",  # the same in a Router
     "*_[0-9]_*/model-*-of-*.safetensors",

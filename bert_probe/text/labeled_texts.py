@@ -255,10 +255,10 @@ def _parse_label(cell: str, kind: str) -> tuple[Label, str]:
         return tuple(sorted(set(names))), "" if all(names) else f"an empty label among {cell[:40]}"
     if not cell:
         return cell, "no label"
-    return _parse_number(cell) if kind == NUMBER else (cell, "")
+    return parse_number(cell) if kind == NUMBER else (cell, "")
 
 
-def _parse_number(cell: str) -> tuple[float, str]:
+def parse_number(cell: str) -> tuple[float, str]:
     """Return the number in a cell, and an error message, which is "" for a valid cell."""
     if _NOT_FINITE.fullmatch(cell):
         return 0.0, f"{cell[:40]} is not finite; remove the row, or write a number"

@@ -10,20 +10,25 @@ from collections.abc import Sequence
 from bert_probe.text.documents import DocumentList
 from bert_probe.text.labeled_texts import GROUP, MULTI_LABEL, SEPARATOR, LabeledTexts
 from bert_probe.text.retrieval_data import Judgments
+from bert_probe.text.similarity_examples import COLUMNS, SimilarityExamples
 from bert_probe.text.tagged_sentences import TaggedSentence
 
+Dataset = LabeledTexts | SimilarityExamples | Sequence[TaggedSentence] | Sequence[str] | Judgments
 
-def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str] | Judgments) -> bytes:
+
+def to_file(rows: Dataset) -> bytes:
     """Return the content of a file that contains a dataset.
 
-    The format is JSON lines for documents, TSV for judgments, CSV for labeled texts, CoNLL for tagged
-    sentences, CoNLL-U for dependency trees, and otherwise one text per line. Reading the file gives the same
-    dataset, except for line numbers.
+    The format is JSON lines for documents, TSV for judgments, CSV for labeled texts and similarity examples,
+    CoNLL for tagged sentences, CoNLL-U for dependency trees, and otherwise one text per line. Reading the
+    file gives the same dataset, except for line numbers.
     """
     if isinstance(rows, Judgments):
         return rows.content
     if isinstance(rows, DocumentList):
         return "".join(f"{line}\n" for line in rows.lines).encode("utf-8", "surrogatepass")
+    if isinstance(rows, SimilarityExamples):
+        return _similarity_file(rows)
     if not isinstance(rows, LabeledTexts):
         separator = "\n" if any(isinstance(row, TaggedSentence) for row in rows) else ""
         has_trees = any(isinstance(row, TaggedSentence) and row.heads for row in rows)
@@ -39,6 +44,15 @@ def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str] | Judg
         label = SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label
         cells = (row.text, row.pair, label) if has_pairs else (row.text, label)
         writer.writerow((*cells, row.group) if has_groups else cells)
+    return buffer.getvalue().encode()
+
+
+def _similarity_file(rows: SimilarityExamples) -> bytes:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(COLUMNS[rows.kind])
+    for row in rows.rows:
+        writer.writerow(row.texts if row.score is None else (*row.texts, row.score))
     return buffer.getvalue().encode()
 
 

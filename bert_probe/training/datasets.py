@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from bert_probe.errors import SubjectError, TextError
+from bert_probe.errors import SelectionError, SubjectError, TextError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.text.labeled_texts import (
@@ -24,7 +24,9 @@ from bert_probe.text.labeled_texts import (
     LabeledText,
     LabeledTexts,
 )
+from bert_probe.text.similarity_examples import SimilarityExamples
 from bert_probe.text.tagged_sentences import TaggedSentence
+from bert_probe.training.contrastive import AUTO, SimilarityObjective
 from bert_probe.training.models import in_checkpoint_order
 from bert_probe.training.objectives import (
     IGNORE_INDEX,
@@ -76,7 +78,12 @@ class SplitConfig:
 
 
 def build_dataset(
-    checkpoint: Checkpoint, data: Any, held_out: Any, config: SplitConfig, whole_words: bool
+    checkpoint: Checkpoint,
+    data: Any,
+    held_out: Any,
+    config: SplitConfig,
+    whole_words: bool,
+    loss: str = AUTO,
 ) -> Dataset:
     """Encode and split data.
 
@@ -88,13 +95,18 @@ def build_dataset(
     data_type = _type(data)
     if data_type is None:
         raise SubjectError(
-            f"Train needs labeled texts, tagged sentences or lines, not a {type(data).__name__}. Use "
-            "read_labeled_texts, read_tagged_sentences or read_sentences."
+            "Train needs labeled texts, tagged sentences, similarity examples or lines, not a "
+            f"{type(data).__name__}. Use read_labeled_texts, read_tagged_sentences, "
+            "read_similarity_examples or read_sentences."
         )
     if held_out is not None and _type(held_out) is not data_type:
         raise SubjectError(
             "The held-out data have another type than the training data. Read both with the same function."
         )
+    if loss != AUTO and data_type is not SimilarityExamples:
+        raise SelectionError(f"The loss {loss} applies to similarity examples only. Leave it out.")
+    if data_type is SimilarityExamples:
+        return _from_similarity_examples(checkpoint, data, held_out, config, loss)
     if data_type is LabeledTexts:
         return _from_labeled_texts(checkpoint, data, held_out, config)
     if data_type is TaggedSentence:
@@ -103,8 +115,8 @@ def build_dataset(
 
 
 def _type(data: Any) -> type | None:
-    if isinstance(data, LabeledTexts):
-        return LabeledTexts
+    if isinstance(data, LabeledTexts | SimilarityExamples):
+        return type(data)
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):
         return None
     return next(
@@ -189,6 +201,45 @@ def _from_tagged_sentences(
         ),
         (*notes, *_truncation_notes(train_examples)),
         _files("read_tagged_sentences", "conllu" if data[0].heads else "conll", held_out),
+    )
+
+
+def _from_similarity_examples(
+    checkpoint: Checkpoint,
+    data: SimilarityExamples,
+    held_out: SimilarityExamples | None,
+    config: SplitConfig,
+    loss: str,
+) -> Dataset:
+    """Return a dataset of similarity examples; examples that share their first text stay in one split."""
+    if held_out is not None and held_out.kind != data.kind:
+        raise TextError(
+            f"The held-out data are {held_out.kind}, the training data {data.kind}. Give files with the same "
+            "columns."
+        )
+    objective = SimilarityObjective(checkpoint, data, loss)
+    train, evaluation = _split_or_given(
+        data.rows, None if held_out is None else held_out.rows, config, lambda row: row.texts[0]
+    )
+    train_examples, held_out_examples = (
+        objective.examples(checkpoint, rows, config.longest) for rows in (train, evaluation)
+    )
+    train_texts = {row.texts for row in train}
+    shared = [row.line for row in evaluation if row.texts in train_texts]
+    notes = (
+        [f"{len(shared):,} held-out examples are also in the training data: {format_lines(shared)}."]
+        if shared
+        else []
+    )
+    return Dataset(
+        objective,
+        train_examples,
+        held_out_examples,
+        SimilarityExamples.of(data.kind, train),
+        SimilarityExamples.of(data.kind, evaluation) if evaluation else None,
+        _provenance(train_examples, data.digest, held_out_examples, held_out.digest if held_out else ""),
+        (*notes, *_truncation_notes(train_examples)),
+        _files("read_similarity_examples", "csv", held_out),
     )
 
 

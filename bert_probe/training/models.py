@@ -21,13 +21,20 @@ from safetensors.torch import save_file
 from bert_probe.analyses.weights.parameters import Inventory, Parameter, list_parameters
 from bert_probe.core.field_types import FieldType
 from bert_probe.errors import SelectionError, UnavailableError
-from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
+from bert_probe.model.checkpoint import (
+    FILL_MASK,
+    SENTENCE_SIMILARITY,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    Checkpoint,
+)
 from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import CLASSES
+from bert_probe.model.sentence_head import SentenceClassifier
 from bert_probe.model.training_history import TrainingHistory
 from bert_probe.model.weights import list_names
 
-TASKS = (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, FILL_MASK)
+TASKS = (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, FILL_MASK, SENTENCE_SIMILARITY)
 """Tasks for which a model can be trained."""
 
 _AUTO = {
@@ -75,7 +82,7 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
 def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str = "") -> bool:
     """Return whether the head of a checkpoint is for the given task and has the given labels, in order."""
     head = checkpoint.outputs.get(task)
-    if head is None or head.labels != tuple(labels):
+    if head is None or head.labels != tuple(labels) or isinstance(head.model, SentenceClassifier):
         return False
     return not head.problem or not problem or head.problem == problem
 
@@ -189,10 +196,11 @@ def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
     Parameters that a head shares with the embeddings are not included.
     """
     prefix = full_model.base_model_prefix
+    pooler = f"{prefix}.pooler" if getattr(full_model, "trains_pooler", True) else ()
     return {
         name: parameter
         for name, parameter in full_model.named_parameters()
-        if not name.startswith(f"{prefix}.") or name.startswith(f"{prefix}.pooler")
+        if not name.startswith(f"{prefix}.") or name.startswith(pooler)
     }
 
 
@@ -321,7 +329,8 @@ def _labels(count: int) -> tuple[str, ...]:
 def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[ParameterCount]:
     """Yield the number of trainable parameters of each update scope, without allocating the model.
 
-    The scopes are head, top:K for each K, all, and lora.
+    The scopes are head, top:K for each K, all, and lora; a model of sentence similarity has no head. The
+    modules of sentence-transformers are not counted.
 
     Args:
         labels: the number of labels of a classification head.
@@ -329,15 +338,36 @@ def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterat
     Raises:
         UnavailableError: the model family has no head for the task.
     """
-    full_model = without_weights(checkpoint, task, _labels(labels))
+    is_similarity = task == SENTENCE_SIMILARITY
+    full_model = (
+        _EncoderAlone(checkpoint.model)
+        if is_similarity
+        else without_weights(checkpoint, task, _labels(labels))
+    )
     parameters = sum(parameter.numel() for parameter in full_model.parameters())
     try:
         layers = len(encoder_layers(full_model.base_model)[1])
     except UnavailableError:
         layers = 0
     tops = [f"{TOP}:{count}" for count in range(1, layers + 1)]
-    for update in (HEAD, *tops, ALL, LORA):
+    for update in (*(() if is_similarity else (HEAD,)), *tops, ALL, LORA):
         yield ParameterCount(update, count_trainable(full_model, update), parameters)
+
+
+class _EncoderAlone(torch.nn.Module):
+    """An encoder without a head, whose parameters are counted."""
+
+    base_model_prefix = "encoder"
+    trains_pooler = False
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        self.encoder, self.config = encoder, encoder.config
+
+    @property
+    def base_model(self) -> Any:
+        """The encoder."""
+        return self.encoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,7 +416,7 @@ class LoraModel:
         """Return the model with merged LoRA matrices, and the adapter.
 
         The adapter is None for masked-language modeling, whose head is tied to the embeddings of the
-        base model.
+        base model, and for similarity training, whose model is not a class of transformers.
 
         Args:
             base: name of the base model.
@@ -394,7 +424,7 @@ class LoraModel:
         import peft
 
         adapter = None
-        if task != FILL_MASK:
+        if task not in (FILL_MASK, SENTENCE_SIMILARITY):
             narrow = peft.get_peft_model_state_dict(self._around)
             head = {
                 f"base_model.model.{name}": parameter for name, parameter in head_parts(self._whole).items()

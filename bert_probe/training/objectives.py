@@ -21,7 +21,7 @@ from bert_probe.text.formats import ValidationErrors
 from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledText, LabeledTexts
 from bert_probe.text.sentence_files import with_line_numbers
 from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_words
-from bert_probe.training.schedule import LengthBuckets
+from bert_probe.training.schedule import BatchOrder, LengthBuckets
 
 IGNORE_INDEX = -100
 """Target value of tokens that the loss ignores; torch uses the same value."""
@@ -56,6 +56,7 @@ class Objective(ABC):
         measure: name of the held-out measure that selects the best checkpoint; higher is better.
         padding: padding value of each model input.
         pads: whether texts of different lengths may share a batch.
+        texts_per_example: number of texts that the model reads for an example.
     """
 
     task: ClassVar[str]
@@ -65,6 +66,7 @@ class Objective(ABC):
     measure: str
     padding: Mapping[str, int]
     pads: bool
+    texts_per_example: int = 1
 
     @abstractmethod
     def examples(self, checkpoint: Checkpoint, data: Any, longest: int | None) -> list[TrainingExample]:
@@ -79,7 +81,7 @@ class Objective(ABC):
         inputs = pad([example.inputs for example in examples], self.padding)
         return inputs | {"labels": self.targets(examples, inputs["input_ids"].shape[1])}
 
-    def order(self, examples: Sequence[TrainingExample], batch: int, seed: int) -> LengthBuckets:
+    def order(self, examples: Sequence[TrainingExample], batch: int, seed: int) -> BatchOrder:
         """Return the training batches, as indices of examples with similar lengths."""
         return LengthBuckets([len(example) for example in examples], batch, seed, self.pads)
 

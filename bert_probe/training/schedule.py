@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -96,6 +96,16 @@ class Schedule:
         ]
         optimizer = torch.optim.AdamW(groups, lr=self.rate, fused=True)
         return optimizer, get_linear_schedule_with_warmup(optimizer, self.warm_up, self.steps)
+
+
+class BatchOrder(Protocol):
+    """Batches of example indices; each iteration is an epoch with the same number of batches."""
+
+    def __len__(self) -> int:
+        """Return the number of batches."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the indices of the examples of each batch."""
 
 
 class LengthBuckets:

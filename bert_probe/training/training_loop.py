@@ -35,6 +35,8 @@ class EvaluationPoint:
         loss: mean training loss since the last evaluation.
         held_out_loss, measure: mean loss and measure on the held-out texts; NaN if there are none.
         seconds: time since the training loop was created.
+        penalty: C, the inverse of the strength of the L2 penalty in scikit-learn, for a head on the sentence
+            vector, which is fitted once for each C; None for a training in steps.
     """
 
     step: int
@@ -43,13 +45,16 @@ class EvaluationPoint:
     held_out_loss: float
     measure: float
     seconds: float
+    penalty: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON, with None for values that are not finite."""
-        return {
+        values = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
         }
+        penalty = values.pop("penalty")
+        return values if penalty is None else values | {"C": penalty}
 
 
 OnEvaluation = Callable[[EvaluationPoint], None]
@@ -105,6 +110,24 @@ class TrainingLoop:
         self._lowest_loss, self._since_improvement = math.inf, 0
         self._start = time.monotonic()
 
+    def evaluate_start(self) -> None:
+        """Evaluate the weights before the first step, which are kept unless training improves the measure."""
+        held_out_loss, measure = self._held_out(lambda: self._report_progress(0))
+        if math.isnan(held_out_loss):
+            return
+        evaluation = EvaluationPoint(0, 0.0, math.nan, held_out_loss, measure, 0.0)
+        self.history.append(evaluation)
+        self._keep(evaluation)
+        self._lowest_loss = held_out_loss
+        self._on_evaluation(evaluation)
+
+    def _keep(self, evaluation: EvaluationPoint) -> None:
+        """Copy the current weights as those of the best evaluation."""
+        self.best = evaluation
+        for name, parameter in self._updated.items():
+            copy = self._best_weights.setdefault(name, torch.empty_like(parameter, requires_grad=False))
+            copy.copy_(parameter.detach())
+
     def step(self, done: int, loss: torch.Tensor) -> bool:
         """Process a completed step, and return whether the training must end."""
         self._losses.append(loss.detach())
@@ -138,10 +161,7 @@ class TrainingLoop:
         self._lowest_loss = min(self._lowest_loss, evaluation.held_out_loss)
         self._since_improvement = 0 if improves else self._since_improvement + 1
         if is_better:
-            self.best = evaluation
-            for name, parameter in self._updated.items():
-                copy = self._best_weights.setdefault(name, torch.empty_like(parameter, requires_grad=False))
-                copy.copy_(parameter.detach())
+            self._keep(evaluation)
         elif self._since_improvement == self._patience:
             self.ended = EARLY
         self._on_evaluation(evaluation)

@@ -15,11 +15,13 @@ from bert_probe.core import input_code
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sentence_head import HEAD_FOLDER, SentenceClassifier, write_sentence_head
 from bert_probe.model.sentence_modules import SentenceModel
 from bert_probe.model.sentence_writing import write_sentence_model
 from bert_probe.model.training_history import write_training_history
 from bert_probe.model.weights import QUIET
 from bert_probe.training.models import LoraAdapter
+from bert_probe.training.prediction_script import SCRIPT_FILE, prediction_script
 from bert_probe.training.saving import write_folder, write_zip
 from bert_probe.training.training_loop import EvaluationPoint
 
@@ -89,12 +91,15 @@ class TrainingResult(Result):
 
     def frame(self) -> pd.DataFrame:
         """Return one row per evaluation: step, epoch, loss, held_out_loss, the measure, and whether the
-        evaluation is the best.
+        evaluation is the best. For a head on the sentence vector, C replaces the epoch.
         """
+        is_path = self.best.penalty is not None
         return pd.DataFrame(
             {
                 "step": [evaluation.step for evaluation in self.history],
-                "epoch": [evaluation.epoch for evaluation in self.history],
+                "C" if is_path else "epoch": [
+                    evaluation.penalty if is_path else evaluation.epoch for evaluation in self.history
+                ],
                 "loss": [evaluation.loss for evaluation in self.history],
                 "held_out_loss": [evaluation.held_out_loss for evaluation in self.history],
                 self.measure: [evaluation.measure for evaluation in self.history],
@@ -106,6 +111,8 @@ class TrainingResult(Result):
         """Save the checkpoint in a folder that transformers and `load` can open.
 
         If the original model is a sentence-transformers model, so is the saved model, with the same pooling.
+        A head on the sentence vector is in the subfolder ``classification_head``, and ``predict.py`` applies
+        it with sentence-transformers; transformers opens only the encoder.
         LoRA matrices are merged into the weights, and the adapter is saved in the subfolder ``adapter``. The
         folder is written completely or not at all.
 
@@ -132,16 +139,24 @@ class TrainingResult(Result):
         write_zip(file, name, self._fill, self.nbytes)
 
     def _fill(self, folder: Path) -> None:
-        full_model = self.checkpoint.outputs[self.task].model
+        head = self.checkpoint.outputs.get(self.task)
+        has_sentence_head = head is not None and isinstance(head.model, SentenceClassifier)
         with QUIET:
-            full_model.save_pretrained(folder)
+            model: Any = self.checkpoint.model if head is None or has_sentence_head else head.model
+            model.save_pretrained(folder)
+        if head is not None and has_sentence_head:
+            write_sentence_head(folder, head)
+            (folder / SCRIPT_FILE).write_text(prediction_script(head), encoding="utf-8")
         self.checkpoint.tokenizer.save_pretrained(folder)
         if self.adapter is not None:
             self.adapter.save(folder / "adapter")
         write_training_history(folder, self.checkpoint.training_history)
         if self.sentence_model is not None:
             write_sentence_model(folder, self.sentence_model)
-        text = model_card(self.provenance, self.labels, self.frame(), [*self.warnings, *self.notes])
+        usage = EMBEDDER_USAGE if head is None else transformers_usage(self.task)
+        usage = SENTENCE_USAGE if has_sentence_head else usage
+        notes = [*self.warnings, *self.notes]
+        text = model_card(self.provenance, self.labels, self.frame(), notes, usage)
         (folder / MODEL_CARD).write_text(text, encoding="utf-8")
 
     def snippets(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
@@ -196,13 +211,74 @@ class TrainingResult(Result):
         )
 
 
+@dataclass(frozen=True)
+class Usage:
+    """How a saved model is used, for its model card.
+
+    Attributes:
+        library: the library in the metadata of the card.
+        lines: lines of Markdown.
+    """
+
+    library: str
+    lines: tuple[str, ...]
+
+
+def transformers_usage(task: str) -> Usage:
+    """Return how a model with the head of transformers' class is used."""
+    lines = (
+        "Fine-tuned with BERT Probe. Open it with transformers or BERT Probe:",
+        "",
+        "```python",
+        "import transformers",
+        "",
+        f"transformers.pipeline({task!r}, FOLDER)",
+        "```",
+    )
+    return Usage("transformers", lines)
+
+
+EMBEDDER_USAGE = Usage(
+    "sentence-transformers",
+    (
+        "Fine-tuned with BERT Probe. Open it with sentence-transformers or BERT Probe:",
+        "",
+        "```python",
+        "import sentence_transformers",
+        "",
+        "sentence_transformers.SentenceTransformer(FOLDER)",
+        "```",
+    ),
+)
+
+SENTENCE_USAGE = Usage(
+    "sentence-transformers",
+    (
+        "A linear head on the sentence vector of the base model, fitted with BERT Probe. Open it with BERT "
+        "Probe, or print the probability of each label with sentence-transformers:",
+        "",
+        "```sh",
+        f'python {SCRIPT_FILE} "a text" "another text"',
+        "```",
+        "",
+        "sentence-transformers opens the folder as a model with the sentence vectors of the base model, and "
+        "transformers opens the encoder. A transformers pipeline for text-classification does not find the "
+        f"head, which is in {HEAD_FOLDER}.",
+    ),
+)
+
+
 def model_card(
-    provenance: Mapping[str, Any], labels: Sequence[str], history: pd.DataFrame, notes: Sequence[str]
+    provenance: Mapping[str, Any],
+    labels: Sequence[str],
+    history: pd.DataFrame,
+    notes: Sequence[str],
+    usage: Usage,
 ) -> str:
     """Return a model card in Markdown. Names and values from files are written as JSON, not as markup."""
     metadata = provenance["facts"]
     front = {
-        "library_name": "transformers",
+        "library_name": usage.library,
         "pipeline_tag": metadata["task"],
         "base_model": provenance["model"],
         "tags": ["bert-probe"],
@@ -217,13 +293,7 @@ def model_card(
         "",
         f"# Fine-tuned model for {metadata['task']}",
         "",
-        "Fine-tuned with BERT Probe. Open it with transformers or BERT Probe:",
-        "",
-        "```python",
-        "import transformers",
-        "",
-        f"transformers.pipeline({metadata['task']!r}, FOLDER)",
-        "```",
+        *usage.lines,
         "",
         *_json_section("Scores on held-out texts", best[0] | {"measure": metadata["measure"]}),
         *_json_section("Settings", provenance["question"]),

@@ -16,7 +16,7 @@ from bert_probe.analyses.outputs.evaluate_masks import TOP_K
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ExportError, ProbeError
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, Checkpoint
 from bert_probe.model.memory import format_bytes
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
@@ -141,6 +141,12 @@ def describe_outcome(outcome: TrainingOutcome) -> str:
     """Return a Markdown sentence about the evaluation on held-out data."""
     if outcome.evaluation is not None:
         return summary(outcome.evaluation)
+    training = outcome.training
+    if training.task == SENTENCE_SIMILARITY and training.held_out is not None:
+        start, best = training.history[0], training.best
+        name = training.measure[0].upper() + training.measure[1:]
+        examples = f"{len(training.held_out.rows):,} held-out {training.held_out.kind}"
+        return f"{name} on {examples}: **{best.measure:.4f}**; before the training: {start.measure:.4f}."
     if outcome.mask_evaluation is None:
         return "No examples were held out, so the model was not evaluated."
     values, count = outcome.mask_evaluation.measures, len(outcome.mask_evaluation.tokens)

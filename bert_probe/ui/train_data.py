@@ -14,17 +14,40 @@ import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import Rows
 from bert_probe.errors import InvalidFileError, TextError
-from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
+from bert_probe.model.checkpoint import (
+    FILL_MASK,
+    SENTENCE_SIMILARITY,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    Checkpoint,
+)
 from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER, SEPARATOR, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sample_data import everyday_topics
-from bert_probe.text.sentence_files import parse_sentences, sentences_in_text
+from bert_probe.text.sentence_files import column_names, parse_sentences, sentences_in_text
+from bert_probe.text.similarity_examples import (
+    COLUMNS,
+    SCORED,
+    SimilarityExamples,
+    parse_similarity_examples,
+    similarity_kind,
+)
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
+from bert_probe.training.contrastive import AUTO as LOSS_DEFAULT
+from bert_probe.training.contrastive import LOSSES, losses_for
 from bert_probe.training.models import ALL, HEAD, LORA, TOP, ParameterCount, count_by_scope
 from bert_probe.training.schedule import (
     RECOMMENDED_BATCHES,
     RECOMMENDED_EPOCHS,
     RECOMMENDED_RATES,
     default_settings,
+)
+from bert_probe.training.sentence_classifier import (
+    AUTO,
+    CLS,
+    PENALTIES,
+    SENTENCE,
+    count_sentence_head,
+    sentence_head_problem,
 )
 from bert_probe.training.train import Train, TrainingPlan
 from bert_probe.ui import blocks, sentence_input, state
@@ -38,22 +61,25 @@ _PASTED, _READ = "train_lines", "train_lines_read"
 _PREVIEW_ROWS = 100
 _FORMATS = (
     "A table (.csv, .tsv, .jsonl) with a header and the columns **text** and **label**, or **text_a**, "
-    "**text_b** and **label**; for several labels per text, a column **labels** with | between them. Or "
-    "CoNLL: a word and its tag per line, with empty lines between sentences. Or plain text (.txt), one text "
-    "per line, for masked-language modeling."
+    "**text_b** and **label**; for several labels per text, a column **labels** with | between them. To "
+    "train the model's sentence vector, **text_a**, **text_b** and **score**, or **anchor**, **positive** "
+    "and possibly **negative**. Or CoNLL: a word and its tag per line, with empty lines between sentences. "
+    "Or plain text (.txt), one text per line, for masked-language modeling."
 )
 _MASKING = (
     "No labels are needed. In each epoch, 15% of the tokens of each text are selected for prediction. Of "
     "these, 80% are masked, 10% replaced by a random token and 10% unchanged, as in BERT's training."
 )
 
-TrainingRows = Rows | Sequence[str]
-"""Type of a dataset: labeled rows, or plain lines for masked-language modeling."""
+TrainingRows = Rows | SimilarityExamples | Sequence[str]
+"""Type of a dataset: labeled rows, similarity examples, or plain lines for masked-language modeling."""
 
 
 def is_plain(rows: TrainingRows) -> TypeGuard[Sequence[str]]:
     """Return whether the rows of a dataset are plain lines without labels."""
-    return not isinstance(rows, LabeledTexts) and all(isinstance(row, str) for row in rows)
+    return not isinstance(rows, LabeledTexts | SimilarityExamples) and all(
+        isinstance(row, str) for row in rows
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +184,8 @@ def _read(name: str, content: bytes) -> tuple[str, TrainingRows | TextError]:
     )
     try:
         sentence_input.check_size(name, content)
+        if suffix in _TABLES and similarity_kind(column_names(content, name)) is not None:
+            parse = parse_similarity_examples
         return name, parse(content, name)
     except TextError as error:
         return name, error
@@ -190,6 +218,10 @@ def _preview(rows: TrainingRows) -> None:
         if is_plain(rows):
             st.markdown(f"**{len(rows):,} texts for masked-language modeling**")
             st.markdown(_MASKING)
+            return
+        if isinstance(rows, SimilarityExamples):
+            st.markdown(f"**{len(rows.rows):,} {rows.kind} for sentence similarity**")
+            st.markdown("Training changes the model's own sentence vector, and starts from the current one.")
             return
         rows = cast(Rows, rows)
         if isinstance(rows, LabeledTexts) and rows.kind == NUMBER:
@@ -234,6 +266,14 @@ def _first_rows(rows: TrainingRows) -> pd.DataFrame:
             (getattr(row, "line", number), str(row)) for number, row in enumerate(rows[:_PREVIEW_ROWS], 1)
         ]
         return pd.DataFrame(numbered, columns=["line", "text"])
+    if isinstance(rows, SimilarityExamples):
+        cells = [
+            (row.line, *((row.score,) if row.score is not None else ()), *row.texts)
+            for row in rows.rows[:_PREVIEW_ROWS]
+        ]
+        *texts, last = COLUMNS[rows.kind]
+        names = [last, *texts] if rows.kind == SCORED else [*texts, last]
+        return pd.DataFrame(cells, columns=["line", *names])
     rows = cast(Rows, rows)
     if not isinstance(rows, LabeledTexts):
         return pd.DataFrame(
@@ -260,6 +300,13 @@ _DESCRIPTIONS = {
     ALL: "All parameters of the model are trained. This is the slowest option.",
     LORA: "Low-rank matrices are added to each layer; the model's own parameters are frozen.",
 }
+_HEADS = {SENTENCE: "Sentence vector", CLS: "Head of transformers"}
+_HEAD_HELP = (
+    "Sentence vector: a linear head on the vector that the model was trained to give. It is usually more "
+    "accurate, and needs no epochs. Head of transformers: the class that transformers opens without other "
+    "files; for most models, it reads [CLS]."
+)
+_LOSS_HELP = " ".join(f"{name}: {text}" for name, text in LOSSES.items() if name != LOSS_DEFAULT)
 _MAX_EPOCHS = 1_000
 _PLAN, _DEPTH = "train_plan", "top_layers"
 
@@ -271,9 +318,13 @@ def choose_plan(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
         ProbeError: the data or the settings are invalid.
     """
     st.header("2 · Trainable parameters", anchor=False)
-    update = choose_update(_format_counts(checkpoint, data))
+    has_sentence_head = not sentence_head_problem(checkpoint, data.rows)
+    update = choose_update(_format_counts(checkpoint, data, has_sentence_head))
     st.header("3 · Settings", anchor=False)
-    plan = _plan(_question(update, data, checkpoint), checkpoint, data)
+    head = AUTO
+    if has_sentence_head and update == HEAD:
+        head = state.segmented_control("train_head", "Head", _HEADS, SENTENCE, _HEAD_HELP)
+    plan = _plan(_question(update, head, data, checkpoint), checkpoint, data)
     st.markdown(state.escape(str(plan), 1_000))
     for warning in plan.warnings:
         st.warning(state.escape(warning, 1_000))
@@ -282,13 +333,22 @@ def choose_plan(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
     return plan
 
 
-def _format_counts(checkpoint: Checkpoint, data: TrainingData) -> list[ParameterCount]:
+def _format_counts(
+    checkpoint: Checkpoint, data: TrainingData, has_sentence_head: bool
+) -> list[ParameterCount]:
     """Return the number of trainable parameters for each choice of trainable parameters."""
+    if isinstance(data.rows, SimilarityExamples):
+        return [*count_by_scope(checkpoint, SENTENCE_SIMILARITY)]
     if is_plain(data.rows):
         return [*count_by_scope(checkpoint, FILL_MASK)]
     rows = cast(Rows, data.rows)
     if isinstance(rows, LabeledTexts):
-        return [*count_by_scope(checkpoint, TEXT_CLASSIFICATION, len(rows.labels) or 1)]
+        counts = [*count_by_scope(checkpoint, TEXT_CLASSIFICATION, len(rows.labels) or 1)]
+        return (
+            [count_sentence_head(checkpoint, len(rows.labels) or 1), *counts[1:]]
+            if has_sentence_head
+            else counts
+        )
     tags = {tag for sentence in rows for tag in sentence.tags}
     return [*count_by_scope(checkpoint, TOKEN_CLASSIFICATION, len(tags))]
 
@@ -313,8 +373,8 @@ def choose_update(parameter_counts: Sequence[ParameterCount]) -> str:
     """Draw a selector for the trainable parameters, with their counts; return the value of `update`."""
     by_name = {count.update: count for count in parameter_counts}
     depths = sum(name.startswith(TOP) for name in by_name)
-    options = [option for option in _UPDATES if option != TOP or depths]
-    state.prepare("update", options, HEAD)
+    options = [option for option in _UPDATES if option in by_name or (option == TOP and depths)]
+    state.prepare("update", options, options[0])
     left, right = st.columns([3, 2], gap="large")
     with right:
         container = st.container()
@@ -336,7 +396,7 @@ def choose_update(parameter_counts: Sequence[ParameterCount]) -> str:
             label_visibility="collapsed",
             persist_state="session",
         )
-    return names[option or HEAD]
+    return names[option or options[0]]
 
 
 def _choose_depth(container: Any, layers: int) -> int:
@@ -348,12 +408,14 @@ def _choose_depth(container: Any, layers: int) -> int:
         return depth
 
 
-def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
+def _question(update: str, head: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
     """Draw the training settings and return the `Train` question, in which defaults are omitted.
 
     Raises:
         SelectionError: the learning rate is invalid.
     """
+    if head == SENTENCE:
+        return _sentence_question(data, checkpoint)
     defaults = default_settings(update)
     with st.container(horizontal=True, gap="medium"):
         with st.container(width=130):
@@ -367,6 +429,10 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
             )
         with st.container(width=130):
             seed = number("seed", "Seed", 0, 0, 2**32 - 1)
+    loss = LOSS_DEFAULT
+    if isinstance(data.rows, SimilarityExamples):
+        losses = {name: name for name in losses_for(data.rows.kind)}
+        loss = state.segmented_control("loss", "Loss", losses, next(iter(losses)), _LOSS_HELP)
     whole_words = is_plain(data.rows) and state.toggle(
         "whole_words",
         "Whole words",
@@ -383,9 +449,22 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
     )
     address = {"update": update, "batch": batch, "seed": str(seed), "held_out": repr(data.share)}
     address |= {"whole_words": "1"} if whole_words else {}
+    address |= {"train_head": head} if head != AUTO else {}
+    address |= {"loss": loss} if loss != LOSS_DEFAULT else {}
     address |= {} if epochs == defaults.epochs else {"epochs": str(epochs)}
     address |= {} if rate == f"{defaults.rate:g}" else {"rate": rate}
     return Train.from_address(address, checkpoint.description)
+
+
+def _sentence_question(data: TrainingData, checkpoint: Checkpoint) -> Train:
+    """Draw the settings of a head on the sentence vector, and return the question."""
+    with st.container(width=130):
+        seed = number("seed", "Seed", 0, 0, 2**32 - 1)
+    st.caption(
+        f"scikit-learn fits the head for {len(PENALTIES)} strengths of its L2 penalty, and the held-out "
+        "texts select one. So there are no epochs and no learning rate. The seed selects the held-out texts."
+    )
+    return Train.from_address({"seed": str(seed), "held_out": repr(data.share)}, checkpoint.description)
 
 
 def number(key: str, label: str, default: int, minimum: int, maximum: int, suffix: str = "") -> int:

@@ -19,6 +19,7 @@ from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime.jobs import Job
 from bert_probe.server import sessions
 from bert_probe.server.sessions import Download
+from bert_probe.text.similarity_examples import SimilarityExamples
 from bert_probe.training.train import TrainingPlan
 from bert_probe.training.training_loop import EvaluationPoint
 from bert_probe.training.training_result import TrainingResult
@@ -88,7 +89,8 @@ class TrainingRun:
 
 def _evaluate(training: TrainingResult) -> EvaluateResult | None:
     """Evaluate the model on held-out labeled texts. The baselines are trained on its training rows."""
-    if training.held_out is None or is_plain(training.held_out):
+    held_out = training.held_out
+    if held_out is None or isinstance(held_out, SimilarityExamples) or is_plain(held_out):
         return None
     return Evaluate().of(training.checkpoint, training.held_out, training.data, truncate=True)
 
@@ -193,7 +195,9 @@ def training_curve(
         best: evaluation of the checkpoint that was kept, to be marked in the figure.
     """
     figure = go.Figure()
-    x = [point.step for point in history]
+    is_path = history[0].penalty is not None  # a head that is fitted for several strengths of its penalty
+    x = [point.penalty if is_path else point.step for point in history]
+    unit = "C =" if is_path else "step"
     curves = (
         ("loss", [point.loss for point in history], {"color": GRAY, "width": 2}, "y"),
         (
@@ -212,23 +216,25 @@ def training_curve(
             name=name,
             line=line,
             yaxis=axis,
-            hovertemplate=f"step %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
+            hovertemplate=f"{unit} %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
         )
     if best is not None:
         figure.add_scatter(
-            x=[best.step],
+            x=[best.penalty if is_path else best.step],
             y=[best.measure],
             mode="markers",
             marker={"color": ACCENT, "size": 14, "symbol": "circle-open", "line": {"width": 2}},
             yaxis="y2",
             name="best checkpoint",
-            hovertemplate="best checkpoint: step %{x}<extra></extra>",
+            hovertemplate=f"best checkpoint: {unit} %{{x}}<extra></extra>",
         )
     figures.apply_layout(
         figure,
         280,
         legend="below",
-        xaxis={"title": "step", "range": [0, steps * 1.02], "zeroline": False},
+        xaxis={"title": "C (a higher value is a weaker penalty)", "type": "log"}
+        if is_path
+        else {"title": "step", "range": [0, steps * 1.02], "zeroline": False},
         yaxis={"title": "loss", "rangemode": "tozero", "zeroline": False},
         yaxis2={
             "title": measure,

@@ -19,6 +19,7 @@ import bert_probe
 from bert_probe import Train
 from bert_probe.training.saving import reserve_folder
 from bert_probe.training.training_loop import TrainingLoop
+from tests.helpers import sentence_models
 from tests.helpers.command_line import CommandResult
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.teaching import texts
@@ -274,3 +275,24 @@ def test_data_that_cannot_be_learned_are_refused(rows: list[tuple[str, Any]], re
     with Path("odd.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows([("text", "label"), *rows])
     assert reason in run("train", "odd.csv", "--model", "bert", "--out", "trained").refusal
+
+
+def test_columns_select_the_task(folder: Path, family_folder: Callable[[str], Path]) -> None:
+    sentence_models.save("cls", family_folder("bert"), folder / "sentences")
+    pairs = "".join(f"the river {number % 7},a boat {number % 5}\n" for number in range(20))
+    (folder / "pairs.csv").write_text(f"anchor,positive\n{pairs}")
+    ended = run(
+        "train", "pairs.csv", "--model", "sentences", "--out", "similar", "--update", "top:1", "--epochs", "1"
+    )
+    assert ended.status == 0, ended.err
+    rows = list(csv.DictReader(io.StringIO(ended.text)))
+    assert "recall@1" in rows[0]
+    assert rows[0]["step"] == "0"
+    assert "sentence-similarity" in bert_probe.load("similar").tasks
+    ended = run("train", "data.csv", "--model", "sentences", "--out", "head", "--log", "log.jsonl")
+    assert ended.status == 0, ended.err
+    rows = list(csv.DictReader(io.StringIO(ended.text)))
+    assert [*rows[0]] == ["step", "C", "loss", "held_out_loss", "accuracy", "kept"]
+    log = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
+    assert [evaluation["C"] for evaluation in log] == [float(row["C"]) for row in rows]
+    assert Path("head/predict.py").exists()

@@ -25,6 +25,7 @@ from bert_probe.ui.train_data import TrainingData
 from bert_probe.ui.train_running import TrainingOutcome
 from bert_probe.views import matrix
 from bert_probe.views.matrix import Cell
+from tests.helpers import sentence_models
 from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, url_params
 
 Folder = Callable[[str], Path]
@@ -293,3 +294,33 @@ def test_files_of_snippets_round_trip() -> None:
     assert parse_labeled_texts(to_file(several), "a.csv").digest == several.digest
     tagged = parse_tagged_sentences(b"One\tO\nRome\tB-LOC\n\nTwo\tO\n", "a.conll")
     assert parse_tagged_sentences(to_file(tagged), "a.conll") == tagged
+
+
+@pytest.fixture
+def sentence_folder(tmp_path: Path, family_folder: Folder) -> Path:
+    """A tiny model of sentence-transformers."""
+    return sentence_models.save("cls", family_folder("bert"), tmp_path / "sentences")
+
+
+def test_head_on_the_sentence_vector(sentence_folder: Path) -> None:
+    app = open_with_file(sentence_folder, table())
+    assert not app.exception
+    assert "fitted to the model's own sentence vectors" in page_text(app)
+    assert not [field for field in app.number_input if field.label == "Epochs"]
+    app = press(app, "Start training")
+    training = app.session_state["train_outcome"].training
+    assert training.best.penalty is not None
+    assert "Accuracy on" in page_text(app)
+    app = open_with_file(sentence_folder, table(), train_head="cls")
+    assert "steps of 16 texts" in page_text(app)
+
+
+def test_similarity_training(sentence_folder: Path) -> None:
+    rows = "".join(f"the river {number % 7},a boat {number % 5},{number % 4}\n" for number in range(20))
+    content = ("text_a,text_b,score\n" + rows).encode()
+    app, outcome = trained(sentence_folder, content, epochs="1", update="top")
+    assert outcome.training.task == "sentence-similarity"
+    assert outcome.evaluation is None
+    text = page_text(app)
+    assert "20 scored pairs for sentence similarity" in text
+    assert f"held-out scored pairs: **{outcome.training.best.measure:.4f}**; before the training" in text

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, NO_PROMPT, model_text, token_states
+from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, NO_PROMPT, model_text
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_inputs, name_text_errors
 from bert_probe.core import frames
 from bert_probe.errors import SelectionError, TextError
@@ -23,6 +23,7 @@ from bert_probe.model.late_interaction import MAXSIM, MEAN_MAXSIM, TokenSelectio
 from bert_probe.model.memory import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sentence_networks import SentenceModule
+from bert_probe.model.sentence_pooling import token_states
 from bert_probe.model.trace import Array, read_only
 
 UNTRAINED = (

@@ -5,7 +5,7 @@ A checkpoint made with sentence-transformers specifies its own pooling; see `mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.sentence_modules import SPLADE_MODES, SentenceModel
 from bert_probe.model.sentence_networks import SentenceModule
+from bert_probe.model.sentence_pooling import MODES, pool_states
 from bert_probe.model.trace import Array, Trace, read_only
 
 POOLINGS: Mapping[str, str] = {
@@ -64,7 +65,7 @@ class PoolingConfig:
     """How the tokens of a text are pooled into one vector, and how two vectors are compared.
 
     Attributes:
-        modes: keys of `_MODES`, or "pooler"; the results are concatenated in this order.
+        modes: keys of `MODES`, or "pooler"; the results are concatenated in this order.
         token_modules: modules applied to the last hidden states before pooling.
         vector_modules: modules applied to the pooled vector.
         dimensions: number of dimensions to which the vector is truncated; None if it is not truncated.
@@ -355,16 +356,12 @@ def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor
     Raises:
         TextError: a text consists of the prompt alone, which is not pooled.
     """
-    states = token_states(output.last_hidden_state, recipe.token_modules)
-    token_mask = _pooled_mask(mask, recipe)[..., None].to(states.dtype)
-    parts = [
-        _at_least_float32(output.pooler_output) if mode == "pooler" else _MODES[mode](states, token_mask)
-        for mode in recipe.modes
-    ]
-    pooled = torch.cat(parts, dim=-1)
-    for module in recipe.vector_modules:
-        pooled = module(pooled)
-    return pooled[..., : recipe.dimensions]
+    return pool_states(
+        output.last_hidden_state,
+        _pooled_mask(mask, recipe),
+        recipe,
+        None if "pooler" not in recipe.modes else output.pooler_output,
+    )
 
 
 def _pooled_mask(mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
@@ -414,53 +411,6 @@ def pool_unpadded(
     """
     output = SimpleNamespace(last_hidden_state=states, pooler_output=pooler)
     return pool(output, torch.ones(states.shape[:2], device=states.device), recipe)
-
-
-def token_states(states: torch.Tensor, modules: Sequence[SentenceModule]) -> torch.Tensor:
-    """Return the output of modules for last hidden states, in float32, or in float64 for float64 states."""
-    states = _at_least_float32(states)
-    for module in modules:
-        states = _at_least_float32(module(states))
-    return states
-
-
-def _at_least_float32(states: torch.Tensor) -> torch.Tensor:
-    return states if states.dtype == torch.float64 else states.float()
-
-
-def _sum(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return (states * mask).sum(dim=1)
-
-
-def _first(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return states[torch.arange(len(states), device=states.device), mask[..., 0].argmax(dim=1)]
-
-
-def _last(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    positions = torch.arange(mask.shape[1], device=mask.device, dtype=mask.dtype)
-    last = (mask[..., 0] * positions).argmax(dim=1)
-    return states[torch.arange(len(states), device=states.device), last]
-
-
-def _weighted(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    # Positions are counted from the first token of the text, also if the prompt is not pooled.
-    weights = mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)[None, :, None]
-    return _sum(states, weights) / weights.sum(dim=1)
-
-
-_MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "mean": lambda states, mask: _sum(states, mask) / mask.sum(dim=1),
-    "cls": _first,
-    "max": lambda states, mask: states.masked_fill(mask == 0, -torch.inf).amax(dim=1),
-    "mean_sqrt_len_tokens": lambda states, mask: _sum(states, mask) / mask.sum(dim=1).sqrt(),
-    "weightedmean": _weighted,
-    "lasttoken": _last,
-    "splade_max": lambda logits, mask: (logits * mask).relu().log1p().amax(dim=1),
-    "splade_sum": lambda logits, mask: (logits * mask).relu().log1p().sum(dim=1),
-    "splade_max_log1p": lambda logits, mask: (logits * mask).relu().log1p().log1p().amax(dim=1),
-    "splade_sum_log1p": lambda logits, mask: (logits * mask).relu().log1p().log1p().sum(dim=1),
-}
-"""Name of a pooling mode of sentence-transformers → function that pools hidden states with a token mask."""
 
 
 def nonlinear_part(recipe: PoolingConfig) -> str:
@@ -528,7 +478,7 @@ def token_parts(states: Array, recipe: PoolingConfig) -> Array:
     mask = _pooled_mask(torch.ones(1, count, dtype=torch.float64), recipe)[..., None]
     # The modes are linear, so that pooling unit vectors gives the weight of each token.
     unit_vectors = torch.eye(count, dtype=torch.float64)[None]
-    weights = torch.stack([_MODES[mode](unit_vectors, mask)[0] for mode in recipe.modes])
+    weights = torch.stack([MODES[mode](unit_vectors, mask)[0] for mode in recipe.modes])
     parts = torch.cat([weight[:, None] * tokens[0] for weight in weights], dim=-1)
     shares = (weights.sum(dim=0) / weights.sum())[:, None]
     for module in recipe.vector_modules:

@@ -361,7 +361,7 @@ def encode_texts(
     ids = [tuple(text.inputs["input_ids"].tolist()) for text in inputs]
     # Run equal texts once, and sort them so that rounding does not depend on their order.
     distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
-    rows = _vectors(checkpoint, list(distinct.values()), config, progress)
+    rows = pool_inputs(checkpoint, list(distinct.values()), config, progress)
     vector_of = dict(zip(distinct, rows, strict=True))
     return TextVectors(
         read_only(np.stack([vector_of[key] for key in ids])),
@@ -370,8 +370,8 @@ def encode_texts(
     )
 
 
-def _vectors(
-    checkpoint: Checkpoint, inputs: list[ModelInputs], config: PoolingConfig, progress: Progress
+def pool_inputs(
+    checkpoint: Checkpoint, inputs: Sequence[ModelInputs], config: PoolingConfig, progress: Progress
 ) -> Array:
     """Return the sentence vectors of the model inputs, of shape [text, hidden]."""
     vectors = np.empty((len(inputs), 0), np.float32)

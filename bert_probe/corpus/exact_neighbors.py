@@ -1,0 +1,63 @@
+"""Exact nearest neighbors among the vectors of a set, in blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.trace import Array
+
+_BLOCK = 4096
+
+
+def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progress) -> tuple[Array, Array]:
+    """Return the nearest other rows of each row by cosine, and their cosines, both of shape [row, count].
+
+    The product of each pair of blocks is computed once, and used for both blocks. Neighbors are in descending
+    order; rows with equal cosines are in no particular order.
+
+    Args:
+        vectors: vectors of length 1, [row, size], more than `count` rows.
+        count: number of neighbors.
+        progress: called with the number of finished blocks and the total.
+    """
+    rows = torch.from_numpy(np.array(vectors))
+    number = len(rows)
+    scores = torch.full((number, count), -np.inf, dtype=rows.dtype)
+    neighbors = torch.full((number, count), -1, dtype=torch.int64)
+    starts = range(0, number, _BLOCK)
+    total, done = len(starts) * (len(starts) + 1) // 2, 0
+    for first in starts:
+        for second in starts[first // _BLOCK :]:
+            block = rows[first : first + _BLOCK] @ rows[second : second + _BLOCK].T
+            if first == second:
+                block.fill_diagonal_(-np.inf)
+            _update(scores, neighbors, block, first, second, axis=1)
+            if first != second:
+                _update(scores, neighbors, block, second, first, axis=0)
+            done += 1
+            progress(done, total)
+    return neighbors.numpy(), scores.numpy()
+
+
+def _update(
+    scores: torch.Tensor, neighbors: torch.Tensor, block: torch.Tensor, start: int, offset: int, axis: int
+) -> None:
+    """Update the neighbors of the rows from `start` with the scores of a block, reduced over an axis.
+
+    Args:
+        offset: row number of the first candidate.
+    """
+    count = scores.shape[1]
+    current = scores[start : start + block.shape[1 - axis], -1]
+    changed = torch.nonzero(block.amax(dim=axis) > current).flatten()
+    if not len(changed):
+        return
+    candidates = block[changed] if axis == 1 else block[:, changed].T.contiguous()
+    values, indices = candidates.topk(min(count, candidates.shape[1]), dim=1)
+    values = torch.cat([scores[start + changed], values], dim=1)
+    indices = torch.cat([neighbors[start + changed], indices + offset], dim=1)
+    best, order = values.topk(count, dim=1)
+    scores[start + changed] = best
+    neighbors[start + changed] = indices.gather(1, order)

@@ -1,0 +1,328 @@
+"""Health of a corpus of vectors: duplicates, outliers, hubs, clusters, isotropy and intrinsic dimension."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.retrieval.calibration import random_pair_scores
+from bert_probe.core.field_types import Choice, Number, Optional
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.corpus.exact_neighbors import nearest_neighbors
+from bert_probe.corpus.vector_files import VectorFile, VectorSet
+from bert_probe.errors import TextError
+from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.trace import Array, read_only
+
+TABLES = ("summary", "duplicates", "outliers", "hubs", "clusters", "rows")
+OUTLIER_SCORE = 3.5
+"""Smallest modified z-score of an outlier (Iglewicz and Hoaglin 1993)."""
+HUB_FACTOR = 10
+"""A row is a hub if it is among the nearest neighbors of this many times more rows than the average row."""
+DUPLICATE_SHARE = 0.25
+"""Cosine distance of near duplicates, as a share of that at `DUPLICATE_PERCENTILE` of random pairs."""
+DUPLICATE_PERCENTILE = 99.9
+MAX_CLUSTERED = 5_000
+"""Maximum number of rows that are clustered. Of more rows, a sample is drawn with a fixed seed."""
+CLUSTER_WORDS = 8
+_DISCARDED = 0.1
+"""Share of the largest distance ratios that TwoNN leaves out, as in its paper."""
+
+
+@question("corpus health", command="corpus health", is_analysis=False)
+class CorpusHealth(Question):
+    """Find duplicates, outliers and hubs among the vectors of texts, and describe their geometry.
+
+    Rows without a vector (zero or not finite) are listed, and left out of everything else.
+
+    Attributes:
+        neighbors: number k of nearest neighbors, by cosine.
+        threshold: cosine from which two rows are near duplicates. By default, 1 − cosine is at most a quarter
+            of its value at the 99.9th percentile of random pairs.
+        min_cluster: smallest number of rows in a cluster (HDBSCAN).
+        show: the table to return: measures of the whole corpus ("summary"), groups of "duplicates",
+            "outliers", "hubs", "clusters", or the measures of all "rows".
+    """
+
+    inputs = VectorFile()
+
+    neighbors: int = param(Number(2, 100), default=10, about="Number of nearest neighbors.")
+    threshold: float | None = param(
+        Optional(Number(-1, 1, integer=False)), default=None, about="Cosine from which rows are duplicates."
+    )
+    min_cluster: int = param(Number(2, 10_000), default=15, about="Smallest number of rows in a cluster.")
+    show: str = param(
+        Choice(TABLES), default="summary", display_only=True, key="health_show", about="Table to show."
+    )
+
+    def of(self, vectors: VectorSet, progress: Progress = no_progress) -> CorpusHealthResult:
+        """Measure the vectors of a set.
+
+        Raises:
+            TextError: there are too few rows with a vector.
+            UnavailableError: no pair of rows has a cosine.
+        """
+        norms = np.linalg.norm(vectors.vectors.astype(np.float64), axis=1)
+        rows = np.flatnonzero(np.isfinite(norms) & (norms > 0))
+        if len(rows) <= self.neighbors + 1:
+            raise TextError(
+                f"{len(rows):,} rows have a vector, but {self.neighbors} neighbors need at least "
+                f"{self.neighbors + 2}. Give more vectors, or choose fewer neighbors."
+            )
+        unit = (vectors.vectors[rows] / norms[rows, None]).astype(vectors.vectors.dtype)
+        random_scores = random_pair_scores(unit, "cosine")
+        threshold = self.threshold
+        if threshold is None:
+            distance = 1 - float(np.percentile(random_scores, DUPLICATE_PERCENTILE))
+            threshold = 1 - DUPLICATE_SHARE * distance
+        neighbors, scores = nearest_neighbors(unit, self.neighbors, progress)
+        outlier_scores = modified_z_scores(1 - scores.mean(axis=1, dtype=np.float64))
+        occurrences = np.bincount(neighbors.ravel(), minlength=len(rows))
+        sample, labels = cluster(unit, self.min_cluster)
+        return CorpusHealthResult(
+            self,
+            vectors.record(),
+            vectors,
+            read_only(rows),
+            threshold,
+            read_only(group_duplicates(neighbors, scores, threshold)),
+            read_only(scores[:, 0]),
+            read_only(outlier_scores),
+            read_only(occurrences),
+            read_only(sample),
+            read_only(labels),
+            {
+                "mean_cosine": mean_cosine(unit),
+                "iso_score": iso_score(vectors.vectors[rows]),
+                "intrinsic_dimension": two_nn(unit, neighbors),
+                "hub_skewness": skewness(occurrences),
+                "duplicate_threshold": threshold,
+            },
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CorpusHealthResult(Result):
+    """The measures of a set of vectors.
+
+    Attributes:
+        vectors: the set.
+        rows: indices of the rows with a vector; all other arrays have one value for each of these rows.
+        threshold: cosine from which rows are near duplicates.
+        groups: number of the group of duplicates of each row, from 0; −1 for a row without duplicates.
+        nearest: cosine of each row with its nearest neighbor.
+        outlier_scores: modified z-score of the mean cosine distance to the nearest neighbors.
+        occurrences: number of rows of whose nearest neighbors each row is one.
+        sample: indices into `rows` of the rows that were clustered.
+        labels: cluster of each row of the sample, from 0; −1 for rows in no cluster.
+        measures: measures of all rows.
+    """
+
+    question: CorpusHealth
+    vectors: VectorSet
+    rows: Array
+    threshold: float
+    groups: Array
+    nearest: Array
+    outlier_scores: Array
+    occurrences: Array
+    sample: Array
+    labels: Array
+    measures: Mapping[str, float]
+
+    @property
+    def outlier_threshold(self) -> float:
+        """The score from which a row is an outlier: at least `OUTLIER_SCORE`, and the largest score that is
+        expected of this many normally distributed values, sqrt(2 ln n) (Donoho and Johnstone 1994).
+        """
+        return max(OUTLIER_SCORE, float(np.sqrt(2 * np.log(len(self.rows)))))
+
+    @property
+    def outliers(self) -> Array:
+        """Indices into `rows` of the outliers, the most extreme first."""
+        selected = np.flatnonzero(self.outlier_scores > self.outlier_threshold)
+        return np.asarray(selected[np.argsort(-self.outlier_scores[selected], kind="stable")])
+
+    @property
+    def hubs(self) -> Array:
+        """Indices into `rows` of the hubs, the most frequent neighbor first."""
+        selected = np.flatnonzero(self.occurrences > HUB_FACTOR * self.question.neighbors)
+        return np.asarray(selected[np.argsort(-self.occurrences[selected], kind="stable")])
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The measures of the whole corpus."""
+        return dict(self.summary())
+
+    def summary(self) -> dict[str, float]:
+        """Return the number of rows with each problem, and the measures of all rows."""
+        texts, dropped = self.vectors.texts, self.vectors.dropped
+        counts = {
+            "rows": len(self.vectors.vectors),
+            "rows_without_vector": len(self.vectors.vectors) - len(self.rows),
+            "duplicate_groups": int(self.groups.max(initial=-1)) + 1,
+            "duplicate_rows": int((self.groups >= 0).sum()),
+            "outliers": len(self.outliers),
+            "hubs": len(self.hubs),
+            "clusters": int(self.labels.max(initial=-1)) + 1,
+            "clustered_rows": len(self.sample),
+        }
+        if texts is not None:
+            counts["empty_texts"] = sum(not text.strip() for text in texts)
+        if dropped is not None:
+            counts["truncated_rows"] = int((dropped > 0).sum())
+        return counts | dict(self.measures)
+
+    def frame(self) -> pd.DataFrame:
+        """Return the selected table; see `CorpusHealth.show`."""
+        show = self.question.show
+        if show == "summary":
+            values = self.summary()
+            return pd.DataFrame({"measure": [*values], "value": [float(value) for value in values.values()]})
+        if show == "clusters":
+            return self._clusters()
+        selected = {
+            "duplicates": np.flatnonzero(self.groups >= 0)[
+                np.argsort(self.groups[self.groups >= 0], kind="stable")
+            ],
+            "outliers": self.outliers,
+            "hubs": self.hubs,
+            "rows": np.arange(len(self.rows)),
+        }[show]
+        return self._listed(selected)
+
+    def _listed(self, selected: Array) -> pd.DataFrame:
+        rows = self.rows[selected]
+        columns: dict[str, Any] = {
+            "row": rows + 1,
+            "id": [self.vectors.ids[row] for row in rows],
+            "duplicate_group": self.groups[selected] + 1,
+            "nearest_cosine": self.nearest[selected],
+            "outlier_score": self.outlier_scores[selected],
+            "occurrences": self.occurrences[selected],
+        }
+        if self.vectors.dropped is not None:
+            columns["tokens_dropped"] = self.vectors.dropped[rows]
+        if self.vectors.texts is not None:
+            columns["text"] = [self.vectors.texts[row] for row in rows]
+        return pd.DataFrame(columns)
+
+    def _clusters(self) -> pd.DataFrame:
+        counts = np.bincount(self.labels[self.labels >= 0], minlength=int(self.labels.max(initial=-1)) + 1)
+        columns: dict[str, Any] = {"cluster": np.arange(1, len(counts) + 1), "rows": counts}
+        texts = self.vectors.texts
+        if texts is not None:
+            sampled = [texts[row] for row in self.rows[self.sample]]
+            columns["words"] = [" ".join(words) for words in cluster_words(sampled, self.labels)]
+        return pd.DataFrame(columns)
+
+
+def modified_z_scores(values: Array) -> Array:
+    """Return 0.6745 (x − median) / median absolute deviation; 0 if the deviation is 0 (Iglewicz 1993)."""
+    deviations = values - np.median(values)
+    spread = float(np.median(np.abs(deviations)))
+    return np.zeros_like(values) if not spread else np.asarray(0.6744897501960817 * deviations / spread)
+
+
+def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array:
+    """Return the group of each row, from 0 in the order of the first rows; −1 for a row without duplicates.
+
+    Two rows are in a group if a chain of nearest neighbors with at least this cosine connects them.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(neighbors)
+    tolerance = 4 * np.finfo(scores.dtype).eps  # equal vectors may have a cosine just below 1
+    first, column = np.nonzero(scores >= threshold - tolerance)
+    graph = coo_array((np.ones(len(first)), (first, neighbors[first, column])), shape=(count, count))
+    _, labels = connected_components(graph, directed=False)
+    sizes = np.bincount(labels)
+    is_group = sizes[labels] > 1
+    groups = np.full(count, -1)
+    _, order = np.unique(labels[is_group], return_index=True)
+    numbers = {label: number for number, label in enumerate(labels[is_group][np.sort(order)])}
+    groups[is_group] = [numbers[label] for label in labels[is_group]]
+    return groups
+
+
+def mean_cosine(unit: Array) -> float:
+    """Return the mean cosine of all pairs of different rows, from the norm of their sum."""
+    count = len(unit)
+    total = float(np.square(unit.sum(axis=0, dtype=np.float64)).sum())
+    return (total - float(np.square(unit.astype(np.float64)).sum())) / (count * (count - 1))
+
+
+def iso_score(vectors: Array) -> float:
+    """Return IsoScore, 0 to 1: how evenly the variance is spread over all dimensions (Rudman et al. 2022)."""
+    size = vectors.shape[1]
+    if size == 1:
+        return 1.0
+    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    variances = np.linalg.eigvalsh(centered.T @ centered / (len(vectors) - 1))
+    norm = float(np.linalg.norm(variances))
+    if not norm:
+        return float("nan")
+    scaled = np.sqrt(size) * variances / norm
+    defect = float(np.linalg.norm(scaled - 1)) / np.sqrt(2 * (size - np.sqrt(size)))
+    used = (size - defect**2 * (size - np.sqrt(size))) ** 2 / size**2
+    return float((size * used - 1) / (size - 1))
+
+
+def two_nn(unit: Array, neighbors: Array) -> float:
+    """Return the intrinsic dimension by TwoNN (Facco et al. 2017); NaN if too few rows differ.
+
+    The slope through 0 of −log(1 − F(μ)) over log μ, where μ is the ratio of the distances to the second and
+    the first neighbor. Rows with a duplicate have no ratio and are left out.
+    """
+    exact = unit.astype(np.float64)
+    first, second = (np.linalg.norm(exact - exact[neighbors[:, column]], axis=1) for column in (0, 1))
+    is_distinct = first > 1e-6
+    ratios = np.sort(np.maximum(second[is_distinct] / first[is_distinct], 1.0))
+    count = int(len(ratios) * (1 - _DISCARDED))
+    x, y = np.log(ratios[:count]), -np.log1p(-np.arange(1, count + 1) / (len(ratios) + 1))
+    denominator = float(x @ x)
+    return float(x @ y) / denominator if denominator else float("nan")
+
+
+def skewness(occurrences: Array) -> float:
+    """Return the skewness of the k-occurrences (Radovanović et al. 2010); NaN if all are equal."""
+    from scipy.stats import skew
+
+    return float(skew(occurrences)) if occurrences.std() else float("nan")
+
+
+def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
+    """Return the rows that were clustered with HDBSCAN, and their clusters (−1 for none)."""
+    from sklearn.cluster import HDBSCAN
+
+    rows = np.arange(len(unit))
+    if len(unit) > MAX_CLUSTERED:
+        rows = np.sort(np.random.default_rng(0).choice(len(unit), MAX_CLUSTERED, replace=False))
+    if len(rows) <= min_cluster:
+        return rows, np.full(len(rows), -1)
+    labels = HDBSCAN(min_cluster_size=min_cluster, copy=True).fit_predict(unit[rows])
+    return rows, np.where(labels < 0, -1, labels)
+
+
+def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
+    """Return the most typical words of each cluster, by class-based TF-IDF (Grootendorst 2022)."""
+    words_by_cluster: list[Counter[str]] = [Counter() for _ in range(int(labels.max(initial=-1)) + 1)]
+    for text, label in zip(texts, labels, strict=True):
+        if label >= 0:
+            words_by_cluster[label].update(re.findall(r"\w{2,}", text.casefold()))
+    total: Counter[str] = sum(words_by_cluster, Counter())
+    mean = sum(total.values()) / max(1, len(words_by_cluster))
+    results = []
+    for words in words_by_cluster:
+        count = sum(words.values())
+        weights = {word: n / count * np.log1p(mean / total[word]) for word, n in words.items()}
+        results.append(sorted(weights, key=lambda word: (-weights[word], word))[:CLUSTER_WORDS])
+    return results

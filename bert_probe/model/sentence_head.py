@@ -1,0 +1,170 @@
+"""A linear classification head on the sentence vector of a checkpoint of sentence-transformers.
+
+The head is not part of the checkpoint's modules, so the saved folder still gives the sentence vectors of the
+original. It is stored in a folder of its own, in the format of sentence-transformers' Dense module.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION
+from bert_probe.model.config import reason
+from bert_probe.model.outputs import OutputHead
+from bert_probe.model.sentence_modules import MODULE_READERS, SentenceModel, read_settings
+from bert_probe.model.sentence_networks import DenseNetwork, SentenceModule
+from bert_probe.model.sentence_pooling import pool_states
+from bert_probe.model.sentence_router import AGAIN
+from bert_probe.model.weights import copy_to_own_memory
+
+HEAD_FOLDER = "classification_head"
+"""Folder of the head in a model folder: the files of sentence-transformers' Dense, and `LABELS_FILE`."""
+LABELS_FILE = "labels.json"
+"""Names of the outputs of the head, and its `problem_type` in transformers."""
+
+_PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
+
+
+def unsupported_reason(model: SentenceModel | None) -> str:
+    """Return why no head can be trained on the sentence vector of a checkpoint, as a clause; "" if it can.
+
+    A head reads the text that the tokenizer reads. So a checkpoint that changes texts first is not supported.
+    """
+    if model is None:
+        return "it does not declare its pooling in files of sentence-transformers"
+    if model.is_sparse:
+        return "it is a SparseEncoder, whose vectors have one dimension per word"
+    if model.routes:
+        return "its sentence vector depends on a task"
+    if model.lower_case:
+        return "its files ask for lowercased texts"
+    if dict(model.prompts).get(model.default_prompt or ""):
+        return "it has a default prompt before each text"
+    return ""
+
+
+class SentenceClassifier(torch.nn.Module):
+    """An encoder, the pooling of a checkpoint, and a linear head, in the form of a transformers model.
+
+    Attributes:
+        config: the config of the encoder with the labels of the head.
+        pooling: how the hidden states become a sentence vector.
+    """
+
+    base_model_prefix = "encoder"
+
+    def __init__(
+        self,
+        encoder: Any,
+        pooling: SentenceModel,
+        classifier: DenseNetwork,
+        labels: Sequence[str],
+        problem: str,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.classifier, self.pooling = encoder, classifier, pooling
+        self.config = copy.deepcopy(encoder.config)
+        self.config.id2label = dict(enumerate(labels))
+        self.config.label2id = {label: number for number, label in enumerate(labels)}
+        self.config.problem_type = problem
+
+    @property
+    def base_model(self) -> Any:
+        """The encoder."""
+        return self.encoder
+
+    def forward(self, **inputs: torch.Tensor) -> SequenceClassifierOutput:
+        """Return the logits of texts, [text, label], in the dtype of the sentence vector."""
+        states = self.encoder(**inputs).last_hidden_state
+        mask = inputs.get("attention_mask")
+        mask = torch.ones(states.shape[:2], device=states.device) if mask is None else mask
+        vectors = pool_states(states, mask, self.pooling)
+        linear = self.classifier.linear
+        return SequenceClassifierOutput(
+            logits=torch.nn.functional.linear(vectors, linear.weight.to(vectors), linear.bias.to(vectors))
+        )
+
+
+def make_head(
+    encoder: Any, pooling: SentenceModel, module: SentenceModule, labels: Sequence[str], problem: str
+) -> OutputHead:
+    """Return the output head of an encoder.
+
+    Args:
+        module: the linear map of the sentence vector, a Dense module without an activation.
+    """
+    network = module.network
+    assert isinstance(network, DenseNetwork)
+    network.to(next(encoder.parameters()).device)
+    copy_to_own_memory([*network.parameters()])
+    classifier = SentenceClassifier(encoder, pooling, network, labels, problem).eval().requires_grad_(False)
+    return OutputHead(TEXT_CLASSIFICATION, classifier, tuple(labels), problem, weights_sha256=module.sha256)
+
+
+def open_sentence_head(
+    folder: Path, encoder: Any, pooling: SentenceModel | None
+) -> tuple[list[OutputHead], list[str]]:
+    """Load the head in the folder of a model.
+
+    Returns:
+        The head as a list, which is empty if the folder has none; and a sentence for a head that cannot be
+        loaded.
+    """
+    if not (folder / HEAD_FOLDER).is_dir():
+        return [], []
+    try:
+        return [_read_head(folder / HEAD_FOLDER, encoder, pooling)], []
+    except OutOfMemoryError:
+        raise
+    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:  # values of broken files
+        return [], [f"The head in {HEAD_FOLDER} cannot be loaded: {reason(error)}."]
+
+
+def _read_head(folder: Path, encoder: Any, pooling: SentenceModel | None) -> OutputHead:
+    problem = unsupported_reason(pooling)
+    if pooling is None or problem:
+        raise CheckpointError(f"It reads the sentence vector of the checkpoint, but {problem}")
+    metadata = read_settings(folder / LABELS_FILE, dict)
+    labels, problem_type = metadata.get("labels"), metadata.get("problem_type")
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise CheckpointError(f"{LABELS_FILE} must list the labels. {AGAIN}")
+    if problem_type not in _PROBLEMS:
+        raise CheckpointError(
+            f"problem_type in {LABELS_FILE} is {str(problem_type)[:100]}, but must be one of "
+            f"{', '.join(_PROBLEMS)}. {AGAIN}"
+        )
+    config = read_settings(folder / "config.json", dict)
+    module, size = MODULE_READERS["Dense"](config, folder, pooling.dimensions or pooling.size)
+    settings = dict(module.settings)
+    if size != len(labels) or settings["activation"] != "Identity" or settings["residual"]:
+        raise CheckpointError(
+            f"The head must be linear and have one output for each of its {len(labels):,} labels. {AGAIN}"
+        )
+    if not isinstance(module.network, DenseNetwork) or module.network.linear.bias is None:
+        raise CheckpointError(f"The head has no bias. {AGAIN}")
+    return make_head(encoder, pooling, module, labels, problem_type)
+
+
+def write_sentence_head(folder: Path, head: OutputHead) -> None:
+    """Write a head into the folder of a model; see `HEAD_FOLDER`."""
+    target = folder / HEAD_FOLDER
+    target.mkdir()
+    network = head.model.classifier
+    module = SentenceModule("Dense", (("activation", "Identity"),), network=network)
+    weights = {name: tensor.contiguous().cpu() for name, tensor in network.state_dict().items()}
+    save_file(weights, target / "model.safetensors")
+    files: Mapping[str, Any] = {
+        "config.json": module.config,
+        LABELS_FILE: {"labels": list(head.labels), "problem_type": head.problem},
+    }
+    for name, content in files.items():
+        (target / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,196 @@
+"""Read pairs and triplets of texts for similarity training from a table."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Self
+
+from bert_probe.errors import EmptyTextError, TextError
+from bert_probe.text.formats import NonTextCell, ValidationErrors, check_format, format_of
+from bert_probe.text.labeled_texts import parse_number
+from bert_probe.text.sentence_files import (
+    MAX_SENTENCES,
+    is_table,
+    lines,
+    lines_of,
+    open_file,
+    table_of,
+    unpack,
+)
+
+SCORED, PAIRS, TRIPLETS = "scored pairs", "pairs", "triplets"
+COLUMNS = {
+    SCORED: ("text_a", "text_b", "score"),
+    TRIPLETS: ("anchor", "positive", "negative"),
+    PAIRS: ("anchor", "positive"),
+}
+"""Kind of examples → the columns of its table. A table with the columns of triplets contains triplets."""
+_FORMAT_HELP = (
+    "Use a header with text_a,text_b,score or anchor,positive or anchor,positive,negative, and one row for "
+    "each example"
+)
+
+
+@dataclass(frozen=True)
+class SimilarityExample:
+    """Texts whose similarity is known.
+
+    Attributes:
+        texts: two texts; or an anchor, a similar text and a dissimilar text.
+        score: the similarity of two texts, on any scale; None for pairs and triplets.
+        line: number of the first line of the row, from 1.
+    """
+
+    texts: tuple[str, ...]
+    score: float | None
+    line: int
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityExamples:
+    """A dataset of texts whose similarity is known.
+
+    Attributes:
+        kind: "scored pairs", "pairs" or "triplets".
+        rows: the examples in the order of the file.
+        digest: SHA-256 of the kind, texts and scores, which does not depend on the file format.
+    """
+
+    kind: str
+    rows: tuple[SimilarityExample, ...]
+    digest: str
+
+    @classmethod
+    def of(cls, kind: str, rows: Iterable[SimilarityExample]) -> Self:
+        """Create a dataset from rows, and compute its digest."""
+        examples = tuple(rows)
+        digest = hashlib.sha256(f"{kind}\n".encode())
+        for row in examples:
+            digest.update(f"{json.dumps([*row.texts, row.score])}\n".encode())
+        return cls(kind, examples, digest.hexdigest())
+
+
+def read_similarity_examples(file: str | Path, as_named: bool = False) -> SimilarityExamples:
+    """Read pairs or triplets of texts from a CSV, TSV or JSON Lines file.
+
+    The columns (in JSON Lines, the keys) must be text_a,text_b,score for pairs with a score on any scale;
+    anchor,positive for pairs of similar texts; or anchor,positive,negative. Other columns are ignored. The
+    size limits of `read_sentences` apply.
+
+    Args:
+        file: a file in UTF-8.
+        as_named: trust the file extension, even if the contents look like another format.
+
+    Raises:
+        TextError: the file cannot be opened, does not have these columns, or has invalid rows, which are
+            listed by line.
+        EmptyTextError: the file has no rows.
+    """
+    with open_file(file) as opened, unpack(*opened) as (stream, name):
+        return _read(stream, name, as_named)
+
+
+def parse_similarity_examples(content: bytes, name: str, as_named: bool = False) -> SimilarityExamples:
+    """Parse pairs or triplets from a file's bytes; see `read_similarity_examples`.
+
+    Args:
+        name: the file name with its extension.
+    """
+    with unpack(io.BytesIO(content), name) as (stream, unpacked_name):
+        return _read(stream, unpacked_name, as_named)
+
+
+def similarity_kind(header: Sequence[str]) -> str | None:
+    """Return the kind of examples in a table with these columns; None if it has no such examples.
+
+    A table with a column label or labels contains labeled texts.
+    """
+    names = {cell.casefold() for cell in header}
+    if names & {"label", "labels"}:
+        return None
+    return next((kind for kind, columns in COLUMNS.items() if set(columns) <= names), None)
+
+
+def has_similarity_examples(file: str | Path) -> bool:
+    """Return whether a file is a table with the columns of similarity examples."""
+    with open_file(file) as opened, unpack(*opened) as (stream, name):
+        if not is_table(name):
+            return False
+        try:
+            header, _ = table_of(lines_of(stream, name), name)
+        except TextError:
+            return False  # the function that reads the file reports the error
+        return similarity_kind(header) is not None
+
+
+def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:
+    if not is_table(name):
+        raise TextError(f"{name} is not a table. {_FORMAT_HELP}, in a .csv, .tsv or .jsonl file.")
+    header, rows = _table(check_format(lines_of(stream, name), name, format_of(name), as_named), name)
+    kind = similarity_kind(header)
+    if kind is None:
+        listed = ", ".join(cell[:40] for cell in header[:8])
+        raise TextError(f"{name} has the columns {listed}. {_FORMAT_HELP}.")
+    names = [cell.casefold() for cell in header]
+    duplicates = [column for column in COLUMNS[kind] if names.count(column) > 1]
+    if duplicates:
+        raise TextError(f"{name} has several columns {duplicates[0]}. Keep one of them.")
+    columns = [names.index(column) for column in COLUMNS[kind]]
+    errors, examples = ValidationErrors(name), []
+    for line, row in rows:
+        example, error = _parse_row(line, row, columns, header, kind)
+        if example is None:
+            errors.add(line, error)
+        else:
+            examples.append(example)
+    if not rows:
+        raise EmptyTextError(f"{name} has no rows. {_FORMAT_HELP}.")
+    if len(rows) > MAX_SENTENCES:
+        raise TextError(f"{name} has more than {MAX_SENTENCES:,} rows. Split the file.")
+    errors.check()
+    return SimilarityExamples.of(kind, examples)
+
+
+def _table(file_lines: Iterator[str], name: str) -> tuple[list[str], list[tuple[int, Sequence[str]]]]:
+    """Return the header of a table, and at most one row more than the limit, with their line numbers.
+
+    A TSV file whose quotation marks do not enclose cells is read without quoting, as many programs write it.
+    """
+    all_lines = list(file_lines)
+    try:
+        header, rows = table_of(iter(all_lines), name)
+        return header, list(islice(rows, MAX_SENTENCES + 1))
+    except TextError:
+        cells = [line.rstrip("\r\n").split("\t") for line in all_lines if line.strip()]
+        if not cells or len(cells[0]) < 2 or any(len(row) != len(cells[0]) for row in cells):
+            raise
+        header = [cell.strip() for cell in cells[0]]
+        numbered = ((line, row) for line, row in enumerate(all_lines, 1) if row.strip())
+        unquoted = [(line, row.rstrip("\r\n").split("\t")) for line, row in islice(numbered, 1, None)]
+        return header, list(unquoted[: MAX_SENTENCES + 1])
+
+
+def _parse_row(
+    line: int, row: Sequence[str], columns: Sequence[int], header: Sequence[str], kind: str
+) -> tuple[SimilarityExample | None, str]:
+    """Return the example in a row, or None and what is wrong with the row."""
+    if len(row) != len(header):
+        size = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+        return None, f"{size} where the header has {len(header)}; quote texts that contain the separator"
+    for column in columns:
+        if isinstance(row[column], NonTextCell):
+            return None, f"{header[column]} is {row[column]}"
+    cells = [" ".join(lines(row[column])) for column in columns]  # line breaks become spaces
+    empty = [header[column] for column, cell in zip(columns, cells, strict=True) if not cell]
+    if empty:
+        return None, f"{empty[0]} is empty"
+    if kind != SCORED:
+        return SimilarityExample(tuple(cells), None, line), ""
+    score, error = parse_number(cells[-1])
+    return (None, f"score {error}") if error else (SimilarityExample(tuple(cells[:-1]), score, line), "")

@@ -1,0 +1,350 @@
+"""Contrastive training of the sentence vector on pairs, triplets and scored pairs of texts.
+
+The losses equal those of sentence-transformers on the same batch.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save
+
+from bert_probe.analyses.vectors.pooling import PoolingConfig, pool, resolve_pooling
+from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, Checkpoint
+from bert_probe.model.encoding import ModelInputs
+from bert_probe.model.forward import pad
+from bert_probe.model.sentence_modules import SentenceModel
+from bert_probe.model.sentence_networks import SentenceModule
+from bert_probe.model.trace import Array
+from bert_probe.text.formats import ValidationErrors
+from bert_probe.text.similarity_examples import PAIRS, SCORED, TRIPLETS, SimilarityExample, SimilarityExamples
+from bert_probe.training.objectives import Objective, TrainingExample
+from bert_probe.training.schedule import BatchOrder
+
+AUTO, NEGATIVES, TRIPLET, COSENT, COSINE = "auto", "in-batch-negatives", "triplet", "cosent", "cosine"
+
+LOSSES = {
+    AUTO: "cosent for scored pairs, in-batch-negatives for pairs and triplets.",
+    NEGATIVES: "Cross-entropy of each anchor's similar text among all texts of the batch "
+    "(MultipleNegativesRankingLoss, InfoNCE; van den Oord et al. 2018).",
+    TRIPLET: "Euclidean distance to the similar text plus a margin minus that to the dissimilar text "
+    "(TripletLoss; Schroff et al. 2015).",
+    COSENT: "Order of the cosines compared with the order of the scores (CoSENTLoss).",
+    COSINE: "Squared difference of cosine and score, which must be between −1 and 1 (CosineSimilarityLoss).",
+}
+"""Losses of similarity training → their meaning."""
+
+_LOSSES_OF_KIND = {SCORED: (COSENT, COSINE), PAIRS: (NEGATIVES,), TRIPLETS: (NEGATIVES, TRIPLET)}
+
+
+def losses_for(kind: str) -> tuple[str, ...]:
+    """Return the losses that fit a kind of examples, the default first."""
+    return _LOSSES_OF_KIND[kind]
+
+
+_MEASURES = {SCORED: "Spearman", PAIRS: "recall@1", TRIPLETS: "accuracy"}
+
+SCALE = 20.0
+"""Factor of the cosines in `NEGATIVES` and `COSENT`, as in sentence-transformers."""
+MARGIN = 5.0
+"""Margin of `TRIPLET`, as in sentence-transformers."""
+_BLOCK = 1024
+
+
+def in_batch_negatives_loss(vectors: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of each anchor's positive among all other texts of the batch.
+
+    Args:
+        vectors: anchors, positives and, for triplets, negatives, [example, text, size].
+    """
+    anchors, *candidates = F.normalize(vectors, dim=-1).unbind(dim=1)
+    scores = SCALE * anchors @ torch.cat(candidates).T
+    return F.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
+
+
+def triplet_loss(vectors: torch.Tensor) -> torch.Tensor:
+    """Return the mean of max(|anchor − positive| − |anchor − negative| + margin, 0)."""
+    anchors, positives, negatives = vectors.unbind(dim=1)
+    near, far = (torch.linalg.vector_norm(anchors - texts, dim=-1) for texts in (positives, negatives))
+    return F.relu(near - far + MARGIN).mean()
+
+
+def cosent_loss(vectors: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """Return log(1 + sum of exp(scale (cos_i − cos_j)) over all pairs with score_i < score_j)."""
+    cosines = SCALE * F.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
+    differences = cosines[:, None] - cosines[None, :]
+    is_ordered = scores[:, None] < scores[None, :]
+    return torch.logsumexp(torch.cat([differences.new_zeros(1), differences[is_ordered]]), dim=0)
+
+
+def cosine_loss(vectors: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """Return the mean squared difference of cosine and score."""
+    return F.mse_loss(F.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1), scores.to(vectors.dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityInputs(TrainingExample):
+    """The encoded texts of an example.
+
+    Attributes:
+        inputs: the inputs of the longest text.
+        target: the score; 0 for pairs and triplets.
+        parts: the inputs of each text.
+        texts: the texts, which identify duplicates in a batch.
+    """
+
+    parts: tuple[ModelInputs, ...]
+    texts: tuple[str, ...]
+
+
+class SimilarityObjective(Objective):
+    """Training of the sentence vector on pairs, triplets or scored pairs.
+
+    Args:
+        loss: one of `LOSSES`.
+
+    Raises:
+        SelectionError: the loss does not fit the examples.
+        UnavailableError, CheckpointError: the checkpoint does not declare a pooling that can be trained.
+    """
+
+    task = SENTENCE_SIMILARITY
+
+    def __init__(self, checkpoint: Checkpoint, data: SimilarityExamples, loss: str) -> None:
+        self.kind = data.kind
+        losses = _LOSSES_OF_KIND[data.kind]
+        if loss not in (AUTO, *losses):
+            raise SelectionError(
+                f"The loss {loss} does not fit {data.kind}. Choose {' or '.join(losses)} (--loss)."
+            )
+        self.loss_name = losses[0] if loss == AUTO else loss
+        self.measure = _MEASURES[data.kind]
+        self.padding, self.pads = checkpoint.padding, checkpoint.pads
+        self.config = trainable_pooling(checkpoint)
+        self.texts_per_example = 3 if data.kind == TRIPLETS else 2
+        scores = [row.score for row in data.rows if row.score is not None]
+        if self.loss_name == COSINE and not all(-1 <= score <= 1 for score in scores):
+            raise TextError(
+                f"The scores are from {min(scores):g} to {max(scores):g}, but the loss {COSINE} needs scores "
+                f"between −1 and 1. Divide them by the highest possible score, or choose the loss {COSENT}."
+            )
+
+    def examples(
+        self, checkpoint: Checkpoint, data: Sequence[SimilarityExample], longest: int | None
+    ) -> list[TrainingExample]:
+        """Encode the texts of each example, with the default prompt of the checkpoint."""
+        limits = [limit for limit in (longest, self.config.max_tokens) if limit]
+        examples: list[TrainingExample] = []
+        errors = ValidationErrors("The data")
+        for row in data:
+            try:
+                parts = tuple(
+                    checkpoint.encoder.inputs(
+                        self.config.text(text), min(limits, default=None), truncate=True
+                    )
+                    for text in row.texts
+                )
+            except TextError as error:
+                errors.add(row.line, str(error))
+                continue
+            target = 0.0 if row.score is None else row.score
+            examples.append(SimilarityInputs(max(parts, key=len), target, row.line, parts, row.texts))
+        errors.check()
+        return examples
+
+    def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
+        """Return the inputs of all texts, [texts per example × example, token], and the scores as ``labels``.
+
+        The first texts of all examples come first, then the second texts.
+        """
+        columns = zip(*(example.parts for example in examples), strict=True)  # type: ignore[attr-defined]
+        inputs = pad([part for column in columns for part in column], self.padding)
+        return inputs | {"labels": self.targets(examples, 0)}
+
+    def order(self, examples: Sequence[TrainingExample], batch: int, seed: int) -> BatchOrder:
+        """Return batches in random order; with in-batch negatives, without equal texts in a batch."""
+        if self.loss_name != NEGATIVES:
+            return super().order(examples, batch, seed)
+        return DistinctBatches([example.texts for example in examples], batch, seed)  # type: ignore[attr-defined]
+
+    def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
+        """Return the score of each example, float64."""
+        return torch.tensor([example.target for example in examples], dtype=torch.float64)
+
+    def predict(
+        self, full_model: Any, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the vectors of each example, [example, text, size], and the scores."""
+        inputs = {name: values for name, values in batch.items() if name != "labels"}
+        columns = full_model(**inputs).unflatten(0, (self.texts_per_example, -1))
+        return columns.transpose(0, 1), batch["labels"]
+
+    def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of vectors, [example, text, size]."""
+        if self.loss_name in (COSENT, COSINE):
+            loss_fn = cosent_loss if self.loss_name == COSENT else cosine_loss
+            return loss_fn(logits, targets)
+        return (in_batch_negatives_loss if self.loss_name == NEGATIVES else triplet_loss)(logits)
+
+    def predictions(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the cosine of scored pairs; the normalized vectors of pairs and triplets."""
+        if self.kind == SCORED:
+            return F.cosine_similarity(logits[:, 0], logits[:, 1], dim=-1)
+        return F.normalize(logits, dim=-1)
+
+    def score(self, predictions: Array, targets: Array) -> float:
+        """Return Spearman's correlation, recall@1 among all held-out texts, or the accuracy of triplets."""
+        if self.kind == SCORED:
+            from scipy.stats import spearmanr
+
+            return float(spearmanr(predictions, targets).statistic)
+        if self.kind == TRIPLETS:
+            anchors, positives, negatives = predictions.swapaxes(0, 1)
+            return float(((anchors * (positives - negatives)).sum(axis=-1) > 0).mean())
+        return recall_at_1(predictions[:, 0], predictions[:, 1])
+
+
+def recall_at_1(anchors: Array, positives: Array) -> float:
+    """Return the share of anchors to which no other example's positive is as similar as their own.
+
+    Args:
+        anchors, positives: normalized vectors, [example, size].
+    """
+    correct = 0
+    for start in range(0, len(anchors), _BLOCK):
+        block = anchors[start : start + _BLOCK]
+        scores = block @ positives.T
+        own = (block * positives[start : start + _BLOCK]).sum(axis=-1)
+        rows = np.arange(len(block))
+        scores[rows, start + rows] = -np.inf
+        correct += int((own > scores.max(axis=-1, initial=-np.inf)).sum())
+    return correct / len(anchors)
+
+
+class DistinctBatches:
+    """Random batches of a fixed number, in which no text occurs in two examples, as far as possible.
+
+    With in-batch negatives, a text that occurs twice in a batch would be its own negative.
+    """
+
+    def __init__(self, texts: Sequence[tuple[str, ...]], batch: int, seed: int) -> None:
+        self._texts, self._batch = texts, batch
+        self._random = torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return -(-len(self._texts) // self._batch)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        waiting = torch.randperm(len(self._texts), generator=self._random).tolist()
+        while waiting:
+            batch: list[int] = []
+            used: set[str] = set()
+            postponed: list[int] = []
+            for position, index in enumerate(waiting):
+                if len(batch) == self._batch:
+                    postponed += waiting[position:]
+                    break
+                if used.isdisjoint(self._texts[index]):
+                    batch.append(index)
+                    used.update(self._texts[index])
+                else:
+                    postponed.append(index)
+            missing = self._batch - len(batch)
+            yield batch + postponed[:missing]
+            waiting = postponed[missing:]
+
+
+def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
+    """Return the pooling of the checkpoint.
+
+    Raises:
+        UnavailableError, CheckpointError: it declares no pooling, or one that cannot be trained.
+    """
+    config = resolve_pooling(checkpoint, "model")
+    model = checkpoint.sentence_model
+    assert model is not None
+    reason = "is a SparseEncoder" if model.is_sparse else "has a Router" if model.routes else ""
+    reason = reason or ("" if checkpoint.pads else "cannot read texts of different lengths together")
+    if reason:
+        raise UnavailableError(
+            f"The sentence vectors of {checkpoint.description.name} cannot be trained, because it {reason}. "
+            "Choose another model."
+        )
+    return config
+
+
+class SentenceEmbedder(torch.nn.Module):
+    """An encoder with the pooling of a checkpoint, as a network with trainable weights.
+
+    Attributes:
+        config: the config of the encoder.
+        trains_pooler: whether the loss depends on the pooler of the encoder.
+        networks: the modules of sentence-transformers that have weights.
+    """
+
+    base_model_prefix = "encoder"
+    trains_pooler = False
+
+    def __init__(self, encoder: Any, pooling: PoolingConfig) -> None:
+        super().__init__()
+        self.encoder, self.config, self.pooling = encoder, encoder.config, pooling
+        modules = (*pooling.token_modules, *pooling.vector_modules)
+        self.networks = torch.nn.ModuleList([module.network for module in modules if module.sha256])
+
+    @property
+    def base_model(self) -> Any:
+        """The encoder."""
+        return self.encoder
+
+    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """Return the sentence vectors, [text, size]."""
+        output = self.encoder(**inputs)
+        mask = inputs.get("attention_mask")
+        mask = torch.ones_like(inputs["input_ids"]) if mask is None else mask
+        return pool(output, mask, self.pooling)
+
+
+def sentence_embedder(encoder: Any, pooling: PoolingConfig) -> SentenceEmbedder:
+    """Return an encoder with copies of the pooling's modules, and with fused attention if possible."""
+    try:
+        encoder.set_attn_implementation("sdpa")
+    except ValueError:
+        encoder.set_attn_implementation("eager")
+    double = next(encoder.parameters()).dtype == torch.float64
+    token_modules, vector_modules = (
+        tuple(_copied(module, double) for module in modules)
+        for modules in (pooling.token_modules, pooling.vector_modules)
+    )
+    copied = replace(pooling, token_modules=token_modules, vector_modules=vector_modules)
+    return SentenceEmbedder(encoder, copied)
+
+
+def _copied(module: SentenceModule, double: bool) -> SentenceModule:
+    network = copy.deepcopy(module.network)
+    return replace(module, network=network.double() if double else network)
+
+
+def trained_sentence_model(original: SentenceModel, embedder: SentenceEmbedder) -> SentenceModel:
+    """Return how the trained model turns a text into a vector, with the weights of its modules."""
+    embedder.eval().requires_grad_(False)
+    token_modules, vector_modules = (
+        tuple(map(_with_digest, modules))
+        for modules in (embedder.pooling.token_modules, embedder.pooling.vector_modules)
+    )
+    return replace(original, token_modules=token_modules, vector_modules=vector_modules)
+
+
+def _with_digest(module: SentenceModule) -> SentenceModule:
+    """Return a module with the SHA-256 of the file that `write_sentence_model` writes for its weights."""
+    if not module.sha256:
+        return module
+    weights = {name: tensor.contiguous() for name, tensor in module.network.state_dict().items()}
+    return replace(module, sha256=hashlib.sha256(save(weights)).hexdigest())

@@ -1,0 +1,170 @@
+"""Health of a corpus: planted problems are found, and each measure equals its definition."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bert_probe
+from bert_probe import CorpusHealth
+from bert_probe.corpus import exact_neighbors
+from bert_probe.corpus.exact_neighbors import nearest_neighbors
+from bert_probe.corpus.health import (
+    cluster_words,
+    group_duplicates,
+    iso_score,
+    mean_cosine,
+    modified_z_scores,
+    two_nn,
+)
+from bert_probe.corpus.vector_files import make_vector_set
+from bert_probe.errors import TextError
+from tests.helpers.command_line import bert_probe as run
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def planted(count: int, seed: int = 0) -> tuple[np.ndarray, dict[str, set[int]]]:
+    """Return vectors of 20 topics with 50 duplicates, 20 outliers and 5 hubs, and the indices of each."""
+    draw = np.random.default_rng(seed)
+    centers = 3 * unit(draw.normal(size=(20, 64)))
+    topics = np.arange(count) % 20
+    rows = centers[topics] + draw.normal(size=(count, 64)) * 0.2
+    order = draw.permutation(count)
+    duplicates, originals, outliers, hubs = np.split(order[:125], [50, 100, 120])
+    rows[duplicates] = rows[originals] + draw.normal(size=(50, 64)) * 0.005
+    rows[outliers] = draw.normal(size=(20, 64))
+    rows[hubs] = centers[:5]  # the center of a topic is closer to its rows than they are to each other
+    return rows.astype(np.float32), {
+        "duplicates": {*duplicates, *originals},
+        "outliers": {*outliers},
+        "hubs": {*hubs},
+    }
+
+
+def test_planted_problems_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 duplicates, 20 outliers and 5 hubs among 10,000 rows: all are found, and they are listed first.
+
+    The precision is 1 for duplicates and at least 0.75 for outliers. Isotropic noise in 64 dimensions has
+    hubs of its own, which are listed after the planted hubs.
+    """
+    monkeypatch.setattr("bert_probe.corpus.health.MAX_CLUSTERED", 500)
+    rows, expected = planted(10_000)
+    result = CorpusHealth().of(make_vector_set("planted", rows))
+    for show, indices in expected.items():
+        listed = [row - 1 for row in result.showing(show=show).frame()["row"]]
+        assert {*listed[: len(indices)]} == indices, show
+        assert len(indices) / len(listed) >= {"duplicates": 1, "outliers": 0.75, "hubs": 0.2}[show]
+    assert result.summary()["duplicate_groups"] == 50
+    assert result.summary()["clusters"] == 20
+
+
+@pytest.mark.parametrize("block", [7, 64])
+def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact_neighbors, "_BLOCK", block)
+    vectors = unit(np.random.default_rng(0).normal(size=(40, 6)))
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, -np.inf)
+    neighbors, scores = nearest_neighbors(vectors, 5)
+    order = np.argsort(-cosines, axis=1)[:, :5]
+    assert np.array_equal(neighbors, order)
+    np.testing.assert_allclose(scores, np.take_along_axis(cosines, order, axis=1), atol=1e-14)
+
+
+def test_duplicate_groups_by_hand() -> None:
+    """Rows 0, 2 and 3 are a chain; row 1 is alone; rows 4 and 5 are equal."""
+    neighbors = np.array([[2], [0], [3], [2], [5], [4]])
+    scores = np.array([[0.95], [0.5], [0.99], [0.99], [1.0], [1.0]])
+    assert group_duplicates(neighbors, scores, 0.9).tolist() == [0, -1, 0, 0, 1, 1]
+
+
+def test_mean_cosine_equals_all_pairs() -> None:
+    vectors = unit(np.random.default_rng(1).normal(size=(30, 5)) + 1)
+    cosines = (vectors @ vectors.T)[np.triu_indices(30, k=1)]
+    assert mean_cosine(vectors) == pytest.approx(cosines.mean(), abs=1e-13)
+
+
+def test_iso_score_at_its_bounds() -> None:
+    """Equal variances give 1, and a single dimension of variance gives 0 (Rudman et al. 2022, section 4)."""
+    corners = np.array([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]])
+    assert iso_score(corners) == pytest.approx(1)
+    assert iso_score(corners * [1.0, 0, 0]) == pytest.approx(0, abs=1e-12)
+    assert iso_score(
+        corners @ np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    ) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("dimension", [2, 5])
+def test_intrinsic_dimension_of_a_plane(dimension: int) -> None:
+    """Points of a low-dimensional sphere that is rotated into 30 dimensions."""
+    draw = np.random.default_rng(2)
+    points = unit(draw.normal(size=(1500, dimension + 1)))
+    vectors = points @ np.linalg.qr(draw.normal(size=(30, 30)))[0][: dimension + 1]
+    assert two_nn(vectors, nearest_neighbors(vectors, 2)[0]) == pytest.approx(dimension, rel=0.12)
+
+
+def test_modified_z_scores_by_hand() -> None:
+    values = np.array([1.0, 2, 3, 4, 100])  # median 3, deviations 2, 1, 0, 1, 97 with median 1
+    assert modified_z_scores(values)[-1] == pytest.approx(0.6744897501960817 * 97)
+    assert not modified_z_scores(np.ones(4)).any()
+
+
+def test_cluster_words_are_specific() -> None:
+    texts = ["the boat sails", "the boat sinks", "the map shows", "a map of the town"]
+    first, second = cluster_words(texts, np.array([0, 0, 1, 1]))
+    assert first[0] == "boat"
+    assert second[0] == "map"
+
+
+def test_files_and_command(tmp_path: Path) -> None:
+    rows, _ = planted(400)
+    rows[3], rows[4] = 0, np.nan
+    texts = [f"text {number}" for number in range(399)] + [" "]
+    ids = [f"id{number}" for number in range(400)]
+    dropped = np.arange(400) % 2
+    np.savez(tmp_path / "a.npz", vectors=rows, ids=ids, texts=texts, tokens_dropped=dropped)
+    table = pa.table({"id": ids, "text": texts, "vector": rows.tolist(), "tokens_dropped": dropped})
+    pq.write_table(table, tmp_path / "a.parquet")
+    a, b = (bert_probe.read_vectors(tmp_path / f"a.{ending}") for ending in ("npz", "parquet"))
+    assert (a.ids, a.texts) == (b.ids, b.texts)
+    np.testing.assert_allclose(a.vectors, b.vectors, rtol=1e-6)
+    result = CorpusHealth(show="outliers").of(a)
+    summary = result.summary()
+    assert (summary["rows_without_vector"], summary["empty_texts"], summary["truncated_rows"]) == (2, 1, 200)
+    ended = run("corpus", "health", str(tmp_path / "a.npz"), "--show", "outliers")
+    assert ended.status == 0, ended.err
+    listed = list(csv.DictReader(io.StringIO(ended.text)))
+    assert [row["id"] for row in listed] == list(result.frame()["id"])
+    assert result.python.endswith("CorpusHealth(show='outliers').of(vectors).table()")
+    assert result.shell.endswith("corpus health --show outliers a.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"values": np.ones((4, 2))}, "has the arrays values"),
+        ({"vectors": np.ones(4)}, "shape"),
+        ({"vectors": np.ones((4, 2)), "ids": ["a"]}, "4 vectors, but 1 ids"),
+        ({"vectors": np.array([["a", "b"]])}, "numbers"),
+        ({"vectors": np.ones((4, 2))}, "need at least 12"),
+    ],
+)
+def test_invalid_files(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(TextError, match=message):
+        CorpusHealth().of(bert_probe.read_vectors(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.npz", "a.parquet"])
+def test_files_that_are_not_vectors(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"text")
+    with pytest.raises(TextError, match="not a"):
+        bert_probe.read_vectors(tmp_path / name)
