@@ -368,17 +368,18 @@ def _parse_json(text: str) -> tuple[object, str]:
 
 def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """Yield the sequences of a FASTA file. A record with an invalid line is rejected as a whole."""
-    unreadable: list[tuple[int, str]] = []
+    unreadable: list[tuple[int, str]] = []  # the first line of the record that cannot be read
 
     def numbered_lines() -> Iterator[tuple[int, str]]:
         for line in lines:
             if line.problem or line.text is None:
-                unreadable.append((line.number, line.problem))
+                if not unreadable:
+                    unreadable.append((line.number, line.problem))
             else:
                 yield line.number, line.text
 
     for record in read_records(numbered_lines(), MAX_LINE, unique=False):
-        problems = sorted([*record.problems, *unreadable])
+        problems = sorted([*record.errors.found, *unreadable])
         unreadable.clear()
         header = {"name": record.name, "description": record.description}
         yield (
