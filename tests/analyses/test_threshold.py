@@ -132,7 +132,7 @@ def test_scoring_pairs_can_be_cancelled_at_every_stage(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It can be cancelled while texts are tokenized, encoded, and resampled."""
-    monkeypatch.setattr(sentences, "_PROGRESS_TEXTS", 2)
+    monkeypatch.setattr(sentences, "_PROGRESS_CHARACTERS", 20)
     data, calls = pairs([1, 0, 0, 1]), []
 
     def cancel_at(limit: int) -> None:

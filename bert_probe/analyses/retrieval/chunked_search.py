@@ -130,17 +130,12 @@ class ChunkedSearch(Question):
         )
         query = encode_texts(checkpoint, query_recipe, [self.query], truncate, lambda _: "The query")
         plain = replace(recipe, prefix="", excluded=0)
-        spans = tuple(self._spans(checkpoint, plain, text, index) for index, text in enumerate(texts))
+        spans = self._spans(checkpoint, plain, texts, progress)
         parts = [
             plain.text(text)[start:end]
             for text, chunks in zip(texts, spans, strict=True)
             for start, end in chunks
         ]
-        if len(parts) > MAX_CHUNKS:
-            raise SelectionError(
-                f"The documents have {len(parts):,} chunks, but at most {MAX_CHUNKS:,} are compared. Give a "
-                "larger size, or fewer documents."
-            )
         total = len(parts) + 2 * len(texts)
         with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
             document_vectors = encode_texts(
@@ -188,14 +183,26 @@ class ChunkedSearch(Question):
         )
 
     def _spans(
-        self, checkpoint: Checkpoint, plain: PoolingConfig, document: Document, index: int
-    ) -> tuple[Span, ...]:
-        text = plain.text(document)
-        try:
-            encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=MAX_TOKENS)
-        except TextError as error:
-            raise type(error)(f"Document {index + 1:,}: {error}") from None
-        return tuple(chunk_spans(text, encoding.tokens, self.size))
+        self, checkpoint: Checkpoint, plain: PoolingConfig, texts: Sequence[Document], progress: Progress
+    ) -> tuple[tuple[Span, ...], ...]:
+        """Return the chunks of each document."""
+        spans: list[tuple[Span, ...]] = []
+        count = 0
+        for number, document in enumerate(texts, 1):
+            progress(0, len(texts))
+            text = plain.text(document)
+            try:
+                encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=MAX_TOKENS)
+            except TextError as error:
+                raise type(error)(f"Document {number:,}: {error}") from None
+            spans.append(tuple(chunk_spans(text, encoding.tokens, self.size)))
+            count += len(spans[-1])
+            if count > MAX_CHUNKS:
+                raise SelectionError(
+                    f"The first {number:,} of {len(texts):,} documents have {count:,} chunks, but at most "
+                    f"{MAX_CHUNKS:,} are compared. Give a larger size, or fewer documents."
+                )
+        return tuple(spans)
 
 
 def _late_vectors(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -31,6 +31,8 @@ from bert_probe.text.documents import Document, DocumentList, as_documents
 
 RESAMPLES = 1000
 """Number of bootstrap resamples of the documents, for the interval of a mean."""
+MAX_CHARACTERS = 1_000_000_000
+"""Maximum number of characters of all changed documents, which are in memory at once."""
 _SEED = 0
 
 
@@ -93,8 +95,8 @@ class PositionEffect(Question):
         Raises:
             TextError, EmptyTextError, TooLongError: a text cannot be encoded, there are no documents, or two
                 of them have the same ID.
-            UnavailableError: no document has two sentences and is read completely; see also
-                `resolve_pooling`.
+            UnavailableError: no document has two sentences and is read completely, or the changed documents
+                have more than `MAX_CHARACTERS` characters; see also `resolve_pooling`.
             SelectionError, CheckpointError: see `resolve_pooling`.
             OutOfMemoryError: a batch or the vectors need more memory than is free.
         """
@@ -131,6 +133,7 @@ class PositionEffect(Question):
     ) -> tuple[Variant, ...]:
         limit = read_limit(checkpoint, recipe)
         variants: list[Variant] = []
+        characters = 0
         for index, text in enumerate(texts):
             progress(0, len(texts))
             options = [*self._changes(index, str(text))]
@@ -138,11 +141,17 @@ class PositionEffect(Question):
                 continue
             longest = [str(text), *(variant.text for variant in options if self.passage is not None)]
             try:
-                lengths = [_count_tokens(checkpoint, recipe, part) for part in longest]
+                if not _fit(checkpoint, recipe, longest, limit, lambda: progress(0, len(texts))):
+                    continue
             except TextError as error:
                 raise type(error)(f"Document {index + 1:,}: {error}") from None
-            if max(lengths) <= limit:
-                variants += options
+            variants += options
+            characters += sum(len(variant.text) for variant in options)
+            if characters > MAX_CHARACTERS:
+                raise UnavailableError(
+                    f"The changed documents have more than {MAX_CHARACTERS:,} characters. Give fewer "
+                    "documents or a shorter passage."
+                )
         if not variants:
             raise UnavailableError(
                 f"No document has at least two sentences and at most {limit:,} tokens"
@@ -168,6 +177,25 @@ class PositionEffect(Question):
             start = spans[place][0] if place < count else len(text)
             parts = (text[:start].rstrip(), self.passage.strip(), text[start:].lstrip())
             yield Variant(index, start / len(text), " ".join(filter(None, parts)), self.passage)
+
+
+def _fit(
+    checkpoint: Checkpoint,
+    recipe: PoolingConfig,
+    texts: Sequence[str],
+    limit: int,
+    report: Callable[[], None],
+) -> bool:
+    """Return whether each text has at most `limit` tokens; stop at the first that has more.
+
+    Args:
+        report: called before each text.
+    """
+    for text in texts:
+        report()
+        if _count_tokens(checkpoint, recipe, text) > limit:
+            return False
+    return True
 
 
 def _count_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> int:

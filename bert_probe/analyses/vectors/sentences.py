@@ -54,8 +54,8 @@ POOLING = Choice(POOLINGS)
 POOLED = "Pooling of token vectors; model is the pooling that the checkpoint was trained with."
 _ID_DTYPE = np.dtype(">u4")
 """Big-endian, so that the bytes of token IDs sort in the same order as the IDs."""
-_PROGRESS_TEXTS = 256
-"""Number of texts between two reports of progress while texts are tokenized."""
+_PROGRESS_CHARACTERS = 100_000
+"""Number of characters between two reports of progress while texts are tokenized."""
 ORDERED = "Order of the rows: as given, or by similarity (hierarchical clustering)."
 
 
@@ -356,6 +356,7 @@ def encode_texts(
     distinct: dict[bytes, ModelInputs] = {}  # equal texts run once
     keys: list[bytes] = []
     dropped: list[int] = []
+    characters = 0  # since the last report of progress
     for number, text in enumerate(texts, 1):
         inputs = encode_inputs(
             checkpoint,
@@ -368,8 +369,10 @@ def encode_texts(
         distinct.setdefault(key, inputs)
         keys.append(key)
         dropped.append(inputs.dropped)
-        if number % _PROGRESS_TEXTS == 0:
+        characters += len(text)
+        if characters >= _PROGRESS_CHARACTERS:
             progress(0, len(texts))
+            characters = 0
     # Sort the texts so that rounding does not depend on their order.
     order = sorted(distinct, key=lambda key: (len(key), key))
     vectors = _vectors(checkpoint, [distinct[key] for key in order], config, progress)
