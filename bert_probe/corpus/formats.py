@@ -483,11 +483,16 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
         # With pre_buffer, Arrow would read all row groups at once.
         table = pq.ParquetFile(stream, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
         schema = table.schema_arrow
+        names = schema.names
+    except UnicodeDecodeError:
+        raise TextError(
+            f"{name} has a column whose name is not UTF-8. Rename it and save the file again."
+        ) from None
     except _PARQUET_ERRORS as error:
         raise TextError(
             f"{name} cannot be read: {describe_error(error)}. Save it as Parquet again."
         ) from None
-    field = schema.field(find_column(schema.names, column, name))
+    field = schema.field(find_column(names, column, name))
     data_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     text_types = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if not any(is_type(data_type) for is_type in text_types):

@@ -138,7 +138,8 @@ class DocumentList(tuple[Document, ...]):
     @property
     def cache_key(self) -> Hashable:
         """Key that distinguishes lists with the same documents but other skipped rows."""
-        return type(self), *(document.cache_key for document in self), self.skipped, self.skipped_count
+        keys = (document.cache_key for document in self)
+        return type(self), *keys, self.skipped, self.skipped_count, self.unit
 
 
 def as_documents(texts: Iterable[str]) -> DocumentList:

@@ -264,7 +264,7 @@ def test_too_many_chunks_are_refused(minilm: Checkpoint, monkeypatch: pytest.Mon
         chunked_search, "chunk_spans", lambda text, *rest: split.append(text) or chunk_spans(text, *rest)
     )
     with pytest.raises(
-        SelectionError, match="The first 1 of 3 documents have . chunks, but at most 3 are compared"
+        SelectionError, match=r"The first 1 of 3 documents have . chunks, but at most 3 are compared"
     ):
         ChunkedSearch("word", size=9).of(minilm, [LONG, f"{LONG} ", SHORT])
     assert split == [LONG]  # further documents are not split

@@ -136,7 +136,7 @@ class RankSwap(Question):
 
         def remove() -> SwapSteps:
             spans = _spans(a)
-            allowed = _largest(spans, partial(scorer.contributions, 0))
+            allowed = _largest(spans, partial(scorer.contributions, 0), lambda: progress(done, total))
             words = [a[slice(*span)] for span in spans]
 
             def texts_of(removed: Sequence[int]) -> str:
@@ -154,7 +154,7 @@ class RankSwap(Question):
         def add() -> SwapSteps:
             lacking = _lacking(b, self.query)
             spans = [span for span, _ in lacking]
-            allowed = _largest(spans, partial(scorer.contributions, 1))
+            allowed = _largest(spans, partial(scorer.contributions, 1), lambda: progress(done, total))
             words = [word for _, word in lacking]
             return _greedy(
                 words,
@@ -242,17 +242,27 @@ def without_words(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _largest(
-    spans: Sequence[tuple[int, int]], contributions: Callable[[], _Contributions | None]
+    spans: Sequence[tuple[int, int]],
+    contributions: Callable[[], _Contributions | None],
+    report: Callable[[], None],
 ) -> list[int]:
     """Return the indices of at most `MAX_CANDIDATES` words: those with the largest contribution to the score,
     or the first ones if the score is not a sum of contributions.
+
+    Args:
+        report: called before each step of the computation, in order to cancel it.
     """
     indices = list(range(len(spans)))
     if len(spans) <= MAX_CANDIDATES:
         return indices
+    report()
     contribution_of = contributions()
     if contribution_of is not None:
-        values = [contribution_of(span) for span in spans]
+        values = []
+        for number, span in enumerate(spans):
+            if number % MAX_CANDIDATES == 0:
+                report()
+            values.append(contribution_of(span))
         indices = [int(index) for index in np.argsort(-np.array(values), kind="stable")]
     return sorted(indices[:MAX_CANDIDATES])
 
