@@ -145,9 +145,9 @@ def test_parquet_column_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> Non
     pq.write_table(pa.table({"text": ["a"], "zqzq": ["c"]}), file, store_schema=False)
     content = file.read_bytes().replace(b"zqzq", b"z\xffzq")
     file.write_bytes(content)
-    with pytest.raises(TextError, match="has a column whose name is not UTF-8. Rename it"):
+    with pytest.raises(TextError, match="has a column whose name is not UTF-8"):
         find_inputs(file)
-    with pytest.raises(TextError, match=r"^a\.parquet has a column whose name is not UTF-8. Rename it"):
+    with pytest.raises(TextError, match=r"^a\.parquet has a column whose name is not UTF-8\. Rename it"):
         read_documents(file)
 
 
