@@ -19,20 +19,18 @@ from bert_probe.analyses.retrieval.passages import (
     read_limit,
 )
 from bert_probe.analyses.retrieval.search import Agreement, rank_documents
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
+from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.vectors.pooling import (
-    DIMENSIONS_HELP,
-    DOCUMENT_PROMPTS,
     PoolingConfig,
     pool_unpadded,
 )
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
+from bert_probe.core.field_types import Choice, Number, Text
 from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
@@ -58,7 +56,7 @@ _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
 
 
 @question("chunked search", command="chunked-search")
-class ChunkedSearch(Question):
+class ChunkedSearch(PromptedSearch):
     """Rankings of documents by the vectors of their chunks and by the vectors of whole documents.
 
     Chunks are consecutive sentences. Late chunking (Günther et al. 2024) pools the tokens of a chunk from a
@@ -69,7 +67,7 @@ class ChunkedSearch(Question):
         size: maximum number of tokens of a chunk, without special tokens and prompt.
         by: the score in `METHODS` that orders the table.
         count: number of documents in the table.
-        prompt, document_prompt, dimensions: see `Search`.
+        prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
 
     inputs = Documents()
@@ -90,13 +88,6 @@ class ChunkedSearch(Question):
         key="chunks_count",
         about="Number of documents in the table.",
     )
-    prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
-    )
-    document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
-    )
-    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
 
     def of(
         self,
@@ -123,8 +114,8 @@ class ChunkedSearch(Question):
             OutOfMemoryError: a batch or the vectors need more memory than is free.
         """
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
-        recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
-        query_recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+        recipe = self.document_pooling(checkpoint)
+        query_recipe = self.query_pooling(checkpoint)
         check_chunk_size(
             self.size, added_tokens(checkpoint, recipe, texts[0]), read_limit(checkpoint, recipe)
         )

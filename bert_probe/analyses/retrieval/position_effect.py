@@ -12,15 +12,15 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.retrieval.passages import read_limit, sentence_spans
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig
+from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.sentences import encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
+from bert_probe.core.field_types import Choice, Number, Optional, Text
 from bert_probe.core.inputs import DocumentFile
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
@@ -37,7 +37,7 @@ _SEED = 0
 
 
 @question("position effect", command="position-effect")
-class PositionEffect(Question):
+class PositionEffect(PromptedSearch):
     """How much the score of a document depends on the position of sentences that are removed or inserted.
 
     Without a passage, one group of consecutive sentences is removed at a time. A passage is
@@ -50,7 +50,7 @@ class PositionEffect(Question):
         passage: a passage to insert; by default, sentences are removed.
         positions: largest number of parts to remove from a document, or of intervals between the places of
             insertion; also the number of bins of the curve.
-        prompt, document_prompt, dimensions: see `Search`.
+        prompt, document_prompt, dimensions: see `PromptedSearch`.
         show: "curve" has the mean change in each bin of positions, "documents" every changed document.
     """
 
@@ -65,13 +65,6 @@ class PositionEffect(Question):
     positions: int = param(
         Number(2, 20), default=10, about="Maximum number of parts that are removed, or places of insertion."
     )
-    prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
-    )
-    document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
-    )
-    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
     show: str = param(
         Choice(("curve", "documents")),
         default="curve",
@@ -101,8 +94,8 @@ class PositionEffect(Question):
             OutOfMemoryError: a batch or the vectors need more memory than is free.
         """
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
-        recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
-        query_recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+        recipe = self.document_pooling(checkpoint)
+        query_recipe = self.query_pooling(checkpoint)
         variants = self._variants(checkpoint, recipe, texts, progress)
         used = list(dict.fromkeys(variant.document for variant in variants))
         changed = [*(str(texts[index]) for index in used), *(variant.text for variant in variants)]

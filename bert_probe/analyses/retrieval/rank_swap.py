@@ -15,15 +15,15 @@ import pandas as pd
 from bert_probe.analyses.retrieval.bm25 import K1, B, words_of
 from bert_probe.analyses.retrieval.search import IndexedDocuments, Search
 from bert_probe.analyses.retrieval.search_explanation import TokenContributions
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig, trace_pooled
+from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.vectors.pooling import PoolingConfig, trace_pooled
 from bert_probe.analyses.vectors.sentences import encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
 from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -41,7 +41,7 @@ _WORD = re.compile(rf"{_IDEOGRAPH}|{_LETTERS}(?:['’-]{_LETTERS})*")
 
 
 @question("rank swap", command="swap")
-class RankSwap(Question):
+class RankSwap(PromptedSearch):
     """The words whose removal from a document, or addition to the query, lets another document overtake it.
 
     Each step removes (or adds) the word that lowers the margin of the two scores most, until the documents
@@ -54,7 +54,7 @@ class RankSwap(Question):
             its number, from 1. The one with the higher score is A, the other one B.
         scorer: "bi-encoder" or "bm25".
         max_words: largest number of words.
-        prompt, document_prompt, dimensions: see `Search`.
+        prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
 
     inputs = Documents()
@@ -68,13 +68,6 @@ class RankSwap(Question):
     )
     scorer: str = param(Choice(("bi-encoder", "bm25")), default="bi-encoder", about="The scorer.")
     max_words: int = param(Number(1, MAX_WORDS), default=MAX_WORDS, about="Largest number of words.")
-    prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
-    )
-    document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
-    )
-    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
 
     def of(
         self,
@@ -347,8 +340,8 @@ class _VectorScorer:
         self, search: Search, checkpoint: Checkpoint, a: Document, b: Document, truncate: bool
     ) -> None:
         self._checkpoint, self._query, self._pair, self._truncate = checkpoint, search.query, (a, b), truncate
-        self._query_recipe = search_pooling(checkpoint, search.prompt, QUERY_PROMPTS, search.dimensions)
-        self._recipe = search_pooling(checkpoint, search.document_prompt, DOCUMENT_PROMPTS, search.dimensions)
+        self._query_recipe = search.query_pooling(checkpoint)
+        self._recipe = search.document_pooling(checkpoint)
         self.recipe: PoolingConfig | None = self._query_recipe
         encoded = encode_texts(checkpoint, self._recipe, (a, b), truncate, "Document {:,}".format)
         self._vectors, self.dropped = encoded.vectors, sum(encoded.dropped)
