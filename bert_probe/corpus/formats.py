@@ -368,17 +368,18 @@ def _parse_json(text: str) -> tuple[object, str]:
 
 def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """Yield the sequences of a FASTA file. A record with an invalid line is rejected as a whole."""
-    unreadable: list[tuple[int, str]] = []
+    unreadable: list[tuple[int, str]] = []  # the first line of the record that cannot be read
 
     def numbered_lines() -> Iterator[tuple[int, str]]:
         for line in lines:
             if line.problem or line.text is None:
-                unreadable.append((line.number, line.problem))
+                if not unreadable:
+                    unreadable.append((line.number, line.problem))
             else:
                 yield line.number, line.text
 
     for record in read_records(numbered_lines(), MAX_LINE, unique=False):
-        problems = sorted([*record.problems, *unreadable])
+        problems = sorted([*record.errors.found, *unreadable])
         unreadable.clear()
         header = {"name": record.name, "description": record.description}
         yield (
@@ -482,11 +483,16 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
         # With pre_buffer, Arrow would read all row groups at once.
         table = pq.ParquetFile(stream, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
         schema = table.schema_arrow
+        names = schema.names
+    except UnicodeDecodeError:
+        raise TextError(
+            f"{name} has a column whose name is not UTF-8. Rename it and save the file again."
+        ) from None
     except _PARQUET_ERRORS as error:
         raise TextError(
             f"{name} cannot be read: {describe_error(error)}. Save it as Parquet again."
         ) from None
-    field = schema.field(find_column(schema.names, column, name))
+    field = schema.field(find_column(names, column, name))
     data_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     text_types = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if not any(is_type(data_type) for is_type in text_types):

@@ -416,10 +416,10 @@ def _query_selection(
     length = positive_integer(expansion.get("length"), "length of query_expansion")
     if own is not None and positive_integer(own, "query_length") < length:
         raise CheckpointError(f"query_length is {own:,}, below the length of query_expansion. {AGAIN}")
-    limit = max_input_tokens(model_limit)
-    if length > limit:
+    longest = max_input_tokens(model_limit)
+    if length > longest:
         raise CheckpointError(
-            f"Queries are expanded to {length:,} tokens, but the model reads at most {limit:,}. {AGAIN}"
+            f"Queries are expanded to {length:,} tokens, but the model reads at most {longest:,}. {AGAIN}"
         )
     if tokenizer.padding_side != "right":
         raise UnavailableError(

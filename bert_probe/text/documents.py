@@ -138,7 +138,8 @@ class DocumentList(tuple[Document, ...]):
     @property
     def cache_key(self) -> Hashable:
         """Key that distinguishes lists with the same documents but other skipped rows."""
-        return type(self), *(document.cache_key for document in self), self.skipped, self.skipped_count
+        keys = (document.cache_key for document in self)
+        return type(self), *keys, self.skipped, self.skipped_count, self.unit
 
 
 def as_documents(texts: Iterable[str]) -> DocumentList:
@@ -331,6 +332,11 @@ class _Reader:
         self._count()
         self.errors.add(number, problem)
 
+    def refuse_all(self, errors: ValidationErrors) -> None:
+        """Add the broken lines of a record."""
+        self._count()
+        self.errors.extend(errors)
+
     def add(self, number: int, document: Document) -> None:
         """Add a document, unless it is empty or its ID is too long or not unique."""
         self._count()
@@ -404,10 +410,10 @@ def _add_lines(reader: _Reader, file_lines: Iterable[str], is_fasta: bool) -> No
     if is_fasta:
         for record in read_records(enumerate(file_lines, 1), unique=False):
             if _NOT_UTF8.search(record.name):
-                reader.refuse(record.line, "the header is not UTF-8")
-            for problem_line, problem in record.problems:
-                reader.refuse(problem_line, problem)
-            if not record.problems and not _NOT_UTF8.search(record.name):
+                record.errors.add(record.line, "the header is not UTF-8")
+            if record.errors.count:
+                reader.refuse_all(record.errors)
+            else:
                 reader.add(record.line, _document_of_record(record))
         return
     for number, line in enumerate(file_lines, 1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text.formats import ValidationErrors, is_fasta
@@ -23,14 +24,14 @@ class FastaRecord:
         name: first word of the header.
         description: the remaining words of the header.
         sequence: the sequence on one line, as it is written: case, stops and gaps are kept.
-        problems: line number and message of each error.
+        errors: the errors in its lines.
     """
 
     line: int
     name: str
     description: str = ""
     sequence: str = ""
-    problems: list[tuple[int, str]] = field(default_factory=list)
+    errors: ValidationErrors = field(default_factory=lambda: ValidationErrors("The record"))
 
 
 def read_records(
@@ -40,8 +41,8 @@ def read_records(
 
     Args:
         lines: line number and text of each line.
-        max_length: maximum length of a sequence. A longer sequence is a problem and is not stored.
-        unique: whether a name that occurs again is a problem.
+        max_length: maximum length of a sequence. A longer sequence is an error and is not stored.
+        unique: whether a name that occurs again is an error.
     """
     header_lines: dict[str, int] = {}
     record: FastaRecord | None = None
@@ -57,14 +58,12 @@ def read_records(
             record, parts, size = _start(number, text, header_lines if unique else {}), [], 0
             continue
         if record is None:
-            problem = "text before the first header. Begin each record with > and its name"
-            record = FastaRecord(number, "", problems=[(number, problem)])
+            record = FastaRecord(number, "")
+            record.errors.add(number, "text before the first header. Begin each record with > and its name")
         part = "".join(text.split())
         if invalid := sorted(set(_INVALID.findall(part))):
             listed = " ".join(repr(character) for character in invalid[:5])
-            record.problems.append(
-                (number, f"the sequence contains {listed}, but may contain only {ALLOWED}")
-            )
+            record.errors.add(number, f"the sequence contains {listed}, but may contain only {ALLOWED}")
         size += len(part)
         if max_length is None or size <= max_length:
             parts.append(part)
@@ -76,39 +75,43 @@ def _start(number: int, text: str, header_lines: dict[str, int]) -> FastaRecord:
     name, _, description = text[1:].strip().partition(" ")
     record = FastaRecord(number, name, description.strip())
     if not name:
-        record.problems.append((number, "the header has no name. Write a name after >"))
+        record.errors.add(number, "the header has no name. Write a name after >")
     elif name in header_lines:
-        record.problems.append((number, f"the name {name[:100]} is also in line {header_lines[name]:,}"))
+        record.errors.add(number, f"the name {name[:100]} is also in line {header_lines[name]:,}")
     header_lines.setdefault(name, number)
     return record
 
 
 def _finish(record: FastaRecord, parts: list[str], size: int, max_length: int | None) -> FastaRecord:
     if not size:
-        record.problems.append((record.line, "the record has no sequence"))
+        record.errors.add(record.line, "the record has no sequence")
     elif max_length is not None and size > max_length:
-        record.problems.append((record.line, f"the sequence is longer than {max_length:,} characters"))
+        record.errors.add(record.line, f"the sequence is longer than {max_length:,} characters")
     else:
         record.sequence = "".join(parts)
     return record
 
 
-def parse_fasta(lines: Iterable[str], name: str) -> list[FastaRecord]:
+def parse_fasta(lines: Iterable[str], name: str, max_records: int | None = None) -> list[FastaRecord]:
     """Return the records of a FASTA file.
 
     Args:
         lines: the lines of the file.
         name: file name for error messages.
+        max_records: maximum number of records to read. Further records are ignored.
 
     Raises:
         InvalidFileError: lines are invalid; the message lists the errors.
         EmptyTextError: there are no records.
     """
-    records = list(read_records(enumerate(lines, 1)))
+    records: list[FastaRecord] = []
     errors = ValidationErrors(name)
-    for record in records:
-        for line, problem in record.problems:
-            errors.add(line, problem)
+    for record in islice(read_records(enumerate(lines, 1)), max_records):
+        errors.extend(record.errors)
+        if errors.count:
+            records.clear()  # they are not returned
+        else:
+            records.append(record)
     errors.check()
     if not records:
         raise EmptyTextError(f"{name} has no sequences. Write a header, such as >name, before each sequence.")

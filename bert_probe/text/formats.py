@@ -376,6 +376,11 @@ class ValidationErrors:
         if len(self.found) < MAX_LISTED:
             self.found.append((line, message))
 
+    def extend(self, errors: ValidationErrors) -> None:
+        """Add the errors of a part of the file."""
+        self.found += errors.found[: MAX_LISTED - len(self.found)]
+        self.count += errors.count
+
     def check(self) -> None:
         """Raise an exception if any errors were added.
 

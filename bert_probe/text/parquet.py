@@ -142,6 +142,8 @@ def _columns(schema: Any, columns: Sequence[str], name: str) -> list[str]:
 
 
 def _broken(name: str, error: Exception) -> TextError:
+    if isinstance(error, UnicodeDecodeError):
+        return TextError(f"{name} has a column whose name is not UTF-8. Rename it and save the file again.")
     reason = str(error).partition("\n")[0].rstrip(".")[:200]
     return TextError(f"{name} cannot be read as Parquet: {reason}. Save it as Parquet again.")
 

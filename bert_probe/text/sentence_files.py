@@ -229,7 +229,8 @@ def _unpacked_sentences(
                 f"{name} has no columns: only .csv, .tsv and .jsonl files have columns. Omit the column."
             )
         if read_as == FASTA:
-            return _limited(tuple(map(sentence_of_record, parse_fasta(file_lines, name))), name)
+            sequences = parse_fasta(file_lines, name, MAX_SENTENCES + 1)
+            return _limited(tuple(map(sentence_of_record, sequences)), name)
         cells = ((line, text.strip()) for line, text in enumerate(file_lines, 1))
     sentences = tuple(islice((Sentence(text, line) for line, text in cells if text), MAX_SENTENCES + 1))
     if not sentences:

@@ -7,6 +7,7 @@ import re
 import shutil
 import string
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from bert_probe.model import memory
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.late_interaction import open_multi_vector_model
+from bert_probe.model.lengths import MAX_TOKENS
 from tests.helpers import families, multi_vector_models, sentence_models
 from tests.helpers.exactness import assert_exact, expect_raw
 
@@ -331,6 +333,22 @@ def test_unsupported_files_raise_one_sentence(
     model, error = open_multi_vector_model(folder, encoder.description, encoder.tokenizer)
     assert model is None
     assert re.search(message, str(error))
+
+
+def test_expanded_queries_are_limited(layout_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    """By the length that the checkpoint reads, and by the largest supported one for a model without limit."""
+    folder = layout_folder("expanded to a minimum")
+    encoder = bert_probe.load(folder)
+    short = _changed(folder, tmp_path / "short", TRANSFORMER, max_seq_length=12)
+    model, _ = open_multi_vector_model(short, encoder.description, encoder.tokenizer)
+    assert model is not None
+    assert model.query.max_tokens == model.document.max_tokens == 12
+    unlimited = replace(encoder.description, max_tokens=None)
+    settings = {"query_expansion": {"strategy": "min", "attend": True, "length": 10**9}}
+    long = _changed(folder, tmp_path / "long", TRANSFORMER, **settings)
+    model, error = open_multi_vector_model(long, unlimited, encoder.tokenizer)
+    assert model is None
+    assert f"expanded to 1,000,000,000 tokens, but the model reads at most {MAX_TOKENS:,}" in str(error)
 
 
 def test_a_late_interaction_model_with_an_unsupported_module_is_not_replaced(

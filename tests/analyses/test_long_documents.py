@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ import torch
 
 import bert_probe
 from bert_probe import ChunkedSearch, Document, PositionEffect, Search, TruncationAudit
-from bert_probe.analyses.retrieval import chunked_search
+from bert_probe.analyses.retrieval import chunked_search, position_effect
 from bert_probe.analyses.retrieval.passages import chunk_spans, sentence_spans
+from bert_probe.analyses.vectors import sentences as sentence_vectors
+from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import sentence_models
@@ -144,6 +147,33 @@ def test_documents_that_cannot_be_changed_are_left_out(minilm: Checkpoint) -> No
         PositionEffect().of(minilm, ["A single sentence.", too_long])
 
 
+def test_long_passages_are_tokenized_once_and_can_be_cancelled(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, events = position_effect._count_tokens, []
+
+    def count_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> int:
+        events.append(len(text))
+        return counted(checkpoint, recipe, text)
+
+    monkeypatch.setattr(position_effect, "_count_tokens", count_tokens)
+    monkeypatch.setattr(sentence_vectors, "_PROGRESS_CHARACTERS", 1)
+    too_long = "A cat sat on a mat. " * 100
+    with pytest.raises(UnavailableError, match="with the passage"):
+        PositionEffect(passage=too_long, positions=20).of(minilm, DOCUMENTS)
+    assert len(events) == 2 * len([text for text in DOCUMENTS if len(sentence_spans(text)) > 1])
+    # One token of many characters passes the limit of tokens; each text is followed by a report.
+    events.clear()
+    PositionEffect(passage="x" * 1_000, positions=4).of(
+        minilm, [LONG], progress=lambda done, _: events.append(-done)
+    )
+    assert not any(first > 0 and second > 0 for first, second in pairwise(events))
+    assert events.count(0) >= 2 * 6
+    monkeypatch.setattr(position_effect, "MAX_CHARACTERS", 3_000)
+    with pytest.raises(UnavailableError, match=r"more than 3,000 characters\. Give fewer"):
+        PositionEffect(passage="x" * 1_000, positions=4).of(minilm, [LONG])
+
+
 def test_chunks_equal_a_search_in_chunks(double_minilm: Checkpoint) -> None:
     result = ChunkedSearch(QUERY, size=9).of(double_minilm, DOCUMENTS)
     texts = [str(document) for document in result.documents]
@@ -229,8 +259,31 @@ def test_late_chunking_without_a_mean_is_unavailable(
 
 def test_too_many_chunks_are_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunked_search, "MAX_CHUNKS", 3)
-    with pytest.raises(SelectionError, match="chunks, but at most 3 are compared"):
-        ChunkedSearch("word", size=9).of(minilm, [LONG])
+    split = []
+    monkeypatch.setattr(
+        chunked_search, "chunk_spans", lambda text, *rest: split.append(text) or chunk_spans(text, *rest)
+    )
+    with pytest.raises(
+        SelectionError, match=r"The first 1 of 3 documents have . chunks, but at most 3 are compared"
+    ):
+        ChunkedSearch("word", size=9).of(minilm, [LONG, f"{LONG} ", SHORT])
+    assert split == [LONG]  # further documents are not split
+
+
+def test_late_chunking_pools_only_the_tokens_of_a_chunk(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All chunks at once would need a copy of the document's hidden states for each chunk."""
+    pool, shapes = chunked_search.pool_unpadded, []
+
+    def record(states: torch.Tensor, config: PoolingConfig) -> torch.Tensor:
+        shapes.append(tuple(states.shape))
+        return pool(states, config)
+
+    monkeypatch.setattr(chunked_search, "pool_unpadded", record)
+    result = ChunkedSearch("word", size=9).of(minilm, [LONG])
+    assert [shape[0] for shape in shapes] == [1] * len(result.chunks)
+    assert sum(shape[1] for shape in shapes) == len(minilm.encoder.encode(LONG)) - 2
 
 
 def test_chunk_that_exceeds_the_limit_is_refused(minilm: Checkpoint) -> None:

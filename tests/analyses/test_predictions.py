@@ -25,6 +25,7 @@ from bert_probe import (
     Sentences,
     SentenceSimilarity,
 )
+from bert_probe.analyses.outputs.fill_mask import ranks_among
 from bert_probe.analyses.outputs.find_answer import AnswerSpan
 from bert_probe.analyses.outputs.prediction import sigmoid, softmax
 from bert_probe.errors import SelectionError, TextError, UnavailableError
@@ -34,6 +35,7 @@ from tests.helpers import trained
 from tests.helpers.exactness import ULP, assert_exact, expect_raw
 from tests.helpers.families import PAIR, SENTENCES, TEXT, representative
 from tests.helpers.folders import change_config
+from tests.helpers.memory import measure_peak
 
 Folders = Callable[[str, str], Path]
 Trained = Callable[[str, str], Checkpoint]
@@ -190,6 +192,17 @@ def test_ranks_are_over_the_whole_vocabulary(trained_on: Trained) -> None:
     few = FillMask(targets=["night", "river"]).of(trace).table()
     ranks = dict(zip(everything["token"], everything["rank"], strict=True))
     assert few["rank"].tolist() == sorted([ranks["night"], ranks["river"]])
+
+
+def test_ranks_of_many_words_need_little_memory() -> None:
+    logits = np.random.default_rng(0).integers(0, 9_000, size=(20, 10_000)).astype(np.float32)
+    values = logits[:, ::100]
+    with measure_peak() as peak:
+        ranks = ranks_among(logits, values)
+        assert peak() < 4 * logits.nbytes  # each value compared with each logit needs 20 MB
+    assert ranks.tolist() == [
+        [int((row > value).sum()) + 1 for value in some] for row, some in zip(logits, values, strict=True)
+    ]
 
 
 def test_missing_mask_or_mask_token_raises_error(trained_on: Trained) -> None:

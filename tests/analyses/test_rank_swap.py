@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,6 +172,25 @@ def test_only_the_words_with_the_largest_contribution_are_tested(
     table = part.frame().groupby("position")["contribution"].sum()
     assert steps.words[0] in words
     assert len(table) > 3
+
+
+def test_selection_of_words_can_be_cancelled(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_swap, "MAX_CANDIDATES", 3)
+    selections = rank_swap._largest
+    steps: list[int] = []
+
+    def largest(*arguments: Any) -> list[int]:
+        steps.append(len(reports))
+        chosen = selections(*arguments)
+        steps.append(len(reports))
+        return chosen
+
+    reports: list[int] = []
+    monkeypatch.setattr(rank_swap, "_largest", largest)
+    RankSwap(QUERY, "a", "b", max_words=1).of(
+        minilm, DOCUMENTS, progress=lambda done, _: reports.append(done)
+    )
+    assert steps[1] - steps[0] == 1 + 4  # 12 words in groups of 3
 
 
 def test_prompts_and_poolings_that_are_not_linear(

@@ -10,9 +10,16 @@ from bert_probe import ScoreThreshold, Sentences, read_labeled_texts
 from bert_probe.analyses.evaluation import bootstrap
 from bert_probe.analyses.retrieval import threshold
 from bert_probe.analyses.retrieval.threshold import MEASURES, RESAMPLES, ThresholdCurve
+from bert_probe.analyses.vectors import sentences
+from bert_probe.analyses.vectors.pooling import resolve_pooling
+from bert_probe.analyses.vectors.sentences import encode_texts
+from bert_probe.analyses.vectors.similarity import cosine_of_rows
+from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
 from bert_probe.errors import InvalidFileError, ProbeError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Cancelled
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from tests.helpers.memory import measure_peak
 
 SCORES = np.array([0.9, 0.8, 0.8, 0.6, 0.5, 0.3])
 POSITIVE = np.array([True, False, True, True, False, False])
@@ -94,6 +101,56 @@ def test_resamples_equal_scikit_learn(precision: float | None, monkeypatch: pyte
     np.testing.assert_allclose(actual.values, expected, atol=1e-12)
     assert actual.undefined == 60 - len(expected) > 0
     assert actual.interval("recall") == tuple(np.percentile(np.array(expected)[:, 2], (2.5, 97.5)))
+
+
+def test_bootstrap_of_many_pairs_needs_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threshold, "RESAMPLES", 20)
+    random = np.random.default_rng(0)
+    scores, steps = random.normal(size=100_000), []
+    with measure_peak() as peak:
+        threshold._bootstrap(scores, scores > 0, None, lambda done, total: steps.append((done, total)))
+        assert peak() < 100e6  # all resamples at once need 200 MB or more
+    assert steps[0] == (5, 20)
+    assert steps[-1] == (20, 20)
+
+
+def test_scores_and_encoding_of_many_pairs_need_little_memory(minilm: Checkpoint) -> None:
+    vectors = np.random.default_rng(0).normal(size=(20_000, 200)).astype(np.float32)
+    with measure_peak() as peak:
+        values = scores_of_rows(vectors, vectors[::-1], "cosine")
+        assert peak() < 60e6  # the vectors in float64 alone need 64 MB
+    rows = slice(7_000, 7_010)
+    assert np.array_equal(values[rows], cosine_of_rows(vectors[rows], vectors[::-1][rows]))
+    config = resolve_pooling(minilm, "mean")
+    texts = [TEXTS[index % 7] * 4 for index in range(4_000)]
+    with measure_peak() as peak:
+        encoded = encode_texts(minilm, config, texts, False, "Text {:,}".format)
+        assert peak() - 2 * encoded.vectors.nbytes < 2e6  # 500 bytes per text
+    assert encoded.vectors.shape == (4_000, 384)
+
+
+def test_scoring_pairs_can_be_cancelled_at_every_stage(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be cancelled while texts are tokenized, encoded, and resampled."""
+    monkeypatch.setattr(sentences, "_PROGRESS_CHARACTERS", 20)
+    data, calls = pairs([1, 0, 0, 1]), []
+
+    def cancel_at(limit: int) -> None:
+        def progress(done: int, total: int) -> None:
+            calls.append(done / total)
+            if len(calls) > limit:
+                raise Cancelled
+
+        calls.clear()
+        ScoreThreshold().of(minilm, data, progress=progress)
+
+    cancel_at(1_000)
+    assert calls == sorted(calls)
+    assert calls.count(1.0) > 1  # the last text, and blocks of the bootstrap
+    for limit in range(len(calls)):
+        with pytest.raises(Cancelled):
+            cancel_at(limit)
 
 
 def test_scores_are_those_of_sentences(minilm: Checkpoint) -> None:

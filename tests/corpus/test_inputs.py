@@ -31,6 +31,7 @@ from bert_probe.corpus.inputs import (
     records,
 )
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
+from bert_probe.text.documents import read_documents
 from bert_probe.text.sentence_files import Sentence, parse_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from tests.helpers.gate import examples
@@ -137,6 +138,17 @@ def test_parquet_cell_that_is_not_utf_8_refuses_only_its_row(tmp_path: Path) -> 
         (2, "The text is not UTF-8."),
         (3, "c"),
     ]
+
+
+def test_parquet_column_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a"], "zqzq": ["c"]}), file, store_schema=False)
+    content = file.read_bytes().replace(b"zqzq", b"z\xffzq")
+    file.write_bytes(content)
+    with pytest.raises(TextError, match="has a column whose name is not UTF-8"):
+        find_inputs(file)
+    with pytest.raises(TextError, match=r"^a\.parquet has a column whose name is not UTF-8\. Rename it"):
+        read_documents(file)
 
 
 def test_treebank_keeps_words_tags_and_comments(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import bert_probe
 from bert_probe.errors import CheckpointError, NotFoundError, PickledWeightsError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.sources import read_config, read_json
+from bert_probe.model.sources import read_config, read_json, stamp
 from bert_probe.model.weights import write_lease
 from tests.helpers.families import TEXT
 from tests.helpers.folders import assert_refused, change_config, copy, shard, write_index
@@ -198,3 +198,16 @@ def test_weights_cannot_be_shortened_while_they_are_mapped(tmp_path: Path) -> No
     ):
         pass
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("part", ["1_Pooling", "my pooling", "router/query_0_Dense", "router/own"])
+def test_changes_of_modules_in_folders_of_any_name_are_noticed(tmp_path: Path, part: str) -> None:
+    (tmp_path / "modules.json").write_text("[]")
+    module = tmp_path / part
+    module.mkdir(parents=True)
+    file = module / "config.json"
+    file.write_text("{}")
+    before = stamp(str(tmp_path))
+    assert f"{part}/config.json" in [name for name, *_ in before or ()]
+    file.write_text('{"size": 2}')
+    assert stamp(str(tmp_path)) != before

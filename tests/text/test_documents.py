@@ -17,7 +17,8 @@ from bert_probe import Document, read_documents
 from bert_probe.errors import EmptyTextError, InvalidFileError, ProbeError, SelectionError, TextError
 from bert_probe.runtime.cache import cache_key
 from bert_probe.text import documents, parquet
-from bert_probe.text.documents import as_documents, document_of_line, parse_documents
+from bert_probe.text.documents import DocumentList, as_documents, document_of_line, parse_documents
+from bert_probe.text.formats import ValidationErrors
 
 
 def rows(file: Path) -> list[tuple[str, str, str, str]]:
@@ -230,6 +231,16 @@ def test_parquet_equals_the_same_table_as_json_lines(options: dict[str, object])
     assert parse_documents(io.BytesIO(parquet_bytes(table, **options)), "a.parquet").lines == expected.lines
     encoded = table.set_column(3, "text", table["text"].dictionary_encode())
     assert parse_documents(io.BytesIO(parquet_bytes(encoded)), "a.parquet").lines == expected.lines
+
+
+def test_skipped_rows_and_files_have_different_keys() -> None:
+    """A cache must not return a result that reports a skipped line as a skipped file."""
+    keys = []
+    for unit in ("line", "file"):
+        errors = ValidationErrors("x", unit)
+        errors.add(2, "it is empty")
+        keys.append(DocumentList([Document("a", "1")], errors).cache_key)
+    assert keys[0] != keys[1]
 
 
 def test_broken_rows_of_parquet_are_listed_or_skipped() -> None:

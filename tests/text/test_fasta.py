@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import io
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from bert_probe.corpus.formats import InputLine, _fasta_rows
 from bert_probe.corpus.inputs import find_inputs, records
 from bert_probe.errors import EmptyTextError, InvalidFileError, TextError
-from bert_probe.text.documents import documents_in_text, read_documents
-from bert_probe.text.fasta import read_records, single_record
+from bert_probe.text.documents import documents_in_text, parse_documents, read_documents
+from bert_probe.text.fasta import parse_fasta, read_records, single_record
 from bert_probe.text.sentence_files import Sentence, parse_sentences, read_sentences, sentences_in_text
+from tests.helpers.memory import measure_peak
 
 FASTA = """\
 ; two proteins
@@ -56,6 +60,24 @@ def test_every_reader_accepts_fasta(tmp_path: Path, suffix: str) -> None:
     rows = list(records(find_inputs(tmp_path)))
     assert [(row.line, row.text) for row in rows] == [(2, SEQUENCES[0]), (6, SEQUENCES[1])]
     assert rows[0].header == {"name": "sp|P1|ONE", "description": "Protein one OS=Homo sapiens"}
+
+
+@pytest.mark.parametrize("content", ["> a\n" + "1\n" * 20_000, ">\n" * 20_000, "?\n" + ">a\nMK\n" * 10_000])
+def test_errors_of_many_lines_need_little_memory(content: str) -> None:
+    lines = content.splitlines()
+    with measure_peak() as peak:
+        with pytest.raises(InvalidFileError) as caught:
+            parse_fasta(lines, "x.fasta")
+        assert peak() < 300_000  # 5 bytes per line
+    assert caught.value.count >= 10_000
+    with pytest.raises(InvalidFileError) as caught:
+        parse_documents(io.BytesIO(content.encode()), "x.fasta")
+    assert len(caught.value.faults) == 10
+    unreadable = (InputLine(number, None, "The line is too long.") for number in range(2, 20_000))
+    with measure_peak() as peak:
+        rows = list(_fasta_rows(chain([InputLine(1, ">a", "")], unreadable), "x.fasta", None))
+        assert peak() < 300_000
+    assert [row.problem for row in rows] == ["Line 1: the record has no sequence."]
 
 
 def test_all_errors_are_listed_with_their_lines() -> None:

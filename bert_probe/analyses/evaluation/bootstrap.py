@@ -13,7 +13,7 @@ RESAMPLES = 2_000
 INTERVAL = (2.5, 97.5)
 """Percentiles of the resamples that bound an interval."""
 _SEED = 0
-_BLOCK_NUMBERS = 4_000_000
+_BLOCK_NUMBERS = 500_000
 """Maximum number of weights that are in memory at once."""
 
 

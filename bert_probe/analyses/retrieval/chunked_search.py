@@ -19,20 +19,18 @@ from bert_probe.analyses.retrieval.passages import (
     read_limit,
 )
 from bert_probe.analyses.retrieval.search import Agreement, rank_documents
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
+from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.vectors.pooling import (
-    DIMENSIONS_HELP,
-    DOCUMENT_PROMPTS,
     PoolingConfig,
     pool_unpadded,
 )
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
+from bert_probe.core.field_types import Choice, Number, Text
 from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
@@ -58,7 +56,7 @@ _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
 
 
 @question("chunked search", command="chunked-search")
-class ChunkedSearch(Question):
+class ChunkedSearch(PromptedSearch):
     """Rankings of documents by the vectors of their chunks and by the vectors of whole documents.
 
     Chunks are consecutive sentences. Late chunking (Günther et al. 2024) pools the tokens of a chunk from a
@@ -69,7 +67,7 @@ class ChunkedSearch(Question):
         size: maximum number of tokens of a chunk, without special tokens and prompt.
         by: the score in `METHODS` that orders the table.
         count: number of documents in the table.
-        prompt, document_prompt, dimensions: see `Search`.
+        prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
 
     inputs = Documents()
@@ -90,13 +88,6 @@ class ChunkedSearch(Question):
         key="chunks_count",
         about="Number of documents in the table.",
     )
-    prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
-    )
-    document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
-    )
-    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
 
     def of(
         self,
@@ -123,24 +114,19 @@ class ChunkedSearch(Question):
             OutOfMemoryError: a batch or the vectors need more memory than is free.
         """
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
-        recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
-        query_recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+        recipe = self.document_pooling(checkpoint)
+        query_recipe = self.query_pooling(checkpoint)
         check_chunk_size(
             self.size, added_tokens(checkpoint, recipe, texts[0]), read_limit(checkpoint, recipe)
         )
         query = encode_texts(checkpoint, query_recipe, [self.query], truncate, lambda _: "The query")
         plain = replace(recipe, prefix="", excluded=0)
-        spans = tuple(self._spans(checkpoint, plain, text, index) for index, text in enumerate(texts))
+        spans = self._spans(checkpoint, plain, texts, progress)
         parts = [
             plain.text(text)[start:end]
             for text, chunks in zip(texts, spans, strict=True)
             for start, end in chunks
         ]
-        if len(parts) > MAX_CHUNKS:
-            raise SelectionError(
-                f"The documents have {len(parts):,} chunks, but at most {MAX_CHUNKS:,} are compared. Give a "
-                "larger size, or fewer documents."
-            )
         total = len(parts) + 2 * len(texts)
         with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
             document_vectors = encode_texts(
@@ -188,14 +174,26 @@ class ChunkedSearch(Question):
         )
 
     def _spans(
-        self, checkpoint: Checkpoint, plain: PoolingConfig, document: Document, index: int
-    ) -> tuple[Span, ...]:
-        text = plain.text(document)
-        try:
-            encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=MAX_TOKENS)
-        except TextError as error:
-            raise type(error)(f"Document {index + 1:,}: {error}") from None
-        return tuple(chunk_spans(text, encoding.tokens, self.size))
+        self, checkpoint: Checkpoint, plain: PoolingConfig, texts: Sequence[Document], progress: Progress
+    ) -> tuple[tuple[Span, ...], ...]:
+        """Return the chunks of each document."""
+        spans: list[tuple[Span, ...]] = []
+        count = 0
+        for number, document in enumerate(texts, 1):
+            progress(0, len(texts))
+            text = plain.text(document)
+            try:
+                encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=MAX_TOKENS)
+            except TextError as error:
+                raise type(error)(f"Document {number:,}: {error}") from None
+            spans.append(tuple(chunk_spans(text, encoding.tokens, self.size)))
+            count += len(spans[-1])
+            if count > MAX_CHUNKS:
+                raise SelectionError(
+                    f"The first {number:,} of {len(texts):,} documents have {count:,} chunks, but at most "
+                    f"{MAX_CHUNKS:,} are compared. Give a larger size, or fewer documents."
+                )
+        return tuple(spans)
 
 
 def _late_vectors(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,15 +12,15 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.retrieval.passages import read_limit, sentence_spans
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig
+from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.sentences import encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
+from bert_probe.core.field_types import Choice, Number, Optional, Text
 from bert_probe.core.inputs import DocumentFile
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
@@ -31,11 +31,13 @@ from bert_probe.text.documents import Document, DocumentList, as_documents
 
 RESAMPLES = 1000
 """Number of bootstrap resamples of the documents, for the interval of a mean."""
+MAX_CHARACTERS = 1_000_000_000
+"""Maximum number of characters of all changed documents, which are in memory at once."""
 _SEED = 0
 
 
 @question("position effect", command="position-effect")
-class PositionEffect(Question):
+class PositionEffect(PromptedSearch):
     """How much the score of a document depends on the position of sentences that are removed or inserted.
 
     Without a passage, one group of consecutive sentences is removed at a time. A passage is
@@ -48,7 +50,7 @@ class PositionEffect(Question):
         passage: a passage to insert; by default, sentences are removed.
         positions: largest number of parts to remove from a document, or of intervals between the places of
             insertion; also the number of bins of the curve.
-        prompt, document_prompt, dimensions: see `Search`.
+        prompt, document_prompt, dimensions: see `PromptedSearch`.
         show: "curve" has the mean change in each bin of positions, "documents" every changed document.
     """
 
@@ -63,13 +65,6 @@ class PositionEffect(Question):
     positions: int = param(
         Number(2, 20), default=10, about="Maximum number of parts that are removed, or places of insertion."
     )
-    prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
-    )
-    document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
-    )
-    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
     show: str = param(
         Choice(("curve", "documents")),
         default="curve",
@@ -93,14 +88,14 @@ class PositionEffect(Question):
         Raises:
             TextError, EmptyTextError, TooLongError: a text cannot be encoded, there are no documents, or two
                 of them have the same ID.
-            UnavailableError: no document has two sentences and is read completely; see also
-                `resolve_pooling`.
+            UnavailableError: no document has two sentences and is read completely, or the changed documents
+                have more than `MAX_CHARACTERS` characters; see also `resolve_pooling`.
             SelectionError, CheckpointError: see `resolve_pooling`.
             OutOfMemoryError: a batch or the vectors need more memory than is free.
         """
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
-        recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
-        query_recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+        recipe = self.document_pooling(checkpoint)
+        query_recipe = self.query_pooling(checkpoint)
         variants = self._variants(checkpoint, recipe, texts, progress)
         used = list(dict.fromkeys(variant.document for variant in variants))
         changed = [*(str(texts[index]) for index in used), *(variant.text for variant in variants)]
@@ -131,6 +126,7 @@ class PositionEffect(Question):
     ) -> tuple[Variant, ...]:
         limit = read_limit(checkpoint, recipe)
         variants: list[Variant] = []
+        characters = 0
         for index, text in enumerate(texts):
             progress(0, len(texts))
             options = [*self._changes(index, str(text))]
@@ -138,11 +134,17 @@ class PositionEffect(Question):
                 continue
             longest = [str(text), *(variant.text for variant in options if self.passage is not None)]
             try:
-                lengths = [_count_tokens(checkpoint, recipe, part) for part in longest]
+                if not _fit(checkpoint, recipe, longest, limit, lambda: progress(0, len(texts))):
+                    continue
             except TextError as error:
                 raise type(error)(f"Document {index + 1:,}: {error}") from None
-            if max(lengths) <= limit:
-                variants += options
+            variants += options
+            characters += sum(len(variant.text) for variant in options)
+            if characters > MAX_CHARACTERS:
+                raise UnavailableError(
+                    f"The changed documents have more than {MAX_CHARACTERS:,} characters. Give fewer "
+                    "documents or a shorter passage."
+                )
         if not variants:
             raise UnavailableError(
                 f"No document has at least two sentences and at most {limit:,} tokens"
@@ -168,6 +170,25 @@ class PositionEffect(Question):
             start = spans[place][0] if place < count else len(text)
             parts = (text[:start].rstrip(), self.passage.strip(), text[start:].lstrip())
             yield Variant(index, start / len(text), " ".join(filter(None, parts)), self.passage)
+
+
+def _fit(
+    checkpoint: Checkpoint,
+    recipe: PoolingConfig,
+    texts: Sequence[str],
+    limit: int,
+    report: Callable[[], None],
+) -> bool:
+    """Return whether each text has at most `limit` tokens; stop at the first that has more.
+
+    Args:
+        report: called before each text.
+    """
+    for text in texts:
+        report()
+        if _count_tokens(checkpoint, recipe, text) > limit:
+            return False
+    return True
 
 
 def _count_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> int:

@@ -15,15 +15,15 @@ import pandas as pd
 from bert_probe.analyses.retrieval.bm25 import K1, B, words_of
 from bert_probe.analyses.retrieval.search import IndexedDocuments, Search
 from bert_probe.analyses.retrieval.search_explanation import TokenContributions
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig, trace_pooled
+from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.vectors.pooling import PoolingConfig, trace_pooled
 from bert_probe.analyses.vectors.sentences import encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
 from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -41,7 +41,7 @@ _WORD = re.compile(rf"{_IDEOGRAPH}|{_LETTERS}(?:['’-]{_LETTERS})*")
 
 
 @question("rank swap", command="swap")
-class RankSwap(Question):
+class RankSwap(PromptedSearch):
     """The words whose removal from a document, or addition to the query, lets another document overtake it.
 
     Each step removes (or adds) the word that lowers the margin of the two scores most, until the documents
@@ -54,7 +54,7 @@ class RankSwap(Question):
             its number, from 1. The one with the higher score is A, the other one B.
         scorer: "bi-encoder" or "bm25".
         max_words: largest number of words.
-        prompt, document_prompt, dimensions: see `Search`.
+        prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
 
     inputs = Documents()
@@ -68,13 +68,6 @@ class RankSwap(Question):
     )
     scorer: str = param(Choice(("bi-encoder", "bm25")), default="bi-encoder", about="The scorer.")
     max_words: int = param(Number(1, MAX_WORDS), default=MAX_WORDS, about="Largest number of words.")
-    prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
-    )
-    document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
-    )
-    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
 
     def of(
         self,
@@ -136,7 +129,7 @@ class RankSwap(Question):
 
         def remove() -> SwapSteps:
             spans = _spans(a)
-            allowed = _largest(spans, partial(scorer.contributions, 0))
+            allowed = _largest(spans, partial(scorer.contributions, 0), lambda: progress(done, total))
             words = [a[slice(*span)] for span in spans]
 
             def texts_of(removed: Sequence[int]) -> str:
@@ -154,7 +147,7 @@ class RankSwap(Question):
         def add() -> SwapSteps:
             lacking = _lacking(b, self.query)
             spans = [span for span, _ in lacking]
-            allowed = _largest(spans, partial(scorer.contributions, 1))
+            allowed = _largest(spans, partial(scorer.contributions, 1), lambda: progress(done, total))
             words = [word for _, word in lacking]
             return _greedy(
                 words,
@@ -242,17 +235,27 @@ def without_words(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _largest(
-    spans: Sequence[tuple[int, int]], contributions: Callable[[], _Contributions | None]
+    spans: Sequence[tuple[int, int]],
+    contributions: Callable[[], _Contributions | None],
+    report: Callable[[], None],
 ) -> list[int]:
     """Return the indices of at most `MAX_CANDIDATES` words: those with the largest contribution to the score,
     or the first ones if the score is not a sum of contributions.
+
+    Args:
+        report: called before each step of the computation, in order to cancel it.
     """
     indices = list(range(len(spans)))
     if len(spans) <= MAX_CANDIDATES:
         return indices
+    report()
     contribution_of = contributions()
     if contribution_of is not None:
-        values = [contribution_of(span) for span in spans]
+        values = []
+        for number, span in enumerate(spans):
+            if number % MAX_CANDIDATES == 0:
+                report()
+            values.append(contribution_of(span))
         indices = [int(index) for index in np.argsort(-np.array(values), kind="stable")]
     return sorted(indices[:MAX_CANDIDATES])
 
@@ -337,8 +340,8 @@ class _VectorScorer:
         self, search: Search, checkpoint: Checkpoint, a: Document, b: Document, truncate: bool
     ) -> None:
         self._checkpoint, self._query, self._pair, self._truncate = checkpoint, search.query, (a, b), truncate
-        self._query_recipe = search_pooling(checkpoint, search.prompt, QUERY_PROMPTS, search.dimensions)
-        self._recipe = search_pooling(checkpoint, search.document_prompt, DOCUMENT_PROMPTS, search.dimensions)
+        self._query_recipe = search.query_pooling(checkpoint)
+        self._recipe = search.document_pooling(checkpoint)
         self.recipe: PoolingConfig | None = self._query_recipe
         encoded = encode_texts(checkpoint, self._recipe, (a, b), truncate, "Document {:,}".format)
         self._vectors, self.dropped = encoded.vectors, sum(encoded.dropped)

@@ -25,16 +25,16 @@ from bert_probe.analyses.retrieval.late_interaction import (
     maxsim,
     query_config,
 )
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, DOCUMENT_PROMPTS, PoolingConfig
+from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts, name_text_errors
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
 from bert_probe.core.extras import require
-from bert_probe.core.field_types import Choices, Name, Number, Optional, Text
+from bert_probe.core.field_types import Choices, Number, Text
 from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
@@ -61,7 +61,7 @@ _OTHER_OPTIONS = "The documents were indexed with other options. Index them with
 
 
 @question("search")
-class Search(Question):
+class Search(PromptedSearch):
     """The documents that are most similar to a query.
 
     The vectors are those of sentence-transformers' `encode_query` and `encode_document` for a checkpoint with
@@ -74,11 +74,7 @@ class Search(Question):
         candidates: number of documents that the cross-encoder scores: the best of the first other scorer, or
             of BM25 if the cross-encoder is the only one. Further documents have no score.
         count: number of documents in the table.
-        prompt: name of the query's prompt, or "none". By default, the prompt named "query" if there is one.
-            It also selects the task "query" of a Router.
-        document_prompt: name of the documents' prompt, or "none". By default, the prompt named "document",
-            "passage" or "corpus" if there is one. It also selects the task "document" of a Router.
-        dimensions: number of dimensions to which the vectors are truncated.
+        prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
 
     inputs = Documents()
@@ -99,13 +95,6 @@ class Search(Question):
         key="search_count",
         about="Number of documents in the table.",
     )
-    prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
-    )
-    document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
-    )
-    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
 
     def of(
         self,
@@ -193,7 +182,7 @@ class Search(Question):
     def _bi_encoder(
         self, checkpoint: Checkpoint, documents: IndexedDocuments, recipe: PoolingConfig, truncate: bool
     ) -> Array:
-        if documents.encoded is None or documents.recipe != self._document_pooling(checkpoint):
+        if documents.encoded is None or documents.recipe != self.document_pooling(checkpoint):
             raise SelectionError(_OTHER_OPTIONS)
         query = encode_texts(checkpoint, recipe, [self.query], truncate, lambda _: "The query")
         with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
@@ -262,16 +251,13 @@ class Search(Question):
         name = "Document {:,}".format
         encoded = recipe = tokens = token_config = None
         if BI_ENCODER in self.scorers:
-            recipe = self._document_pooling(checkpoint)
+            recipe = self.document_pooling(checkpoint)
             encoded = encode_texts(checkpoint, recipe, texts, truncate, name, progress)
         if LATE_INTERACTION in self.scorers:
             self._check_dimensions()
             token_config = document_config(checkpoint, self.document_prompt)
             tokens = encode_documents(checkpoint, token_config, texts, truncate, name, progress)
         return IndexedDocuments(texts, encoded, recipe, tokens, token_config)
-
-    def _document_pooling(self, checkpoint: Checkpoint) -> PoolingConfig:
-        return search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
 
     def _check_dimensions(self) -> None:
         if self.dimensions is not None:

@@ -28,10 +28,8 @@ from bert_probe.analyses.retrieval.search import (
     SCORERS,
     IndexedDocuments,
 )
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
+from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.vectors.pooling import (
-    DIMENSIONS_HELP,
-    DOCUMENT_PROMPTS,
     PoolingConfig,
     pair_contributions,
     prompt_positions,
@@ -42,10 +40,10 @@ from bert_probe.analyses.vectors.pooling import (
 )
 from bert_probe.analyses.vectors.similarity_scores import score
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
+from bert_probe.core.field_types import Choice, Name, Optional, Text
 from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -54,7 +52,7 @@ from bert_probe.text.documents import Document, as_documents
 
 
 @question("search explanation", command="explain")
-class SearchExplanation(Question):
+class SearchExplanation(PromptedSearch):
     """The contributions that add up to a document's score for a query.
 
     The bi-encoder has one contribution for each pair of a query token and a document token; a SparseEncoder
@@ -68,7 +66,7 @@ class SearchExplanation(Question):
             from 1.
         against: ID of a second document to compare with.
         scorer: a name in `SCORERS`.
-        prompt, document_prompt, dimensions: see `Search`.
+        prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
 
     inputs = Documents()
@@ -81,13 +79,6 @@ class SearchExplanation(Question):
         Optional(Name()), default=None, about="ID of a second document to compare with."
     )
     scorer: str = param(Choice(SCORERS), default=BI_ENCODER, about="The scorer to explain.")
-    prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the query; none for no prompt."
-    )
-    document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
-    )
-    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
 
     def of(
         self, checkpoint: Checkpoint, documents: Sequence[str] | IndexedDocuments, truncate: bool = False
@@ -127,7 +118,7 @@ class SearchExplanation(Question):
             parts = self._matches(checkpoint, token_config, explained, truncate)
             dropped = sum(part.document.encoding.dropped for part in parts if isinstance(part, TokenMatches))
         else:
-            recipe = search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+            recipe = self.query_pooling(checkpoint)
             parts, dropped = self._contributions(checkpoint, recipe, explained, truncate)
         record = InputRecord.of_documents(checkpoint, texts, dropped)
         return SearchExplanationResult(self, record, texts, indices, parts, recipe, token_config)
@@ -140,7 +131,7 @@ class SearchExplanation(Question):
         Args:
             recipe: the pooling configuration of the query.
         """
-        document_recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
+        document_recipe = self.document_pooling(checkpoint)
         query = trace_pooled(checkpoint, self.query, recipe, truncate)
         traces = [trace_pooled(checkpoint, document, document_recipe, truncate) for document in documents]
         dropped = sum(trace.encoding.dropped for trace in traces)

@@ -3,15 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    DOCUMENT_PROMPTS,
     NO_PROMPT,
     PoolingConfig,
     resolve_pooling,
 )
+from bert_probe.core.field_types import Name, Number, Optional
+from bert_probe.core.question import Question, param
 from bert_probe.model.checkpoint import Checkpoint
 
 QUERY_PROMPTS = ("query",)
+
+
+@dataclass(frozen=True, repr=False)
+class PromptedSearch(Question):
+    """Base class of questions that compare the vectors of a query and of documents.
+
+    Attributes:
+        prompt: name of the query's prompt, or "none". By default, the prompt named "query" if there is one.
+            It also selects the task "query" of a Router.
+        document_prompt: name of the documents' prompt, or "none". By default, the prompt named "document",
+            "passage" or "corpus" if there is one. It also selects the task "document" of a Router.
+        dimensions: number of dimensions to which the vectors are truncated.
+    """
+
+    prompt: str | None = param(
+        Optional(Name()),
+        default=None,
+        about="Prompt of the checkpoint before the query; none for no prompt.",
+        kw_only=True,
+    )
+    document_prompt: str | None = param(
+        Optional(Name()),
+        default=None,
+        about="Prompt of the checkpoint before each document.",
+        kw_only=True,
+    )
+    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP, kw_only=True)
+
+    def query_pooling(self, checkpoint: Checkpoint) -> PoolingConfig:
+        """Return the pooling of the query; see `search_pooling`."""
+        return search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
+
+    def document_pooling(self, checkpoint: Checkpoint) -> PoolingConfig:
+        """Return the pooling of the documents; see `search_pooling`."""
+        return search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, self.dimensions)
 
 
 def search_pooling(

@@ -21,7 +21,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.formats import ValidationErrors
 from bert_probe.text.labeled_texts import MULTI_LABEL, LabeledTexts
@@ -89,7 +89,8 @@ class ScoreThreshold(Question):
             checkpoint: the model.
             pairs: text pairs from `read_labeled_texts`, with labels that are numbers.
             truncate: truncate texts that are too long instead of raising an error.
-            progress: called with the number of texts done and the total.
+            progress: called with the number of texts done and the total; during the bootstrap, all texts are
+                reported as done.
 
         Raises:
             TextError, EmptyTextError, TooLongError: there are no pairs, a label is not a number, or a text
@@ -114,7 +115,7 @@ class ScoreThreshold(Question):
                 texts,
                 truncate,
                 lambda number: names[number - 1],
-                lambda done, total, side=side: progress(side * total + done, 2 * total),  # type: ignore[misc]
+                step_progress(progress, side, len(recipes)),
             )
             for side, (recipe, texts) in enumerate(zip(recipes, sides, strict=True))
         )
@@ -126,6 +127,8 @@ class ScoreThreshold(Question):
             )
         curve = ThresholdCurve.of(scores, positive)
         dropped = sum(first.dropped) + sum(second.dropped)
+        count = len(sides) * len(scores)
+        bootstrap = _bootstrap(scores, positive, self.precision, lambda _done, _total: progress(count, count))
         return ScoreThresholdResult(
             self,
             InputRecord.of_tagged(checkpoint, {"pairs": pairs}, dropped),
@@ -134,7 +137,7 @@ class ScoreThreshold(Question):
             read_only(positive),
             curve,
             _choose(curve, self.precision),
-            _bootstrap(scores, positive, self.precision),
+            bootstrap,
             recipes[0],
         )
 
@@ -278,13 +281,21 @@ class BootstrapMeasures:
         return interval(self.values[:, MEASURES.index(measure)])
 
 
-def _bootstrap(scores: Array, positive: Array, precision: float | None) -> BootstrapMeasures:
-    """Choose a threshold for each of `RESAMPLES` resamples of the pairs, drawn with a fixed seed."""
+def _bootstrap(
+    scores: Array, positive: Array, precision: float | None, progress: Progress = no_progress
+) -> BootstrapMeasures:
+    """Choose a threshold for each of `RESAMPLES` resamples of the pairs, drawn with a fixed seed.
+
+    Args:
+        progress: called with the number of resamples done and the total.
+    """
     order, ends = _descending(scores)
-    parts = [
-        _resampled(weights[:, order], positive[order], ends, scores[order][ends], precision)
-        for weights in resample_weights(len(scores), RESAMPLES)
-    ]
+    sorted_positive, thresholds = positive[order], scores[order][ends]
+    parts, done = [], 0
+    for weights in resample_weights(len(scores), RESAMPLES):
+        parts.append(_resampled(weights[:, order], sorted_positive, ends, thresholds, precision))
+        done += len(weights)
+        progress(done, RESAMPLES)
     values = np.concatenate(parts)
     return BootstrapMeasures(read_only(values), RESAMPLES - len(values))
 

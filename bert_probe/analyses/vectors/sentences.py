@@ -52,6 +52,10 @@ BATCH_TOKENS = 1024
 
 POOLING = Choice(POOLINGS)
 POOLED = "Pooling of token vectors; model is the pooling that the checkpoint was trained with."
+_ID_DTYPE = np.dtype(">u4")
+"""Big-endian, so that the bytes of token IDs sort in the same order as the IDs."""
+_PROGRESS_CHARACTERS = 100_000
+"""Number of characters between two reports of progress while texts are tokenized."""
 ORDERED = "Order of the rows: as given, or by similarity (hierarchical clustering)."
 
 
@@ -342,31 +346,41 @@ def encode_texts(
     Args:
         truncate: truncate texts that are too long instead of raising an error.
         name: returns the name of a text in error messages from its number, from 1.
-        progress: called with the number of distinct texts done and the total.
+        progress: called with the number of distinct texts done and the total; with 0 and the number of texts
+            while they are tokenized.
 
     Raises:
         TextError, EmptyTextError, TooLongError: a text cannot be encoded.
         OutOfMemoryError: a batch needs more memory than is free.
     """
-    inputs = [
-        encode_inputs(
+    distinct: dict[bytes, ModelInputs] = {}  # equal texts run once
+    keys: list[bytes] = []
+    dropped: list[int] = []
+    characters = 0  # since the last report of progress
+    for number, text in enumerate(texts, 1):
+        inputs = encode_inputs(
             checkpoint,
             config.text(text),
             config.max_tokens,
             truncate or config.max_tokens is not None,
             name(number),
         )
-        for number, text in enumerate(texts, 1)
-    ]
-    ids = [tuple(text.inputs["input_ids"].tolist()) for text in inputs]
-    # Run equal texts once, and sort them so that rounding does not depend on their order.
-    distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
-    rows = pool_inputs(checkpoint, list(distinct.values()), config, progress)
-    vector_of = dict(zip(distinct, rows, strict=True))
+        key = inputs.inputs["input_ids"].astype(_ID_DTYPE).tobytes()
+        distinct.setdefault(key, inputs)
+        keys.append(key)
+        dropped.append(inputs.dropped)
+        characters += len(text)
+        if characters >= _PROGRESS_CHARACTERS:
+            progress(0, len(texts))
+            characters = 0
+    # Sort the texts so that rounding does not depend on their order.
+    order = sorted(distinct, key=lambda key: (len(key), key))
+    vectors = pool_inputs(checkpoint, [distinct[key] for key in order], config, progress)
+    row_of = {key: row for row, key in enumerate(order)}
     return TextVectors(
-        read_only(np.stack([vector_of[key] for key in ids])),
-        tuple(len(text) for text in inputs),
-        tuple(text.dropped for text in inputs),
+        read_only(vectors[[row_of[key] for key in keys]]),
+        tuple(len(key) // _ID_DTYPE.itemsize for key in keys),
+        tuple(dropped),
     )
 
 

@@ -9,6 +9,9 @@ from scipy.spatial.distance import cdist
 from bert_probe.analyses.vectors.similarity import cosine, cosine_of_rows
 from bert_probe.model.trace import Array
 
+_BLOCK_NUMBERS = 1_000_000
+"""Maximum number of values of a matrix that are converted to float64 at once."""
+
 
 def score(a: Array, b: Array, similarity: str) -> float:
     """Return the score of two vectors, see `scores`; NaN if it is the cosine and a vector is zero."""
@@ -60,7 +63,15 @@ def scores_of_rows(a: Array, b: Array, similarity: str) -> Array:
     Args:
         similarity: a name in `SIMILARITIES`.
     """
-    first, second = a.astype(np.float64), b.astype(np.float64)
+    values = np.empty(len(a), np.float64)
+    size = max(1, _BLOCK_NUMBERS // max(1, a.shape[-1]))
+    for start in range(0, len(a), size):
+        rows = slice(start, start + size)
+        values[rows] = _scores_of_block(a[rows].astype(np.float64), b[rows].astype(np.float64), similarity)
+    return values
+
+
+def _scores_of_block(first: Array, second: Array, similarity: str) -> Array:
     if similarity == "cosine":
         return cosine_of_rows(first, second)
     values: Array
