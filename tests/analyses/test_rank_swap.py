@@ -181,9 +181,9 @@ def test_selection_of_words_can_be_cancelled(minilm: Checkpoint, monkeypatch: py
 
     def largest(*arguments: Any) -> list[int]:
         steps.append(len(reports))
-        chosen = selections(*arguments)
+        indices = selections(*arguments)
         steps.append(len(reports))
-        return chosen
+        return indices
 
     reports: list[int] = []
     monkeypatch.setattr(rank_swap, "_largest", largest)

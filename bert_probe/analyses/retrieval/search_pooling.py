@@ -19,7 +19,7 @@ from bert_probe.model.checkpoint import Checkpoint
 QUERY_PROMPTS = ("query",)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class PromptedSearch(Question):
     """Base class of questions that compare the vectors of a query and of documents.
 
@@ -31,6 +31,7 @@ class PromptedSearch(Question):
         dimensions: number of dimensions to which the vectors are truncated.
     """
 
+    # Type checkers read kw_only from the decorator, and the dataclass from each field.
     prompt: str | None = param(
         Optional(Name()),
         default=None,
