@@ -83,7 +83,7 @@ def _read(file: FileInput) -> Callable[[str, bytes], EvaluationFile]:
 
 def _upload(key: str, label: str, types: Sequence[str], help_text: str, file: FileInput) -> Any:
     """Draw an uploader and return the rows of its file; None without a file."""
-    help_text = f"{help_text} {sentence_input.UPLOAD_HELP}"
+    help_text = f"{help_text} UTF-8, {sentence_input.upload_note()}"
     uploaded = sentence_input.upload_file(key, label, types, help_text, _read(file))
     if uploaded is not None and isinstance(uploaded.rows, ProbeError):
         raise uploaded.rows

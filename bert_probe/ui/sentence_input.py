@@ -39,10 +39,6 @@ _UPLOAD, _FILE = "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Text", "file": "File"}
 
 
-UPLOAD_HELP = f"UTF-8, at most {MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine."
-"""Help text of an uploader."""
-
-
 def choose_sentences() -> tuple[str, ...] | None:
     """Draw a text field or an uploader, and return the sentences, or None if no file is uploaded yet.
 

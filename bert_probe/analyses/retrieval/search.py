@@ -175,10 +175,6 @@ class Search(PromptedSearch):
             values[CROSS_ENCODER], dropped = self._cross_encoder(checkpoint, documents, values, progress)
         return values, dropped
 
-    def query_pooling(self, checkpoint: Checkpoint) -> PoolingConfig:
-        """Return the pooling of the query; see `resolve_pooling` for its errors."""
-        return search_pooling(checkpoint, self.prompt, QUERY_PROMPTS, self.dimensions)
-
     def _bi_encoder(
         self, checkpoint: Checkpoint, documents: IndexedDocuments, recipe: PoolingConfig, truncate: bool
     ) -> Array:
