@@ -37,7 +37,18 @@ _PART_HELP = (
 _ROWS = 200
 """Maximum number of rows of a table of pairs, queries or texts. Exports have all rows."""
 _SAMPLE = "topics"
-_BOUNDS = ("low", "high")
+_MEASURES = {
+    "cosine_spearman": "Spearman, cosine",
+    "cosine_pearson": "Pearson, cosine",
+    "model_spearman": "Spearman, model's similarity",
+    "model_pearson": "Pearson, model's similarity",
+    "ndcg@10": "nDCG@10",
+    "mrr@10": "MRR@10",
+    "map@1000": "MAP@1000",
+    "macro_f1": "macro F1",
+    "calibration_error": "expected calibration error",
+    "v_measure": "V-measure",
+}
 
 
 @dataclass(frozen=True)
@@ -291,9 +302,9 @@ def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
     counts = ("better", "equal", "worse")
     config = {
         name: st.column_config.NumberColumn(name.replace("_", " "), format="%d" if name in counts else "%.4f")
-        for name in frame.select_dtypes("float")
+        for name in map(str, frame.select_dtypes("float"))
     }
-    frame["measure"] = [shorten(str(measure).replace("_", " ")) for measure in frame["measure"]]
+    frame["measure"] = [_MEASURES.get(str(name), shorten(str(name))) for name in frame["measure"]]
     blocks.table(frame, "Measures with their 95% intervals", column_config=config)
     blocks.caveat("low and high bound the 95% interval of 2,000 bootstrap resamples of the examples.")
     if "difference" in frame:
@@ -327,7 +338,7 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
         blocks.table(
             vectors.table(),
             "Overlap of nearest neighbors and CKA",
-            column_config=dict.fromkeys(("value", *_BOUNDS), number),
+            column_config=dict.fromkeys(("value", "low", "high"), number),
         )
         export(vectors, "vector-agreement", label="Export the agreement", data=data)
     if result.curve is not None:

@@ -12,7 +12,7 @@ from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvalu
 from bert_probe.analyses.evaluation.vector_formats import BINARY, FLOAT32, INT8
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout
 
-_MAX_POINTS = 5_000
+_MAX_POINTS = 2_000
 """Maximum number of points of a scatter plot."""
 _COLORS = {FLOAT32: ACCENT, INT8: SECOND, BINARY: GRAY}
 _SYMBOLS = {FLOAT32: "circle", INT8: "square", BINARY: "diamond"}
@@ -29,7 +29,7 @@ def score_scatter(result: SimilarityEvaluationResult) -> Any:
     for model, name, color, symbol in zip(
         result.models, names, (ACCENT, SECOND), ("circle", "diamond"), strict=False
     ):
-        figure.add_scattergl(
+        figure.add_scatter(
             x=result.labels[rows],
             y=model.values[1][rows],
             mode="markers",

@@ -93,7 +93,10 @@ def weighted_pearson(weights: Array, x: Array, y: Array) -> Array:
     products = (weights * first * second).sum(axis=1)
     norms = np.sqrt((weights * first**2).sum(axis=1) * (weights * second**2).sum(axis=1))
     is_varied = np.logical_and(*(_is_varied(weights, values) for values in (x, y)))
-    return np.divide(products, norms, out=np.full(len(weights), np.nan), where=is_varied & (norms > 0))
+    correlations: Array = np.divide(
+        products, norms, out=np.full(len(weights), np.nan), where=is_varied & (norms > 0)
+    )
+    return correlations
 
 
 def _is_varied(weights: Array, values: Array) -> Array:

@@ -106,21 +106,21 @@ class LabelEvaluation(Question):
         folds = min(self.folds, min(Counter(labels.tolist()).values()))
         checkpoints = [checkpoint.snapshot(), *([] if other is None else [other.snapshot()])]
         models, dropped = [], 0
+        sentences = [row.text for row in texts.rows]
+        lines = [f"Line {row.line:,}" for row in texts.rows]
         for number, model in enumerate(checkpoints):
             step = step_progress(progress, number, len(checkpoints))
             is_own = model.sentence_model is not None or model.sentence_model_error is not None
             recipe = resolve_pooling(
                 model, self.pooling or ("model" if is_own else "mean"), self.prompt, self.dimensions
             )
-            sentences = [row.text for row in texts.rows]
-            lines = [f"Line {row.line:,}" for row in texts.rows]
             encoded = encode_texts(
                 model,
                 recipe,
                 sentences,
                 truncate,
-                lambda n, lines=lines: lines[n - 1],
-                step_progress(step, 0, 2),  # type: ignore[misc]
+                lambda n: lines[n - 1],
+                step_progress(step, 0, 2),
             )
             step_progress(step, 1, 2)(0, len(sentences))
             probabilities = self._probabilities(encoded.vectors, labels, folds)
@@ -250,7 +250,8 @@ def _v_measure(counts: Array) -> Array:
 
     def entropy(values: Array) -> Array:
         shares = values / values.sum(axis=-1, keepdims=True)
-        return -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=-1)
+        entropies: Array = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=-1)
+        return entropies
 
     classes, clusters = entropy(counts.sum(axis=2)), entropy(counts.sum(axis=1))
     information = classes + clusters - entropy(counts.reshape(len(counts), -1))
@@ -263,7 +264,8 @@ def _v_measure(counts: Array) -> Array:
 def _bins(model: ClassifiedTexts) -> Array:
     """Return the index of the bin of the confidence of each text, [text]."""
     confidence = model.probabilities.max(axis=1)
-    return np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    bins: Array = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    return bins
 
 
 def _calibration_errors(weights: Array, model: ClassifiedTexts, labels: Array) -> Array:

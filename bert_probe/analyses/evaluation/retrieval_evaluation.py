@@ -296,7 +296,8 @@ def _blocks(queries: Array, documents: Array, similarity: str) -> Iterator[Array
 def _order(values: Array) -> Array:
     """Return the indices of the scored documents by descending score; equal scores keep their order."""
     order = np.argsort(-values, kind="stable")
-    return order[~np.isnan(values[order])]
+    ranked: Array = order[~np.isnan(values[order])]
+    return ranked
 
 
 def _rank(

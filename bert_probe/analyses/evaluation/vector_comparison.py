@@ -78,7 +78,7 @@ def compare_vectors(a: Array, b: Array, similarity_a: str, similarity_b: str) ->
         )
     overlap = np.array([len(np.intersect1d(x, y)) for x, y in zip(first, second, strict=True)]) / count
     pairs = [_mutual_pairs(neighbors) for neighbors in (first, second)]
-    return VectorComparison(overlap, _pair_overlap(*pairs, len(a)), linear_cka(a, b), count)
+    return VectorComparison(overlap, _pair_overlap(pairs[0], pairs[1], len(a)), linear_cka(a, b), count)
 
 
 def _neighbors(vectors: Array, similarity: str, count: int) -> Iterator[Array]:
@@ -109,4 +109,5 @@ def _pair_overlap(first: set[tuple[int, int]], second: set[tuple[int, int]], cou
     for pairs, target in ((first & second, shared), (first | second, total)):
         for pair in pairs:
             target[list(pair)] += 1
-    return np.divide(shared, total, out=np.full(count, np.nan), where=total > 0)
+    overlap: Array = np.divide(shared, total, out=np.full(count, np.nan), where=total > 0)
+    return overlap
