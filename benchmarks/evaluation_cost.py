@@ -68,7 +68,7 @@ def lines() -> Iterator[Line]:
 
     def theirs() -> dict[str, float]:
         evaluator = InformationRetrievalEvaluator(
-            judged,
+            judged,  # type: ignore[arg-type]  # any value of its union
             {document.id: str(document) for document in documents},
             {query: relevant[query] for query in judged},
             precision_recall_at_k=[10, 100],

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 import streamlit as st
 from numpy.typing import ArrayLike
 from streamlit.components.v2 import component
 
-from bert_probe.analyses.vectors.token_map import TokenMapResult
 from bert_probe.server import responses
 from bert_probe.views import built
-from bert_probe.views import layer_map as layer_map_views
 from bert_probe.views import matrix as matrix_views
 from bert_probe.views import strip as strip_views
-from bert_probe.views.layer_map import MapSelection, MapView
 from bert_probe.views.matrix import Cell, Heatmap, HeatmapSpec
-from bert_probe.views.model_view import HeadThumbnail, read_opened_head
 from bert_probe.views.strip import StripToken
+
+if TYPE_CHECKING:
+    from bert_probe.analyses.vectors.token_map import TokenMapResult
+    from bert_probe.views.layer_map import MapSelection, MapView
+    from bert_probe.views.model_view import HeadThumbnail
 
 _STARTS: Final = "component revisions"
 """Session key of a mapping from component keys to initial revisions."""
@@ -92,6 +93,7 @@ def model_view(
     `shape` is the number of layers and of heads. `on_open` is called before the script reruns, so it may set
     the values of widgets.
     """
+    from bert_probe.views.model_view import read_opened_head  # slow: imports torch
 
     def on_click() -> None:
         head = read_opened_head(st.session_state.get(key), shape)
@@ -107,12 +109,14 @@ def layer_map(result: TokenMapResult, *, key: str, start: MapView) -> tuple[MapS
 
     `start` is the initial view. Keep it constant for a result, because a change sends all points again.
     """
-    of = layer_map_views.digest(result)
-    data = layer_map_views.payload(result, key=key, start=start, began=initial_revision(key))
+    from bert_probe.views import layer_map as views  # slow: imports torch
+
+    of = views.digest(result)
+    data = views.payload(result, key=key, start=start, began=initial_revision(key))
     values = _layer_map(key=key, data=data, on_selection_change=_ignore, on_display_change=_ignore)
     return (
-        layer_map_views.read_selection(values, of, len(result.marks)),
-        layer_map_views.read_view(values, of, result.layers),
+        views.read_selection(values, of, len(result.marks)),
+        views.read_view(values, of, result.layers),
     )
 
 

@@ -241,6 +241,7 @@ def _search_button(query: str, documents: Any) -> None:
 
 def _labels(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     sources = {_SAMPLE: "Sample sentences", "file": "Your file"}
+    texts: LabeledTexts | None
     if state.segmented_control("evaluate_labels_from", "Source of the texts", sources, _SAMPLE) == _SAMPLE:
         texts = everyday_topics()
     else:

@@ -102,9 +102,9 @@ def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, .
         int(size),
         "chunk",
         search.count,
-        search.prompt,
-        search.document_prompt,
-        search.dimensions,
+        prompt=search.prompt,
+        document_prompt=search.document_prompt,
+        dimensions=search.dimensions,
     )
     result: ChunkedSearchResult | None = jobs.answer(
         "chunks",

@@ -328,9 +328,9 @@ def _explanation(
         documents[0].id,
         documents[1].id if len(documents) > 1 else None,
         scorer,
-        result.question.prompt,
-        result.question.document_prompt,
-        result.question.dimensions,
+        prompt=result.question.prompt,
+        document_prompt=result.question.document_prompt,
+        dimensions=result.question.dimensions,
     )
     try:
         explanation = shared_cache.answers.of(question.of, checkpoint, index, truncate)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from bert_probe import ChunkedSearch, Document, PositionEffect, Search, Truncati
 from bert_probe.analyses.retrieval import chunked_search, position_effect
 from bert_probe.analyses.retrieval.passages import chunk_spans, sentence_spans
 from bert_probe.analyses.vectors import sentences as sentence_vectors
-from bert_probe.analyses.vectors.pooling import PoolingConfig
+from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import sentence_models
@@ -259,10 +260,13 @@ def test_late_chunking_without_a_mean_is_unavailable(
 
 def test_too_many_chunks_are_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunked_search, "MAX_CHUNKS", 3)
-    split = []
-    monkeypatch.setattr(
-        chunked_search, "chunk_spans", lambda text, *rest: split.append(text) or chunk_spans(text, *rest)
-    )
+    split: list[str] = []
+
+    def record(text: str, *rest: Any) -> Any:
+        split.append(text)
+        return chunk_spans(text, *rest)
+
+    monkeypatch.setattr(chunked_search, "chunk_spans", record)
     with pytest.raises(
         SelectionError, match=r"The first 1 of 3 documents have . chunks, but at most 3 are compared"
     ):
@@ -274,7 +278,7 @@ def test_late_chunking_pools_only_the_tokens_of_a_chunk(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All chunks at once would need a copy of the document's hidden states for each chunk."""
-    pool, shapes = chunked_search.pool_unpadded, []
+    pool, shapes = pool_unpadded, []
 
     def record(states: torch.Tensor, config: PoolingConfig) -> torch.Tensor:
         shapes.append(tuple(states.shape))

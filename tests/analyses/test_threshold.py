@@ -8,8 +8,9 @@ from sklearn import metrics
 
 from bert_probe import ScoreThreshold, Sentences, read_labeled_texts
 from bert_probe.analyses.evaluation import bootstrap
+from bert_probe.analyses.evaluation.bootstrap import RESAMPLES
 from bert_probe.analyses.retrieval import threshold
-from bert_probe.analyses.retrieval.threshold import MEASURES, RESAMPLES, ThresholdCurve
+from bert_probe.analyses.retrieval.threshold import MEASURES, ThresholdCurve
 from bert_probe.analyses.vectors import sentences
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.analyses.vectors.sentences import encode_texts

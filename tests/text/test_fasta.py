@@ -108,7 +108,7 @@ def test_corpus_rejects_broken_records_and_reads_on(tmp_path: Path) -> None:
     assert rows[0].problem.startswith("Line 2: the sequence contains '1'")
     assert rows[2].problem == "Line 5: the record has no sequence."
     long = list(read_records([(1, ">a"), (2, "M" * 9), (3, "K" * 9)], max_length=10))
-    assert (long[0].sequence, long[0].problems) == ("", [(1, "the sequence is longer than 10 characters")])
+    assert (long[0].sequence, long[0].errors.count) == ("", 1)
 
 
 def test_typed_text_is_fasta_only_with_a_header_and_a_sequence() -> None:

@@ -160,7 +160,8 @@ def test_selection_by_hand() -> None:
 
 
 def test_cancel_keeps_the_heads_so_far(sentence_folder: Callable[[str], Path]) -> None:
-    data, history = texts(40), []
+    data = texts(40)
+    history: list[Any] = []
 
     def progress(done: int, total: int) -> None:
         if done == total - len(PENALTIES) + 2:

@@ -132,7 +132,13 @@ class RetrievalEvaluation(Question):
                     f"{BM25_SCORER} reads no model, so there is nothing to compare. Choose another scorer."
                 )
             search = Search(
-                "query", names, self.candidates, 10, self.prompt, self.document_prompt, self.dimensions
+                "query",
+                names,
+                self.candidates,
+                10,
+                prompt=self.prompt,
+                document_prompt=self.document_prompt,
+                dimensions=self.dimensions,
             )
             indexed = search.index(model, data.documents, truncate, step_progress(step, 0, 2))
             indexes.append(indexed)
