@@ -8,13 +8,20 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.text.formats import LabelList, NonTextCell, ValidationErrors, check_format, format_of
-from bert_probe.text.sentence_files import MAX_SENTENCES, is_table, lines, lines_of, open_file, table_of
+from bert_probe.text.sentence_files import (
+    MAX_SENTENCES,
+    is_table,
+    lines,
+    lines_of,
+    open_file,
+    unpack,
+    unquoted_table_of,
+)
 
 CLASSES, MULTI_LABEL, NUMBER = "classes", "several", "number"
 KINDS = (CLASSES, MULTI_LABEL, NUMBER)
@@ -95,7 +102,7 @@ def read_labeled_texts(file: str | Path, kind: str | None = None, as_named: bool
     of `read_sentences` apply.
 
     Args:
-        file: a file in UTF-8.
+        file: a file in UTF-8, which may be compressed (.gz, .zst).
         kind: one of `KINDS`. By default, labels are numbers if all of them are numeric and one has a decimal
             point or more than twenty are distinct; otherwise classes.
         as_named: trust the file extension, even if the contents look like another format.
@@ -106,7 +113,7 @@ def read_labeled_texts(file: str | Path, kind: str | None = None, as_named: bool
         EmptyTextError: the file has no rows.
         SelectionError: the kind is unknown.
     """
-    with open_file(file) as (stream, name):
+    with open_file(file) as opened, unpack(*opened) as (stream, name):
         return _read(stream, name, kind, as_named)
 
 
@@ -121,7 +128,8 @@ def parse_labeled_texts(
     Raises:
         TextError, EmptyTextError, SelectionError: as in `read_labeled_texts`.
     """
-    return _read(io.BytesIO(content), name, kind, as_named)
+    with unpack(io.BytesIO(content), name) as (stream, unpacked_name):
+        return _read(stream, unpacked_name, kind, as_named)
 
 
 def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> LabeledTexts:
@@ -129,10 +137,10 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
         raise SelectionError(f"Unknown kind of labels {kind!r}. Use {', '.join(KINDS)}.")
     if not is_table(name):
         raise TextError(f"{name} is not a table with labels. {_FORMAT_HELP}, in a .csv, .tsv or .jsonl file.")
-    header, rows = table_of(check_format(lines_of(stream, name), name, format_of(name), as_named), name)
+    file_lines = check_format(lines_of(stream, name), name, format_of(name), as_named)
+    header, rows = unquoted_table_of(file_lines, name)
     columns, label_column = _columns(header, name)
-    limited_rows = islice(rows, MAX_SENTENCES + 1)
-    cells = [_cells(line, row, columns, header) for line, row in limited_rows]
+    cells = [_cells(line, row, columns, header) for line, row in rows]
     if not cells:
         raise EmptyTextError(f"{name} has no rows. {_FORMAT_HELP}.")
     if len(cells) > MAX_SENTENCES:

@@ -454,3 +454,30 @@ def find_column(header: Sequence[str], column: str | None, name: str) -> int:
 def _list_columns(header: Sequence[str]) -> str:
     names = [name[:40] + ("…" if len(name) > 40 else "") for name in header[:8]]
     return ", ".join(names) + (", …" if len(header) > 8 else "")
+
+
+def unquoted_table_of(
+    file_lines: Iterator[str], name: str
+) -> tuple[list[str], Sequence[tuple[int, Sequence[str]]]]:
+    """Return the header of a table, and at most `MAX_SENTENCES` + 1 rows with their line numbers.
+
+    A TSV file whose quotation marks do not enclose cells is read without quoting, as many programs write it.
+
+    Raises:
+        TextError: the table cannot be read with quoting, and is not a TSV file with equally many cells in
+            every line.
+    """
+    all_lines = list(file_lines)
+    try:
+        header, rows = table_of(iter(all_lines), name)
+        return header, list(islice(rows, MAX_SENTENCES + 1))
+    except TextError:
+        table = [
+            (number, line.rstrip("\r\n").split("\t"))
+            for number, line in enumerate(all_lines, 1)
+            if line.strip()
+        ]
+        sizes = {len(row) for _, row in table}
+        if len(sizes) != 1 or sizes == {1}:
+            raise
+        return [cell.strip() for cell in table[0][1]], table[1 : MAX_SENTENCES + 2]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -22,6 +21,7 @@ from bert_probe.text.sentence_files import (
     open_file,
     table_of,
     unpack,
+    unquoted_table_of,
 )
 
 SCORED, PAIRS, TRIPLETS = "scored pairs", "pairs", "triplets"
@@ -132,7 +132,8 @@ def has_similarity_examples(file: str | Path) -> bool:
 def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:
     if not is_table(name):
         raise TextError(f"{name} is not a table. {_FORMAT_HELP}, in a .csv, .tsv or .jsonl file.")
-    header, rows = _table(check_format(lines_of(stream, name), name, format_of(name), as_named), name)
+    file_lines = check_format(lines_of(stream, name), name, format_of(name), as_named)
+    header, rows = unquoted_table_of(file_lines, name)
     kind = similarity_kind(header)
     if kind is None:
         listed = ", ".join(cell[:40] for cell in header[:8])
@@ -155,25 +156,6 @@ def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:
         raise TextError(f"{name} has more than {MAX_SENTENCES:,} rows. Split the file.")
     errors.check()
     return SimilarityExamples.of(kind, examples)
-
-
-def _table(file_lines: Iterator[str], name: str) -> tuple[list[str], list[tuple[int, Sequence[str]]]]:
-    """Return the header of a table, and at most one row more than the limit, with their line numbers.
-
-    A TSV file whose quotation marks do not enclose cells is read without quoting, as many programs write it.
-    """
-    all_lines = list(file_lines)
-    try:
-        header, rows = table_of(iter(all_lines), name)
-        return header, list(islice(rows, MAX_SENTENCES + 1))
-    except TextError:
-        cells = [line.rstrip("\r\n").split("\t") for line in all_lines if line.strip()]
-        if not cells or len(cells[0]) < 2 or any(len(row) != len(cells[0]) for row in cells):
-            raise
-        header = [cell.strip() for cell in cells[0]]
-        numbered = ((line, row) for line, row in enumerate(all_lines, 1) if row.strip())
-        unquoted = [(line, row.rstrip("\r\n").split("\t")) for line, row in islice(numbered, 1, None)]
-        return header, list(unquoted[: MAX_SENTENCES + 1])
 
 
 def _parse_row(

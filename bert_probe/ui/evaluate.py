@@ -21,6 +21,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
+from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.tables import to_file
 from bert_probe.ui import blocks, evaluation_figures, jobs, second_model, sentence_input, state, workbench

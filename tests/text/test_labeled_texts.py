@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from unittest.mock import patch
 
@@ -172,12 +173,24 @@ def test_json_line_that_can_be_read_in_two_ways_is_refused(line: str, reason: st
         parse_labeled_texts(f'{{"text": "b", "label": "z"}}\n{line}\n'.encode(), "a.jsonl")
 
 
-def test_quotation_marks_that_join_rows_of_a_tsv_file_are_refused() -> None:
-    content = b'text\tlabel\n"Left\tbad\nwe did"\tgood\n'
-    for read in (parse_labeled_texts, parse_sentences):
+def test_tsv_file_whose_quotation_marks_join_rows_is_read_without_quoting() -> None:
+    content = b'text\tlabel\n"Left\tbad\n\nwe did"\tgood\n'
+    rows = parse_labeled_texts(content, "a.tsv").rows
+    assert [(row.text, row.label, row.line) for row in rows] == [('"Left', "bad", 2), ('we did"', "good", 4)]
+    for read, text in ((parse_sentences, content), (parse_labeled_texts, content + b"x\ty\tz\n")):
         with pytest.raises(TextError, match="a quotation mark in line 2 joins it with the next line"):
-            read(content, "a.tsv")
+            read(text, "a.tsv")
     assert parse_labeled_texts(b'text\tlabel\n"two\nlines"\tgood\n', "a.tsv").rows[0].text == "two lines"
+
+
+def test_compressed_file_equals_its_content() -> None:
+    content = b"text,label\na,x\nb,y\n"
+    assert (
+        parse_labeled_texts(gzip.compress(content), "a.csv.gz").rows
+        == parse_labeled_texts(content, "a.csv").rows
+    )
+    with pytest.raises(TextError, match=r"a\.csv\.gz cannot be decompressed"):
+        parse_labeled_texts(content, "a.csv.gz")
 
 
 def test_decimal_commas_are_refused() -> None:
