@@ -49,13 +49,26 @@ def _update(
     Args:
         offset: row number of the first candidate.
     """
-    count = scores.shape[1]
+    count, width = scores.shape[1], block.shape[axis]
     current = scores[start : start + block.shape[1 - axis], -1]
-    changed = torch.nonzero(block.amax(dim=axis) > current).flatten()
-    if not len(changed):
-        return
-    candidates = block[changed] if axis == 1 else block[:, changed].T.contiguous()
-    values, indices = candidates.topk(min(count, candidates.shape[1]), dim=1)
+    if torch.isinf(current).any():  # the first candidates
+        values, indices = (block if axis == 1 else block.T).topk(min(count, width), dim=1)
+        changed = torch.arange(len(current))
+    else:
+        rows, columns = torch.nonzero(block > current.unsqueeze(axis), as_tuple=True)
+        candidates = block[rows, columns]
+        if axis == 0:
+            order = columns.argsort(stable=True)
+            rows, columns, candidates = columns[order], rows[order], candidates[order]
+        if not len(rows):
+            return
+        changed, counts = rows.unique_consecutive(return_counts=True)
+        places = torch.arange(len(rows)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+        line = torch.arange(len(changed)).repeat_interleave(counts)
+        shape = (len(changed), int(counts.max()))
+        values = torch.full(shape, -np.inf, dtype=scores.dtype)
+        indices = torch.full(shape, -1 - offset, dtype=torch.int64)
+        values[line, places], indices[line, places] = candidates, columns
     values = torch.cat([scores[start + changed], values], dim=1)
     indices = torch.cat([neighbors[start + changed], indices + offset], dim=1)
     best, order = values.topk(count, dim=1)
