@@ -230,10 +230,8 @@ def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequen
     *texts, label = (" ".join(lines(row[column])) for column in columns)  # line breaks become spaces
     is_list = isinstance(row[columns[-1]], LabelList)
     empty = [header[column] for column, text in zip(columns, texts, strict=False) if not text]
-    groups = [
-        " ".join(lines(cell)) for name, cell in zip(header, row, strict=True) if name.casefold() == GROUP
-    ]
-    group = groups[0] if groups else ""
+    group_column = next((index for index, name in enumerate(header) if name.casefold() == GROUP), None)
+    group = "" if group_column is None else " ".join(lines(row[group_column]))
     return _Cells(line, texts, label, f"{empty[0]} is empty" if empty else "", is_list, group)
 
 

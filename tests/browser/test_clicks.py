@@ -23,7 +23,7 @@ CONTROLS = ("place", "default", "numbers")
 @pytest.mark.parametrize("show", ["all", "heads"])
 def test_component_and_page_show_last_of_many_clicks(page: Page, demos: App, show: str) -> None:
     kinds = (*COMPONENTS, *CONTROLS) if show == "all" else ("view", "place")
-    bursts = 10 if PROVE else 3
+    bursts = 10 if PROVE else 1
     visit(page, f"{demos.origin}/?demo=demo_clicks&show={show}")
     page.get_by_text("done = 0").wait_for()
     expect(page.get_by_role("spinbutton", name="Layer")).to_be_visible()

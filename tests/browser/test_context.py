@@ -22,6 +22,7 @@ pytestmark = pytest.mark.browser
 TEXTS = ["The bank of the river was steep", "He opened an account at the bank", "Money is kept in a bank"]
 
 
+@pytest.mark.prove
 def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/context")
     page.get_by_role("button", name="Clear all").click()

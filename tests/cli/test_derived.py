@@ -14,6 +14,7 @@ import bert_probe
 from bert_probe.cli.lazy_commands import build, derived_commands
 from bert_probe.cli.main import COMMANDS, CORPUS_COMMANDS, commands
 from bert_probe.core import files
+from bert_probe.core.evaluation_inputs import EvaluationFiles, JudgedQueries
 from bert_probe.core.inputs import (
     DocumentFile,
     Documents,
@@ -50,6 +51,17 @@ SENTENCES = ["we left", "the river at night", "a boat", "the small boat came bac
 LABELED = "text,label\n" + "".join(f"{text},{number % 2}\n" for number, text in enumerate(SENTENCES))
 TAGGED = "we PRON\nleft VERB\n\nthe DET\nriver NOUN\n\na DET\nboat NOUN\n\nthe DET\nboat NOUN\nleft VERB\n"
 
+SCORED = "text_a,text_b,score\n" + "".join(
+    f"{first},{second},{(row * column) % 5}\n"
+    for row, first in enumerate(SENTENCES)
+    for column, second in enumerate(SENTENCES)
+)
+JUDGED = {
+    "corpus.jsonl": "".join(f'{{"_id": "{row}", "text": "{text}"}}\n' for row, text in enumerate(SENTENCES)),
+    "queries.jsonl": '{"_id": "q", "text": "a small boat"}\n{"_id": "r", "text": "the river"}\n',
+    "qrels.tsv": "query-id\tcorpus-id\tscore\nq\t2\t1\nq\t3\t1\nr\t1\t1\n",
+}
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -59,6 +71,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("labeled.csv").write_text(LABELED, encoding="utf-8")
     Path("tagged.conll").write_text(TAGGED, encoding="utf-8")
     Path("held_out.conll").write_text(TAGGED, encoding="utf-8")
+    Path("scored.csv").write_text(SCORED, encoding="utf-8")
+    Path("judged").mkdir()
+    for name, content in JUDGED.items():
+        (Path("judged") / name).write_text(content, encoding="utf-8")
     return tmp_path
 
 
@@ -136,6 +152,18 @@ OF_ONE_MODEL: list[tuple[type[Inputs], list[str], Answer]] = [
         ManyTraces,
         ["padding", "--text", A, "--text", "it"],
         lambda model: bert_probe.PaddingEffect().of(model.traces([A, "it"])),
+    ),
+    (
+        EvaluationFiles,
+        ["evaluate-sts", "scored.csv"],
+        lambda model: bert_probe.SimilarityEvaluation().of(
+            model, bert_probe.read_labeled_texts("scored.csv")
+        ),
+    ),
+    (
+        JudgedQueries,
+        ["evaluate-retrieval", "judged"],
+        lambda model: bert_probe.RetrievalEvaluation().of(model, *bert_probe.read_retrieval_data("judged")),
     ),
     (OneCheckpoint, ["baseline"], lambda model: bert_probe.SimilarityBaseline().of(model)),
     (
