@@ -62,7 +62,7 @@ def _update(
             rows, columns, candidates = columns[order], rows[order], candidates[order]
         if not len(rows):
             return
-        changed, counts = rows.unique_consecutive(return_counts=True)
+        changed, counts = torch.unique_consecutive(rows, return_counts=True)
         places = torch.arange(len(rows)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
         line = torch.arange(len(changed)).repeat_interleave(counts)
         shape = (len(changed), int(counts.max()))
