@@ -39,8 +39,8 @@ def render() -> None:
     """Draw the Train page."""
     blocks.heading(
         "Train",
-        "Fine-tune the model on labeled texts, tagged words, or plain text (masked-language modeling). The "
-        "original checkpoint is not changed.",
+        "Fine-tune the model on labeled texts, similar texts, tagged words, or plain text (masked-language "
+        "modeling). The original checkpoint is not changed.",
     )
     checkpoint = workbench.checkpoint()
     if train_running.is_running():
