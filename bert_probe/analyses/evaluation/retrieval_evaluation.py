@@ -22,15 +22,15 @@ from bert_probe.analyses.retrieval.search import (
     IndexedDocuments,
     Search,
 )
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP
+from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.vectors.sentences import encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.core.extras import require
-from bert_probe.core.field_types import Choice, Choices, Flag, Name, Number, Optional
+from bert_probe.core.field_types import Choice, Choices, Flag, Number
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question, param, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
@@ -46,7 +46,7 @@ _MAX_FAILURES = 10_000
 
 
 @question("retrieval evaluation", command="evaluate-retrieval")
-class RetrievalEvaluation(Question):
+class RetrievalEvaluation(PromptedSearch):
     """How well a search ranks the relevant documents of queries.
 
     nDCG@10, recall@10, recall@100, MRR@10 and MAP of the first 1,000 documents, by ir-measures, with 95%
@@ -55,7 +55,8 @@ class RetrievalEvaluation(Question):
 
     Attributes:
         scorers: names in `SCORERS`. The others are compared with the first.
-        candidates, prompt, document_prompt, dimensions: see `Search`.
+        candidates: see `Search`.
+        prompt, document_prompt, dimensions: see `PromptedSearch`.
         curve: whether to evaluate the bi-encoder also with fewer dimensions, int8 and binary vectors.
         show: the table to return: the "summary" with intervals; the measures of each of the "queries"; the
             "failures", relevant documents that the first scorer ranks low; with a second model, how much the
@@ -72,15 +73,6 @@ class RetrievalEvaluation(Question):
         default=100,
         about="Number of documents that the cross-encoder scores, the best of another scorer.",
     )
-    prompt: str | None = param(
-        Optional(Name()),
-        default=None,
-        about="Prompt of the checkpoint before each query; none for no prompt.",
-    )
-    document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
-    )
-    dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
     curve: bool = param(Flag(), default=False, about=CURVE_HELP)
     show: str = param(
         Choice(_TABLES),
