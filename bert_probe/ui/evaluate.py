@@ -23,7 +23,6 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.sample_data import everyday_topics
-from bert_probe.text.tables import to_file
 from bert_probe.ui import blocks, evaluation_figures, jobs, second_model, sentence_input, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.views.text import shorten
@@ -212,7 +211,7 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     frame = queries.table()
     row = _selected(frame, "evaluate_query_rows", "Queries with nDCG@10 of each scorer")
     if row is not None:
-        _search_button(str(frame["text"][row]), data["documents"])
+        sentence_input.search_button(str(frame["text"][row]), data["documents"])
     export(queries, "retrieval-queries", label="Export the queries", caption="All queries.", data=data)
     st.header("Relevant documents ranked low", anchor=False)
     blocks.caveat(
@@ -222,19 +221,9 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     frame = failures.table()
     row = _selected(frame, "evaluate_failure_rows", "Relevant documents that are not among the first ten")
     if row is not None:
-        _search_button(str(frame["text"][row]), data["documents"])
+        sentence_input.search_button(str(frame["text"][row]), data["documents"])
     export(failures, "retrieval-failures", label="Export the failures", caption="All failures.", data=data)
     _vectors_and_curve(result, "ndcg@10", "nDCG@10", data)
-
-
-def _search_button(query: str, documents: Any) -> None:
-    """Draw a button that opens a query and the documents on the Search page."""
-    if st.button("Open the query in Search", icon=":material/search:"):
-        sentence_input.use_documents("documents.jsonl", to_file(documents))
-        st.session_state["search_query"] = query
-        st.session_state["documents_from"] = "file"
-        state.preserve("search_query", "documents_from")
-        st.switch_page(paths.page_script("search"))
 
 
 # ---------------------------------------------------------------- labeled texts

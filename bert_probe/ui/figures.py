@@ -206,15 +206,20 @@ def _wrapped(sentence: str) -> str:
 
 
 def score_histogram(
-    values: Array, marks: Mapping[str, float], name: str, pairs: str = "random pairs of your documents"
+    values: Array,
+    marks: Mapping[str, float],
+    name: str,
+    pairs: str = "random pairs of your documents",
+    unit: str = "pairs",
 ) -> Any:
-    """Return a histogram of the scores of random pairs, with a vertical line for each marked score.
+    """Return a histogram of the scores of pairs or rows, with a vertical line for each marked score.
 
     Args:
-        values: sorted scores of random pairs.
+        values: sorted scores.
         marks: label of each line → its score.
         name: name of the score.
-        pairs: name of the random pairs in the legend.
+        pairs: name of the pairs or rows in the legend.
+        unit: what has a score, in the plural.
     """
     marks = {label: value for label, value in marks.items() if not math.isnan(value)}
     low, high = (float(end([*values[[0, -1]], *marks.values()])) for end in (min, max))
@@ -230,7 +235,7 @@ def score_histogram(
             width=np.diff(edges),
             marker={"color": GRAY, "opacity": 0.55, "line": {"width": 0}},
             name=pairs,
-            hovertemplate=f"{name} %{{x:.2f}}: %{{y:.1f}}% of the pairs<extra></extra>",
+            hovertemplate=f"{name} %{{x:.2f}}: %{{y:.1f}}% of the {unit}<extra></extra>",
         )
     )
     colors = (ACCENT, SECOND)
@@ -249,7 +254,7 @@ def score_histogram(
         legend="above",
         bargap=0,
         xaxis={"title": name, "zeroline": False, "range": [low - margin, high + margin]},
-        yaxis={"title": "% of the pairs", "zeroline": False},
+        yaxis={"title": f"% of the {unit}", "zeroline": False},
     )
 
 

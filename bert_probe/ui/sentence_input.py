@@ -17,6 +17,7 @@ from bert_probe.errors import InvalidFileError, ProbeError, TextError
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import TextInput, ViewFile
 from bert_probe.runtime import permissions
+from bert_probe.server import paths
 from bert_probe.text.documents import DocumentList, as_documents, documents_in_text, parse_documents
 from bert_probe.text.formats import FASTA_ENDINGS
 from bert_probe.text.sentence_files import (
@@ -25,6 +26,7 @@ from bert_probe.text.sentence_files import (
     parse_sentences,
     sentences_in_text,
 )
+from bert_probe.text.tables import to_file
 from bert_probe.ui import blocks, state, url_texts
 
 T = TypeVar("T")
@@ -424,6 +426,16 @@ def choose_documents() -> DocumentList | None:
 def use_documents(name: str, content: bytes) -> None:
     """Use a file of documents as if the user had uploaded it."""
     store_file("documents", _read_documents(name, content))
+
+
+def search_button(query: str, documents: DocumentList, label: str = "Open the query in Search") -> None:
+    """Draw a button that opens a query and documents on the Search page."""
+    if st.button(label, icon=":material/search:"):
+        use_documents("documents.jsonl", to_file(documents))
+        st.session_state["search_query"] = query
+        st.session_state["documents_from"] = "file"
+        state.preserve("search_query", "documents_from")
+        st.switch_page(paths.page_script("search"))
 
 
 @dataclass(frozen=True)

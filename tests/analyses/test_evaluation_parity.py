@@ -1,4 +1,4 @@
-"""Evaluations of a model against the evaluators of sentence-transformers, which encode the texts themselves."""
+"""Evaluations of a model against the evaluators of sentence-transformers, which encode the texts."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def topics() -> list[tuple[str, str]]:
     return [(str(row.text), str(row.label)) for row in everyday_topics().rows]
 
 
-def test_correlations_of_300_pairs(
-    minilm: Checkpoint, reference: Any, topics: list[tuple[str, str]]
-) -> None:
+def test_correlations_of_300_pairs(minilm: Checkpoint, reference: Any, topics: list[tuple[str, str]]) -> None:
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
     draw = np.random.default_rng(0)
@@ -61,9 +59,7 @@ def test_correlations_of_300_pairs(
     assert actual["cosine_pearson"] == pytest.approx(expected["pearson_cosine"], abs=1e-6)
 
 
-def test_rankings_of_300_documents(
-    minilm: Checkpoint, reference: Any, topics: list[tuple[str, str]]
-) -> None:
+def test_rankings_of_300_documents(minilm: Checkpoint, reference: Any, topics: list[tuple[str, str]]) -> None:
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
     draw = np.random.default_rng(0)
