@@ -160,9 +160,8 @@ def _health(vectors: VectorSet) -> None:
         size = state.segmented_control(
             "health_cluster", "Smallest cluster", _SIZES, "15", "Smallest number of rows in a cluster."
         )
-    question = CorpusHealth(
-        threshold=None if threshold == _CALIBRATED else float(threshold), min_cluster=int(size)
-    )
+    cosine = None if threshold == _CALIBRATED else float(threshold)
+    question = CorpusHealth(threshold=cosine, min_cluster=int(size))
     result: CorpusHealthResult | None = jobs.answer(
         "corpus health",
         question.of,
