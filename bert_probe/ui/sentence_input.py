@@ -20,6 +20,7 @@ from bert_probe.runtime import permissions
 from bert_probe.server import paths
 from bert_probe.text.documents import DocumentList, as_documents, documents_in_text, parse_documents
 from bert_probe.text.formats import FASTA_ENDINGS
+from bert_probe.text.sample_data import sample_search
 from bert_probe.text.sentence_files import (
     column_names,
     default_column,
@@ -347,20 +348,7 @@ _SENTENCES = TypedList(
 QUERY = "I cannot log in"
 """Example query of the Search page."""
 
-DOCUMENTS = (
-    "Open the sign-in page, choose Forgot password, and follow the link in the message.",
-    "To change your email address, open Settings, then Account, and enter the new address.",
-    "After five failed attempts, your account is locked for 30 minutes.",
-    "Accounts are deleted 30 days after you request it in Settings.",
-    "Log files record every request; download them under Administration, Logs.",
-    "We cannot refund an order that was shipped more than 14 days ago.",
-    "If two-factor codes are rejected, check that the clock of your phone is correct.",
-    "Invoices are sent on the first day of each month.",
-    "You can share a folder with people who have no account by creating a link.",
-    "The app works offline and synchronizes when you are connected again.",
-    "Lumber is cut to length on request; a log is delivered within a week.",
-    "Single sign-on requires that your administrator has connected your company's directory.",
-)
+DOCUMENTS = tuple(map(str, sample_search()[0][:12]))
 """Example of the Search page: articles of a help center, of which four are relevant to `QUERY`."""
 
 _DOCUMENTS = TypedList(
@@ -463,6 +451,15 @@ def _read_documents(name: str, content: bytes) -> _DocumentsFile:
             return _DocumentsFile(name, error)
     except ProbeError as error:
         return _DocumentsFile(name, error)
+
+
+def parse_valid_documents(content: bytes, name: str) -> DocumentList:
+    """Return the documents of a file, without its broken rows, which `DocumentList.skipped` lists.
+
+    Raises:
+        ProbeError: see `read_documents`.
+    """
+    return _parse(name, content, skip_broken=True)
 
 
 def _parse(name: str, content: bytes, skip_broken: bool = False) -> DocumentList:
