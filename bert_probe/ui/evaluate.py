@@ -357,6 +357,17 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
             column_config=dict.fromkeys(("value", "low", "high"), number),
         )
         export(vectors, "vector-agreement", label="Export the agreement", data=data)
+        neighbors = result.showing(show="neighbors")
+        blocks.table(
+            neighbors.table().head(_ROWS),
+            "Texts by the share of nearest neighbors that both models have",
+            column_config={"overlap": number},
+        )
+        blocks.caveat(
+            "lost is the nearest text that only the first model has among its nearest neighbors, and gained "
+            "the nearest that only the second model has."
+        )
+        export(neighbors, "changed-neighbors", label="Export the neighbors", data=data)
     if result.curve is not None:
         st.header("Shorter vectors", anchor=False)
         curve = result.showing(show="curve")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -168,10 +170,18 @@ def as_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
 
 
-def sentence_map(plane: SentenceMapResult, names: Sequence[str] = ()) -> Any:
-    """Return a scatter plot of sentences, numbered if there are few, with the name or the text on hover."""
+def sentence_map(
+    plane: SentenceMapResult, names: Sequence[str] = (), groups: Sequence[str] | None = None
+) -> Any:
+    """Return a scatter plot of sentences, numbered if there are few, with the name or the text on hover.
+
+    Args:
+        groups: name of the group of each sentence, such as its label; "" for none. The largest groups have a
+            color and a marker of their own.
+    """
     sentences, layout = names or plane.sentences, plane.layout
     few = len(sentences) <= MAX_NUMBERED
+    colors, symbols, legend = _group_markers(groups, len(sentences))
     figure = go.Figure()
     figure.add_scatter(
         x=layout.points[:, 0],
@@ -181,10 +191,22 @@ def sentence_map(plane: SentenceMapResult, names: Sequence[str] = ()) -> Any:
         textposition="top center",
         customdata=[f"{number} · {_wrapped(sentence)}" for number, sentence in enumerate(sentences, start=1)],
         hovertemplate="%{customdata}<extra></extra>",
-        marker={"color": ACCENT, "size": 10 if few else 6, "opacity": 1 if few else 0.6},
-        selected={"marker": {"color": SECOND, "opacity": 1}},
-        unselected={"marker": {"opacity": 0.35}},
+        marker={
+            "color": colors,
+            "symbol": symbols,
+            "size": 10 if few or legend else 6,
+            "opacity": 1 if few else 0.75 if legend else 0.6,
+        },
+        selected={"marker": {"opacity": 1} if legend else {"color": SECOND, "opacity": 1}},
+        unselected={"marker": {"opacity": 0.2 if legend else 0.35}},
+        showlegend=False,
     )
+    for name, (
+        color,
+        symbol,
+    ) in legend.items():  # a selection has indices of one trace
+        marker = {"color": color, "symbol": symbol, "size": 9}
+        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=as_text(name))
     axes = [{"title": "", "showticklabels": False}] * 2
     if layout.explained is not None:
         shares = zip(("First", "Second"), layout.explained, strict=True)
@@ -195,8 +217,25 @@ def sentence_map(plane: SentenceMapResult, names: Sequence[str] = ()) -> Any:
         xaxis={**axes[0], "zeroline": False},
         yaxis={**axes[1], "zeroline": False, "scaleanchor": "x"},
         dragmode="lasso",
+        legend="below" if legend else None,
     )
     return figure
+
+
+def _group_markers(
+    groups: Sequence[str] | None, count: int
+) -> tuple[list[str], list[str], dict[str, tuple[str, str]]]:
+    """Return the color and the symbol of each point, and those of each group in the legend."""
+    if groups is None:
+        return [ACCENT] * count, ["circle"] * count, {}
+    sizes = Counter(filter(None, groups))
+    markers = zip(HEADS, itertools.cycle(_SYMBOLS), strict=False)
+    legend = {name: marker for (name, _), marker in zip(sizes.most_common(), markers, strict=False)}
+    other = (GRAY, "circle-open")
+    points = [legend.get(name, other) for name in groups]
+    if any(name not in legend for name in groups):
+        legend["others" if len(sizes) > len(legend) else "none"] = other
+    return [color for color, _ in points], [symbol for _, symbol in points], legend
 
 
 def _wrapped(sentence: str) -> str:

@@ -20,7 +20,8 @@ from bert_probe.runtime import permissions
 from bert_probe.server import paths
 from bert_probe.text.documents import DocumentList, as_documents, documents_in_text, parse_documents
 from bert_probe.text.formats import FASTA_ENDINGS
-from bert_probe.text.sample_data import sample_search
+from bert_probe.text.labeled_texts import CLASSES, parse_labeled_texts
+from bert_probe.text.sample_data import everyday_topics, sample_search
 from bert_probe.text.sentence_files import (
     column_names,
     default_column,
@@ -40,6 +41,7 @@ FASTA_TYPES = [ending.removeprefix(".") for ending in FASTA_ENDINGS]
 
 _UPLOAD, _FILE = "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Text", "file": "File"}
+_SENTENCE_SOURCES = {**_SOURCES, "sample": "Sample sentences"}
 
 
 def choose_sentences() -> tuple[str, ...] | None:
@@ -48,8 +50,34 @@ def choose_sentences() -> tuple[str, ...] | None:
     Raises:
         TextError, SelectionError: the file cannot be read; see `parse_sentences`.
     """
-    source = state.segmented_control("sentences_from", "Source of the sentences", _SOURCES, "typed")
+    source = state.segmented_control("sentences_from", "Source of the sentences", _SENTENCE_SOURCES, "typed")
+    if source == "sample":
+        texts = tuple(str(row.text) for row in everyday_topics().rows)
+        st.caption(f"{len(texts)} sentences on six topics, which are their labels.")
+        return texts
     return sentences_in_text(_SENTENCES.draw()) if source == "typed" else _sentences_from_file()
+
+
+def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the label of each sentence that `choose_sentences` returned; None if they have no labels.
+
+    The sentences of a table have labels if it has the columns text and label, and no row without a text.
+    """
+    source = st.session_state.get("sentences_from")
+    if source == "sample":
+        rows = everyday_topics().rows
+    elif source == "file" and _FILE in st.session_state:
+        name, content = st.session_state[_FILE]
+        try:
+            if "label" not in {column.casefold() for column in column_names(content, name)}:
+                return None
+            rows = parse_labeled_texts(content, name, CLASSES).rows
+        except ProbeError:
+            return None
+    else:
+        return None
+    labels = tuple(str(row.label) for row in rows)
+    return labels if tuple(row.text for row in rows) == tuple(map(str, sentences)) else None
 
 
 def check_size(name: str, content: bytes | str) -> None:
