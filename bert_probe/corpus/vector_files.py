@@ -28,6 +28,7 @@ from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.memory import reserved_memory
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.parquet import check_upload
+from bert_probe.text.sentence_files import MAX_BYTES
 
 VECTOR_NAMES, ID_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("ids", "id"), ("texts", "text")
 """Accepted names of the columns or arrays, in order of precedence."""
@@ -137,7 +138,7 @@ def parse_vectors(content: bytes, name: str) -> VectorSet:
     """
     reader = _reader(name)
     if reader is _read_parquet:
-        check_upload(content, name)
+        check_upload(content, name, MAX_BYTES // 4)  # the numbers of a list have at least 4 bytes
     else:
         _check_archive(content, name)
     return make_vector_set(name, **reader(io.BytesIO(content), name))

@@ -18,7 +18,7 @@ from bert_probe.corpus.vector_files import VectorSet, make_vector_set, mean_vect
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.documents import Document, DocumentList
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, sentence_input, state, workbench
 from bert_probe.ui.export import export
@@ -31,7 +31,15 @@ _LISTED: Final = 500
 _MAX_CLUSTERS: Final = 16
 """Maximum number of clusters in the figure."""
 _MAX_CHARACTERS: Final = 2_000
+_FEW_ROWS: Final = 2_000
+"""Number of rows below which small clusters are the default."""
 _SAMPLE_NAME: Final = "sample-sentences.parquet"
+_REPEATED: Final = (
+    "It drizzled on and off all afternoon",
+    "I skipped lunch, and now I am starving.",
+    "THE FERRY LEAVES THE ISLAND SHORTLY AFTER DAWN",
+)
+"""Sample sentences with another punctuation or case."""
 _SOURCES: Final = {"sample": "Sample sentences", "file": "Your file"}
 _TABLES: Final = {
     "duplicates": "Duplicates",
@@ -95,9 +103,17 @@ def render_store(store: Store) -> None:
         _health(vectors)
 
 
+def sample_texts() -> tuple[str, ...]:
+    """Return the sample sentences, some of which are repeated or have the same meaning."""
+    pairs = [text for row in sample_pairs().rows for text in (str(row.text), str(row.pair))]
+    topics = [str(row.text) for row in everyday_topics().rows]
+    articles = map(str, sample_search()[0])
+    return tuple(dict.fromkeys([*topics, *baseline_sentences(), *pairs, *articles, *_REPEATED]))
+
+
 def _sample_vectors(checkpoint: Checkpoint) -> VectorSet | None:
     """Return the vectors of the sample sentences, or None while they are computed."""
-    texts = tuple(dict.fromkeys([*(str(row.text) for row in everyday_topics().rows), *baseline_sentences()]))
+    texts = sample_texts()
     result: SentencesResult | None = jobs.answer(
         "health of sample sentences",
         Sentences(available_poolings(checkpoint)[0]).of,
@@ -111,7 +127,7 @@ def _sample_vectors(checkpoint: Checkpoint) -> VectorSet | None:
     if result is None:
         return None
     blocks.caveat(
-        f"{len(texts)} sentences that come with BERT Probe, encoded with "
+        f"{len(texts)} sentences that come with BERT Probe, some of them repeated, encoded with "
         f"{state.escape(checkpoint.description.name)}."
     )
     return make_vector_set(_SAMPLE_NAME, result.vectors, texts=texts, dropped=np.array(result.dropped))
@@ -158,7 +174,11 @@ def _health(vectors: VectorSet) -> None:
             "its value at the 99.9th percentile of random pairs.",
         )
         size = state.segmented_control(
-            "health_cluster", "Smallest cluster", _SIZES, "15", "Smallest number of rows in a cluster."
+            "health_cluster",
+            "Smallest cluster",
+            _SIZES,
+            "5" if len(vectors.vectors) < _FEW_ROWS else "15",
+            "Smallest number of rows in a cluster.",
         )
     cosine = None if threshold == _CALIBRATED else float(threshold)
     question = CorpusHealth(threshold=cosine, min_cluster=int(size))
@@ -178,11 +198,11 @@ def _health(vectors: VectorSet) -> None:
     _figures(result)
     _listing(result)
     st.header("Measures", anchor=False)
-    frame = result.table()
     blocks.table(
-        frame,
+        result.table(),
         "Measures of all rows",
-        column_config={"value": st.column_config.NumberColumn(format="%.4f")},
+        max_height=640,
+        column_config={"value": st.column_config.NumberColumn(format="%.5g")},
     )
     blocks.caveat(
         "IsoScore is 1 if the variance is spread evenly over all dimensions, and 0 if it lies in one. "

@@ -195,6 +195,7 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
     assert vectors.note == "Mean of the stored token vectors of layer 3."
     (tmp_path / "a.parquet").write_bytes(vectors.to_parquet())
     assert bert_probe.read_vectors(tmp_path / "a.parquet").digest == vectors.digest
+    assert parse_vectors(vectors.to_parquet(), "a.parquet").digest == vectors.digest
 
 
 def test_uploads_are_bounded() -> None:

@@ -12,6 +12,9 @@ from bert_probe.model.trace import Array
 
 MAX_CLUSTERED = 5_000
 """Maximum number of rows that are clustered. Of more rows, a sample is drawn with a fixed seed."""
+MIN_SAMPLES = 2
+"""Number of rows, including itself, within the core distance of a row (HDBSCAN). A larger number leaves more
+rows without a cluster."""
 CLUSTER_WORDS = 8
 """Maximum number of words that describe a cluster."""
 
@@ -26,7 +29,9 @@ def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
     if len(rows) <= min_cluster:
         return rows, np.full(len(rows), -1)
     # Trees do not help in many dimensions: the distances of all pairs are computed 18 times faster.
-    labels = HDBSCAN(min_cluster_size=min_cluster, algorithm="brute", copy=True).fit_predict(unit[rows])
+    labels = HDBSCAN(
+        min_cluster_size=min_cluster, min_samples=MIN_SAMPLES, algorithm="brute", copy=True
+    ).fit_predict(unit[rows])
     return rows, np.where(labels < 0, -1, labels)
 
 
