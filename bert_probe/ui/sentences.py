@@ -444,7 +444,8 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
     blocks.caveat(
         f"{source}A correlation of 1 means that the scores of all pairs have the same order, and a share of "
         "1 that every sentence keeps its nearest neighbor. The curve compares truncated vectors with full "
-        "vectors, not with human judgments, and applies only to these sentences. Models that were not "
+        "vectors, not with human judgments, and applies only to these sentences. For judged data, see the "
+        "page Evaluate. Models that were not "
         "trained for truncation (Matryoshka, Kusupati et al. 2022) typically lose more."
     )
     blocks.table(
