@@ -33,15 +33,15 @@ def data() -> tuple[str, DocumentList, DocumentList, Judgments]:
     folder = os.environ.get("RETRIEVAL_DATA")
     if folder:
         documents, queries, judgments = bert_probe.read_retrieval_data(folder, skip_broken=True)
-        kept = DocumentList(documents[:DOCUMENTS])
-        ids = {document.id for document in kept}
+        selected = DocumentList(documents[:DOCUMENTS])
+        ids = {document.id for document in selected}
         grades: Mapping[str, Mapping[str, int]] = {
             query: {document: grade for document, grade in judged.items() if document in ids}
             for query, judged in judgments.grades.items()
         }
         return (
             folder.rstrip("/").rpartition("/")[2],
-            kept,
+            selected,
             DocumentList(queries[:QUERIES]),
             Judgments.of(grades),
         )
