@@ -34,9 +34,8 @@ from bert_probe.errors import (
 )
 from bert_probe.model.checkpoint import FILL_MASK
 from bert_probe.model.config import load_config, read_head_settings
-from bert_probe.model.memory import reserved_memory
 from bert_probe.model.outputs import CLASSES
-from bert_probe.model.preflight import described
+from bert_probe.model.preflight import described, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import digest, locate
 from bert_probe.model.training_history import HISTORY_FILE
