@@ -1,4 +1,4 @@
-"""Checks of a checkpoint before any memory is allocated for it.
+"""Checks of a checkpoint before any memory is allocated for it, and reservations of memory.
 
 The model that a config describes is built on torch's meta device, without memory, and its sizes are compared
 with the headers of the weight files.
@@ -198,7 +198,7 @@ _lock = threading.Lock()
 _reserved_bytes = 0
 
 
-def free() -> int:
+def free_memory() -> int:
     """Return the bytes that this process can still allocate, limited by the machine and its container
     (cgroup).
     """
@@ -233,7 +233,7 @@ def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
     """
     global _reserved_bytes
     with _lock:
-        available = free() - _reserved_bytes
+        available = free_memory() - _reserved_bytes
         if size > available:
             raise OutOfMemoryError(
                 f"{purpose} needs about {format_bytes(size)} of memory, but only "

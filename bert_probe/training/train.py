@@ -62,7 +62,6 @@ from bert_probe.training.sentence_classifier import (
     sentence_head_problem,
     with_sentence_head,
 )
-from bert_probe.training.trainer import train_model
 from bert_probe.training.training_loop import (
     DIVERGED,
     EARLY,
@@ -72,6 +71,7 @@ from bert_probe.training.training_loop import (
     TrainingLoop,
     ignore_evaluation,
     make_evaluator,
+    train_model,
 )
 from bert_probe.training.training_result import DEFAULT_HELD_OUT, TrainingResult
 

@@ -249,7 +249,7 @@ def test_too_large_training_raises_error_before_it_starts(
     quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Train("all").plan(quiet, texts(16))
-    monkeypatch.setattr(preflight, "free", lambda: plan.memory - 1)
+    monkeypatch.setattr(preflight, "free_memory", lambda: plan.memory - 1)
     with pytest.raises(
         OutOfMemoryError, match=r"This training needs about .* are free\. Use a smaller batch"
     ):
