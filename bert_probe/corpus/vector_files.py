@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_probe.core.input_code import end_of_options
 from bert_probe.core.inputs import Inputs
-from bert_probe.core.provenance import InputRecord
+from bert_probe.core.provenance import InputRecord, end_of_options
 from bert_probe.errors import TextError
-from bert_probe.model.memory import reserved_memory
+from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.trace import Array, read_only
 
 VECTOR_NAMES, ID_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("ids", "id"), ("texts", "text")
