@@ -16,16 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_probe.core.input_code import end_of_options
 from bert_probe.core.inputs import Inputs
-from bert_probe.core.provenance import InputRecord
+from bert_probe.core.provenance import InputRecord, end_of_options
 from bert_probe.corpus.inputs import VECTORS
-from bert_probe.corpus.schema import ROWS
+from bert_probe.corpus.schema import ROWS, store_errors
 from bert_probe.corpus.store import Store, open_corpus
-from bert_probe.corpus.table_files import store_errors
 from bert_probe.corpus.vector_index import LayerVectors
 from bert_probe.errors import TextError, UnavailableError
-from bert_probe.model.memory import reserved_memory
+from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.parquet import check_upload
 from bert_probe.text.sentence_files import MAX_BYTES
