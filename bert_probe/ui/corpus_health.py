@@ -60,7 +60,7 @@ _CAVEATS: Final = {
     "outliers": "outlier_score is the modified z-score of the mean cosine distance to the nearest neighbors. "
     "An outlier is unusual for this corpus, not wrong.",
     "hubs": "occurrences is the number of rows that have this row among their nearest neighbors. A hub is "
-    "returned by many searches, whatever their query is.",
+    "returned by many searches, regardless of the query.",
     "clusters": "words are typical of a cluster by class-based TF-IDF. Rows outside dense regions are in no "
     "cluster.",
     "rows": "cluster 0 means that the row is in no cluster.",
@@ -255,6 +255,8 @@ def _figures(result: CorpusHealthResult) -> None:
         clusters = result.showing(show="clusters").frame()
         if len(clusters):
             blocks.chart(cluster_bars(result, clusters), "Number of rows in each cluster, with its words")
+            if len(clusters) > _MAX_CLUSTERS:
+                blocks.caveat(f"The {_MAX_CLUSTERS} largest of {len(clusters):,} clusters.")
         else:
             st.info(_NONE["clusters"])
     with right:
@@ -310,7 +312,7 @@ def cluster_bars(result: CorpusHealthResult, clusters: pd.DataFrame) -> Any:
     names = [f"{cluster}" for cluster in largest["cluster"]]
     words = list(largest["words"]) if "words" in largest else [""] * len(names)
     labels = [
-        truncate_text(f"{name} {' '.join(text.split()[:3])}", 30)
+        truncate_text(f"{name}: {' '.join(text.split()[:3])}".rstrip(": "), 30)
         for name, text in zip(names, words, strict=True)
     ]
     counts = [*largest["rows"], int((result.labels < 0).sum())]
@@ -387,6 +389,7 @@ def _listing(result: CorpusHealthResult) -> None:
         f"{_TABLES[show]} of the corpus",
         key=f"health_rows_{show}",
         column_config={**numbers, "text": text, "words": text},
+        column_order=_column_order(frame),
         on_select="rerun",
         selection_mode="single-row",
     )
@@ -398,6 +401,16 @@ def _listing(result: CorpusHealthResult) -> None:
     elif result.vectors.texts is not None and show != "clusters":
         st.caption("Select a row to read its text and to search for it.")
     export(listed, f"corpus-{show}", label="Export the rows", caption="All rows of this table.")
+
+
+def _column_order(frame: pd.DataFrame) -> list[str]:
+    """Return the columns to show, with the text first; IDs that are row numbers and zeros are left out."""
+    columns = [str(column) for column in frame if column not in ("row", "text")]
+    if "id" in frame and (frame["id"] == frame["row"].astype(str)).all():
+        columns.remove("id")
+    if "tokens_dropped" in frame and not frame["tokens_dropped"].any():
+        columns.remove("tokens_dropped")
+    return [column for column in ("row", "text") if column in frame] + columns
 
 
 def _detail(vectors: VectorSet, text: str) -> None:

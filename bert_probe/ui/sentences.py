@@ -368,7 +368,7 @@ def _color_map(
         return None, None
     if clustered.clusters.max() < 0:
         st.info("HDBSCAN found no cluster of this size. Choose a smaller one.")
-    names = [f"{number} {' '.join(words[:3])}" for number, words in enumerate(clustered.cluster_words, 1)]
+    names = [f"{number}: {' '.join(words[:3])}" for number, words in enumerate(clustered.cluster_words, 1)]
     return clustered, [names[index] if index >= 0 else "" for index in clustered.clusters]
 
 
