@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -172,8 +171,6 @@ def reference_calibration(
 
 def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, score: float) -> None:
     """Draw the position of a score among random pairs of reference sentences, which a job encodes."""
-    if math.isnan(score):
-        return
     result = reference_calibration(checkpoint, question)
     if result is None:
         return
