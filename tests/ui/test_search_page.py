@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import transformers
 
 import bert_probe
+from bert_probe.corpus.vector_files import make_vector_set
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.server import paths
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.ui import score_threshold, search, sentence_input
 from bert_probe.ui.sentence_input import DOCUMENTS, QUERY
@@ -169,6 +172,43 @@ def test_long_documents_are_those_of_the_library(minilm: Checkpoint) -> None:
         else:
             matching_table = next(frame for frame in tables(app) if column in frame)
             assert list(matching_table[column]) == pytest.approx(list(result.frame()[column]), abs=1e-6)
+
+
+def test_vectors_of_documents_are_ranked_and_explained(
+    minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = bert_probe.Sentences("model").of(minilm, DOCUMENTS).vectors
+    ids = [f"kb-{number}" for number in range(len(DOCUMENTS))]
+    np.savez(tmp_path / "help.npz", vectors=vectors, ids=ids, texts=DOCUMENTS)
+    np.save(tmp_path / "alone.npy", vectors)
+    content = (tmp_path / "help.npz").read_bytes()
+    expected = bert_probe.VectorSearch(QUERY).of(minilm, bert_probe.read_vectors(tmp_path / "help.npz"))
+    app = open_page("search", documents_from="file")
+    app.session_state["documents_file"] = sentence_input._read_documents("help.npz", content)
+    app.run()
+    assert not app.exception
+    assert list(tables(app)[0]["document"]) == [document.id for document in expected.documents]
+    assert list(tables(app)[0]["percentile"]) == pytest.approx(list(expected.frame()["percentile"]))
+    assert "The vectors of the documents were computed elsewhere." in page_text(app)
+    share = percentage(expected.percentile(0))
+    assert (
+        f"**{expected.scores[0]:.4f}**, higher than **{share}** of random pairs of the vectors"
+        in page_text(app)
+    )
+    assert "the sum of all 126 cells equals the cosine" in page_text(app)
+    monkeypatch.setattr(paths, "_store_folders", [tmp_path])
+    app = open_page("search", documents_from="vectors", vectors="alone.npy")
+    assert not app.exception
+    assert list(tables(app)[0]["document"]) == [
+        str(ids.index(name) + 1) for name in expected.frame()["document"]
+    ]
+    assert "The file has no text for this document" in page_text(app)
+    assert "text" not in tables(app)[0]
+    other = make_vector_set("other.npz", np.ones((2, 7)))
+    app = open_page("search", documents_from="file")
+    app.session_state["documents_file"] = sentence_input._DocumentsFile("other.npz", other)
+    app.run()
+    assert "The vectors of other.npz have 7 dimensions" in error_text(app)
 
 
 def test_broken_rows_of_a_file_are_listed_and_can_be_skipped() -> None:
