@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from bert_probe.analyses.attribution.attribution import SimilarityAttribution
 from bert_probe.analyses.retrieval.late_interaction import TokenMatches
 from bert_probe.analyses.retrieval.rank_swap import RankSwap
 from bert_probe.analyses.retrieval.search import (
@@ -37,6 +38,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.server import paths
 from bert_probe.text.documents import Document, DocumentList
 from bert_probe.ui import (
+    attribution,
     blocks,
     figures,
     jobs,
@@ -349,6 +351,8 @@ def _explanation(
         explanation = shared_cache.answers.of(question.of, checkpoint, index, truncate)
     except UnavailableError as error:
         st.caption(state.escape(str(error), 1000))
+        if len(selected) > 1:
+            _swap(checkpoint, index, result.question, documents, scorer, truncate)
         for document in documents:
             _links(result.question.query, document)
         return
@@ -361,28 +365,52 @@ def _explanation(
         )
     if len(selected) > 1:
         _difference(explanation, names)
-        if scorer in (BI_ENCODER, BM25_SCORER):
-            swap = RankSwap(
-                result.question.query,
-                documents[0].id,
-                documents[1].id,
-                scorer,
-                prompt=result.question.prompt,
-                document_prompt=result.question.document_prompt,
-                dimensions=result.question.dimensions,
-            )
-            show_swap(checkpoint, index, swap, truncate)
+        _swap(checkpoint, index, result.question, documents, scorer, truncate)
     parts = zip(names, documents, explanation.contributions, strict=True)
     for number, (name, document, part) in enumerate(parts):
         if len(selected) > 1:
             st.subheader(name, anchor=False)
         if isinstance(part, TokenContributions):
             _tokens(part, f"search_contributions_{number}", explanation.largest)
+            if len(selected) == 1 and checkpoint.has_pooling:
+                _attribution(checkpoint, result.question, document, truncate)
         elif isinstance(part, TokenMatches):
             _matches(part, f"search_matches_{number}", explanation.largest)
         else:
             _terms(part, document)
         _links(result.question.query, document)
+
+
+def _attribution(checkpoint: Checkpoint, search: Search, document: Document, truncate: bool) -> None:
+    """Draw a button that attributes the score to the input words, and the result."""
+    pair = [(search.query, None), (str(document), None)]
+    traces = workbench.trace_texts(checkpoint, pair, truncate or checkpoint.sentence_model is not None)
+    threshold = _threshold_question(checkpoint, search)
+    question = SimilarityAttribution(
+        prompt=threshold.prompt, pair_prompt=threshold.pair_prompt, dimensions=search.dimensions
+    )
+    attribution.show_input_pairs(traces, question)
+
+
+def _swap(
+    checkpoint: Checkpoint,
+    index: IndexedDocuments,
+    search: Search,
+    documents: list[Document],
+    scorer: str,
+    truncate: bool,
+) -> None:
+    """Draw the words that swap the first two of the documents."""
+    question = RankSwap(
+        search.query,
+        documents[0].id,
+        documents[1].id,
+        scorer,
+        prompt=search.prompt,
+        document_prompt=search.document_prompt,
+        dimensions=search.dimensions,
+    )
+    show_swap(checkpoint, index, question, truncate)
 
 
 def _name(document: Document) -> str:

@@ -303,3 +303,25 @@ def test_a_cross_encoder_scores_pairs_and_leads_to_their_attributions(tmp_path: 
     expected = bert_probe.Search(QUERY, ("cross-encoder",)).of(bert_probe.load(tmp_path), documents)
     assert list(tables(app)[0]["score"]) == pytest.approx(list(expected.table()["score"]), abs=1e-5)
     assert "Compute attributions of the pair instead" in page_text(app)
+
+
+def test_words_that_swap_documents_of_a_cross_encoder_are_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = transformers.BertForSequenceClassification(families.config("bert", num_labels=1))
+    families.randomize(model, 1)
+    model.save_pretrained(tmp_path)
+    families.save_tokenizer("bert", tmp_path)
+    monkeypatch.setattr(search, "_table", lambda _: (0, 1))
+    app = open_page("search", model=str(tmp_path), documents="a boat\nthe wide river")
+    assert "Find words that swap them" in [button.label for button in app.button]
+
+
+def test_a_score_is_attributed_to_input_words_on_demand(minilm: Checkpoint) -> None:
+    documents = ("The clock is slow.", "A boat sails.")
+    app = open_page("search", search_query="boats", documents="\n".join(documents))
+    next(button for button in app.button if button.label == "Attribute to input words").click().run()
+    assert not app.exception
+    traces = [minilm.trace(text) for text in ("boats", documents[1])]
+    expected = bert_probe.SimilarityAttribution().of(*traces)
+    assert f"the cells sum to {expected.contributions.sum():.4f}" in page_text(app)
