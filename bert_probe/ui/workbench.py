@@ -25,6 +25,8 @@ PATIENCE = 4.0
 _SEEN, _REPLACED = "model files", "replaced models"
 _OPENING, _NEXT_MODEL = "opening", "next model"
 """Session keys of the file stamps of each opened model, and of the models whose files were replaced."""
+_RUNS = "runs"
+"""Session key of the number of runs that the user started in the sidebar."""
 _SILENCE = 300.0
 """Number of seconds without progress after which opening a model is aborted."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
@@ -228,13 +230,20 @@ def _run() -> None:
     draft["model"] = "" if model == BUILT_IN else model
     new, now = Request(**draft), request()
     consent.choose((new.model, new.revision), (now.model, now.revision))
+    _count_run()
     submit(new)
+
+
+def _count_run() -> None:
+    """Count a run, so that `server/static/index.js` closes the sidebar on a phone, where it covers the page."""
+    st.session_state[_RUNS] = st.session_state.get(_RUNS, 0) + 1
 
 
 def _run_example() -> None:
     title = st.session_state["example"]
     example = next((example for example in EXAMPLES if example.title == title), None)
     if example is not None:
+        _count_run()
         submit(replace(request(), a=example.a, b=example.b, relation=example.relation))
 
 
@@ -249,7 +258,7 @@ def _own_input() -> OwnInput | None:
 
 
 def _draw_inputs() -> None:
-    """Draw a note about the page's own input, if any; mark the form fields that the page reads, and its menu.
+    """Draw a note about the page's own input, if any, and data for the browser: fields, menu and runs.
 
     The style sheet hides the other fields. They remain in the browser, because only the browser keeps text
     that was typed but not submitted.
@@ -259,7 +268,8 @@ def _draw_inputs() -> None:
     note = "" if own is None else f"This page reads {own.description}. {_KEPT}"
     page = state.current_page()
     section = next((title for title, pages in asgi.sections().items() if page in pages), "")
-    st.html(f'<p class="workbench-inputs" data-inputs="{inputs}" data-section="{section}">{note}</p>')
+    data = f'data-inputs="{inputs}" data-section="{section}" data-runs="{st.session_state.get(_RUNS, 0)}"'
+    st.html(f'<p class="workbench-inputs" {data}>{note}</p>')
 
 
 def _submitted_values() -> dict[str, str]:
