@@ -38,6 +38,7 @@ _PART_HELP = (
 _ROWS = 200
 """Maximum number of rows of a table of pairs, queries or texts. Exports have all rows."""
 _SAMPLE = "topics"
+_TRY = "To try this page without a file, choose Labeled texts."
 _MEASURES = {
     "cosine_spearman": "Spearman, cosine",
     "cosine_pearson": "Pearson, cosine",
@@ -137,7 +138,7 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         SimilarityEvaluation.inputs.files["pairs"],
     )
     if pairs is None:
-        st.info("Choose a table of text pairs with a judged similarity, such as a split of STS-B.")
+        st.info(f"Choose a table of text pairs with a judged similarity, such as a split of STS-B. {_TRY}")
         return
     sentence_input.check_count(pairs.rows, MAX_TEXTS, "pairs")
     question = SimilarityEvaluation(curve=_curve_toggle())
@@ -187,7 +188,9 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         with column:
             data[name] = _upload(f"evaluate_{name}", label, types, files[name].help, files[name])
     if any(rows is None for rows in data.values()):
-        st.info("Choose documents, queries and judgments, in the layout of the BEIR benchmark or of TREC.")
+        st.info(
+            f"Choose documents, queries and judgments, in the layout of the BEIR benchmark or of TREC. {_TRY}"
+        )
         return
     sentence_input.check_count(data["documents"], sentence_input.MAX_DOCUMENTS, "documents")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):

@@ -426,6 +426,7 @@ function updateLinks() {
   const parameters = new URLSearchParams({ a: inputs.a.value });
   if (inputs.b.value.trim()) parameters.set("b", inputs.b.value);
   if (view === "model") parameters.set("show", "model");
+  if (side === "b" && ["heads", "model"].includes(view)) parameters.set("of", "b");
   if (view === "similarity" && layer !== null) parameters.set("vector_layer", String(layer));
   if (view === "heads" && selection) {
     const { layer: number, heads } = selection.value;

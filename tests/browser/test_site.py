@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, ViewportSize, expect
 
+from benchmarks import running_app
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.retrieval.calibration import SimilarityCalibration
 from bert_probe.model.checkpoint import Checkpoint
@@ -236,6 +237,24 @@ def test_link_opens_same_text_in_app(page: Page, site: str, app: App) -> None:
     expect(page.locator("textarea").first).to_have_value("The ferry & the boat")
     assert "layer=1" in page.url
     assert "head=3" in page.url
+
+
+def test_second_sentence_opens_in_app(page: Page, site: str) -> None:
+    open_playground(page, site, "#a=One+text&b=Another+text")
+    page.get_by_role("button", name="Sentence B").click()
+    assert "&of=b" in (page.locator("#open-app").get_attribute("href") or "")
+
+
+def test_link_of_app_opens_same_texts(page: Page, site: str) -> None:
+    with running_app.started(options=("--playground", f"{site}playground/")) as app:
+        visit(page, f"{app.origin}/similarity?a=The+ferry+%26+the+boat&b=Another+%23+text")
+        link = page.get_by_role("link", name="Open in the playground")
+        expect(link).to_have_attribute("target", "_blank")
+        address = link.get_attribute("href") or ""
+    open_playground(page, site, address.removeprefix(f"{site}playground/"))
+    expect(page.locator("#text-a")).to_have_value("The ferry & the boat")
+    expect(page.locator("#text-b")).to_have_value("Another # text")
+    expect(page.get_by_role("tab", name="Token similarity")).to_have_attribute("aria-selected", "true")
 
 
 def test_landing_page_moves_until_paused(page: Page, site: str) -> None:
