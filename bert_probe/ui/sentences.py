@@ -202,7 +202,8 @@ def _choose_question(checkpoint: Checkpoint) -> Sentences:
         return Sentences(pooling, prompt=prompt)
     question = Sentences(pooling, prompt=prompt, dimensions=choose_dimensions(checkpoint, "dimensions"))
     config = resolve_pooling(checkpoint, pooling, question.prompt, question.dimensions)
-    st.markdown(f":gray[This model's pooling: {state.escape(str(config), 1000)}.]")
+    description = state.escape(str(config), 1000)
+    st.markdown(f":gray[The model's own pooling, as in sentence-transformers: {description}.]")
     return question
 
 
@@ -216,7 +217,8 @@ def _choose_pooling(checkpoint: Checkpoint) -> str:
         available[0],
         "How token vectors are combined into one sentence vector.",
     )
-    st.markdown(f":gray[{POOLINGS[pooling]}]")
+    if pooling != "model" or checkpoint.sentence_model is None:
+        st.markdown(f":gray[{POOLINGS[pooling]}]")
     if checkpoint.sentence_model_error is not None:
         st.caption(state.escape(str(checkpoint.sentence_model_error), 1000))
     return pooling
