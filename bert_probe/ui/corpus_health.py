@@ -61,8 +61,8 @@ _CAVEATS: Final = {
     "An outlier is unusual for this corpus, not wrong.",
     "hubs": "occurrences is the number of rows that have this row among their nearest neighbors. A hub is "
     "returned by many searches, regardless of the query.",
-    "clusters": "words are typical of a cluster by class-based TF-IDF. Rows outside dense regions are in no "
-    "cluster.",
+    "clusters": "words occur more often in a cluster than in other texts (z-score of the log-odds ratio). "
+    "Rows outside dense regions are in no cluster.",
     "rows": "cluster 0 means that the row is in no cluster.",
 }
 _CALIBRATED: Final = "calibrated"
@@ -137,7 +137,7 @@ def _upload() -> VectorSet | None:
     def read(name: str, content: bytes) -> VectorSet | ProbeError:
         try:
             sentence_input.check_size(name, content)
-            return parse_vectors(content, name)
+            return parse_vectors(content, name, 4 * sentence_input.max_bytes())
         except ProbeError as error:
             return error
 
