@@ -38,6 +38,8 @@ def test_the_ranking_is_that_of_the_library(minilm: Checkpoint) -> None:
     best = int(expected.order[0])
     score, percentile = expected.scores["bi-encoder"][best], expected.percentile(best)
     assert f"**{score:.4f}**, higher than **{percentage(percentile)}** of random pairs" in page_text(app)
+    median = np.median(expected.scores["bi-encoder"])
+    assert f"half of your 12 documents score below **{median:.4f}**" in page_text(app)
     (agreement,) = expected.agreement
     assert f"share **{agreement.overlap} of their first 10 documents**" in page_text(app)
     assert "the sum of all 126 cells equals the cosine" in page_text(app)

@@ -429,6 +429,21 @@ class SearchResult(Result):
             f"{self.question.candidates_by}; {missing:,} documents have no score."
         )
 
+    @property
+    def median(self) -> float:
+        """Median score of all documents by the bi-encoder; NaN if no score is defined."""
+        return float(np.median(self._defined)) if len(self._defined) else float("nan")
+
+    @property
+    def best(self) -> float:
+        """Highest score of a document by the bi-encoder; NaN if no score is defined."""
+        return float(self._defined.max()) if len(self._defined) else float("nan")
+
+    @property
+    def _defined(self) -> Array:
+        values = self.scores[BI_ENCODER]
+        return values[~np.isnan(values)]
+
     def percentile(self, document: int) -> float:
         """Return the percentage of random pairs of documents with a lower score than a document has.
 
