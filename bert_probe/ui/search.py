@@ -435,8 +435,8 @@ def _calibration(result: SearchResult, selected: tuple[int, ...], names: list[st
         )
     st.markdown(
         f"For this query, half of your {len(scores):,} documents score below **{result.median:.4f}**, and "
-        f"the best one scores {result.best:.4f}. A document stands out if its score is far above this median, "
-        "even if random pairs of documents often score higher."
+        f"the best one scores {result.best:.4f}. A document stands out if its score is far above this "
+        "median, even if random pairs of documents often score higher."
     )
     marks = {f"document {result.documents[position].id}": float(scores[position]) for position in selected}
     blocks.chart(
