@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bert_probe.core.input_code import (
+from bert_probe.core.provenance import (
+    InputRecord,
     config_name,
     end_of_options,
     load_expression,
@@ -22,7 +23,6 @@ from bert_probe.core.input_code import (
     trace_statement,
     truncate_argument,
 )
-from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace

@@ -1,4 +1,4 @@
-"""Vectors of texts from a Parquet, NPZ, NPY or JSON lines file, which any model may have computed."""
+"""Vectors of texts from Parquet, NPZ, NPY and JSON lines files, or from a corpus store."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import hashlib
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from bert_probe.core.input_code import end_of_options, load_expression, truncate_argument
 from bert_probe.core.inputs import Inputs, SentenceList
-from bert_probe.core.provenance import InputRecord
-from bert_probe.corpus.vector_index import MappedFile
-from bert_probe.errors import TextError
-from bert_probe.model.memory import reserved_memory
+from bert_probe.core.provenance import InputRecord, end_of_options, load_expression, truncate_argument
+from bert_probe.corpus.vector_index import LayerVectors, MappedFile
+from bert_probe.errors import TextError, UnavailableError
+from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text import strict_json
 from bert_probe.text.documents import Document
+
+if TYPE_CHECKING:
+    from bert_probe.corpus.store import Store
 
 VECTOR_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("texts", "text")
 ID_NAMES = ("ids", "id", "_id", "document")
@@ -39,6 +42,8 @@ _FORMAT_HELP = (
     "possibly id, text and tokens_dropped; an .npz file with the array vectors of shape [text, size] and "
     "possibly ids, texts and tokens_dropped; or an .npy file with the vectors alone"
 )
+MAX_EXPANSION = 20
+"""Maximum ratio of the decompressed to the compressed size of an uploaded NPZ file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +56,8 @@ class VectorSet:
         ids: identifier of each text; its number from 1 if the file has none.
         texts: the texts; None if the file has none.
         dropped: number of truncated tokens of each text; None if the file does not say.
-        digest: SHA-256 of vectors, ids and texts.
+        digest: SHA-256 of vectors, ids and texts. Sets with the same name and digest are equal.
+        note: how the vectors were computed; "" if unknown.
         file: the file, if its vectors are memory-mapped; it is checked before each access.
     """
 
@@ -61,7 +67,28 @@ class VectorSet:
     texts: tuple[str, ...] | None
     dropped: Array | None
     digest: str
+    note: str = ""
     file: MappedFile | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VectorSet) and (self.name, self.digest) == (other.name, other.digest)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.digest))
+
+    def to_parquet(self) -> bytes:
+        """Return the set as a file that `read_vectors` reads."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        size = self.vectors.shape[1]
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(self.vectors.ravel()), size)
+        columns: dict[str, Any] = {ID_NAMES[1]: list(self.ids), VECTOR_NAMES[1]: lists}
+        columns |= {} if self.texts is None else {TEXT_NAMES[1]: list(self.texts)}
+        columns |= {} if self.dropped is None else {DROPPED: self.dropped}
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(columns), buffer)
+        return buffer.getvalue()
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -92,7 +119,7 @@ class VectorSet:
 
 @dataclass(frozen=True)
 class VectorFile(Inputs):
-    """A file of vectors, without a model."""
+    """A file of vectors, or a corpus store, without a model."""
 
     can_truncate = False
 
@@ -136,20 +163,26 @@ class DocumentVectors(SentenceList):
 
 
 def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress) -> VectorSet:
-    """Read vectors of texts from a .parquet, .npz, .npy or .jsonl file.
+    """Read vectors of texts from a .parquet, .npz, .npy or .jsonl file, or from a corpus store.
 
     The vectors of an .npy file are memory-mapped, so they may be larger than the memory.
 
     Args:
         file: a Parquet or JSON lines file with a column of lists, an NPZ file with a matrix (see
-            `VECTOR_NAMES`, `ID_NAMES` and `TEXT_NAMES` for the names), or an NPY file that is a matrix.
+            `VECTOR_NAMES`, `ID_NAMES` and `TEXT_NAMES` for the names), or an NPY file that is a matrix; or
+            the folder of a store, whose `mean_vectors` are used.
         progress: called with the number of vectors' bytes in the digest and their total.
 
     Raises:
         TextError: the file cannot be opened, or does not have these columns or arrays.
+        StoreError, UnavailableError: the store is broken, or has no vectors.
         OutOfMemoryError: the vectors do not fit into memory.
     """
     path = Path(file).expanduser()
+    if path.is_dir():
+        from bert_probe.corpus.store import open_corpus
+
+        return mean_vectors(open_corpus(path))
     try:
         if path.suffix.lower() == ".npy":
             mapped = MappedFile.of(path)
@@ -165,24 +198,23 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
 
 
 def parse_vectors(content: bytes, name: str, max_bytes: int | None = None) -> VectorSet:
-    """Read vectors from the contents of an untrusted .npz, .npy or .jsonl file, as `read_vectors` does.
+    """Read vectors from the contents of an untrusted file, as `read_vectors` does.
 
     Args:
         name: the file name, whose extension determines the format.
-        max_bytes: maximum size of the decompressed arrays in bytes; None for any size.
+        max_bytes: maximum size of the decompressed arrays of an NPZ file in bytes; None for any size.
 
     Raises:
-        TextError: see `read_vectors`; also for a Parquet file, whose lists can be decoded to any size.
+        TextError: see `read_vectors`; also if a file becomes much larger when it is decompressed.
     """
-    reader, stream = _reader(name), io.BytesIO(content)
-    if name.lower().endswith(".parquet"):
-        raise TextError(
-            f"{name} contains vectors, but vectors in Parquet are read only from Python and the command "
-            "line. Save them as .npz or .jsonl."
-        )
-    if name.lower().endswith(".npz") and max_bytes is not None:
-        _check_unpacked(stream, name, max_bytes)
-    return make_vector_set(name, **reader(stream, name))
+    reader, suffix = _reader(name), Path(name).suffix.lower()
+    if suffix == ".parquet":
+        from bert_probe.text.parquet import check_upload
+
+        check_upload(content, name)
+    if suffix == ".npz":
+        _check_unpacked(content, name, max_bytes)
+    return make_vector_set(name, **reader(io.BytesIO(content), name))
 
 
 def has_vectors(name: str, stream: BinaryIO) -> bool:
@@ -222,17 +254,62 @@ def _reader(name: str) -> Callable[[BinaryIO, str], dict[str, Any]]:
     return readers[suffix]
 
 
-def _check_unpacked(stream: BinaryIO, name: str, max_bytes: int) -> None:
+def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
+    """Raise TextError if an NPZ file becomes much larger when it is decompressed."""
     try:
-        with zipfile.ZipFile(stream) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             size = sum(member.file_size for member in archive.infolist())
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise TextError(f"{name} is not a valid NPZ file: {error}. {_FORMAT_HELP}.") from None
-    if size > max_bytes:
+    if size > MAX_EXPANSION * len(content):
+        raise TextError(
+            f"{name} has {size / 1e6:,.0f} MB when it is decompressed, more than {MAX_EXPANSION} times its "
+            "size. Save it with numpy.savez."
+        )
+    if max_bytes is not None and size > max_bytes:
         raise TextError(
             f"The arrays of {name} have {size / 1e6:,.0f} MB; at most {max_bytes / 1e6:.0f} MB are allowed. "
             "Use the command line."
         )
+
+
+def mean_vectors(store: Store) -> VectorSet:
+    """Return the mean of the stored token vectors of each sentence, in the last layer with stored vectors.
+
+    With whole words, it is the mean of the vectors of the words.
+
+    Raises:
+        UnavailableError: the store has no vectors.
+        StoreError: the store is broken.
+        OutOfMemoryError: the vectors do not fit into memory.
+    """
+    from bert_probe.corpus.inputs import VECTORS
+    from bert_probe.corpus.schema import ROWS, store_errors
+
+    if not store.layers:
+        raise UnavailableError(
+            f"{store.folder.name} has no token vectors. Build it with --keep profiles,vectors, or give a "
+            "file of sentence vectors."
+        )
+    layer = max(store.layers)
+    with store_errors(store.folder.name):
+        tokens = LayerVectors(store.files(VECTORS), layer)
+        rows = store.table(ROWS).to_table(columns=["row", "text", "tokens_dropped"])
+        numbers = rows["row"].to_numpy()
+        size = 12 * len(numbers) * tokens.hidden
+        with reserved_memory(size, store.folder.name, "Use a smaller store."):
+            means = np.zeros((len(numbers), tokens.hidden))
+            counts = np.zeros((len(numbers), 1))
+            for batch in tokens.batches:
+                starts = np.flatnonzero(np.r_[True, batch.rows[1:] != batch.rows[:-1]])
+                indices = np.searchsorted(numbers, batch.rows[starts])
+                means[indices] += np.add.reduceat(batch.vectors, starts, axis=0, dtype=np.float64)
+                counts[indices, 0] += np.diff(np.r_[starts, len(batch.rows)])
+            means = (means / np.maximum(counts, 1)).astype(np.float32)
+        columns = numbers, rows["text"].to_pylist(), rows["tokens_dropped"].to_numpy()
+    unit = "word" if store.question.words else "token"
+    note = f"Mean of the stored {unit} vectors of layer {layer}."
+    return make_vector_set(store.folder.name, means, *columns, note)
 
 
 def make_vector_set(
@@ -241,10 +318,11 @@ def make_vector_set(
     ids: Any = None,
     texts: Any = None,
     dropped: Any = None,
+    note: str = "",
     file: MappedFile | None = None,
     progress: Progress = no_progress,
 ) -> VectorSet:
-    """Return vectors in memory as a set, after checking them.
+    """Return vectors in memory as a set, after checking them; see `VectorSet` for the arguments.
 
     Raises:
         TextError: the vectors are not a matrix of numbers, or the other columns have another length.
@@ -262,17 +340,21 @@ def make_vector_set(
             raise TextError(f"{name} has {count:,} vectors, but {len(values):,} {column}.")
     identifiers = tuple(map(str, range(1, count + 1) if ids is None else ids))
     lines = None if texts is None else tuple("" if text is None else str(text) for text in texts)
-    digest, content = hashlib.sha256(), memoryview(matrix).cast("B")
+    digest, content = hashlib.sha256(), memoryview(matrix.data).cast("B")
     for start in range(0, len(content), _DIGEST_BLOCK):
         progress(start, len(content))
         digest.update(content[start : start + _DIGEST_BLOCK])
     digest.update("\n".join([*identifiers, *(lines or ())]).encode("utf-8", "surrogatepass"))
     counts = None if dropped is None else read_only(np.asarray(dropped, np.int64))
-    return VectorSet(name, read_only(matrix), identifiers, lines, counts, digest.hexdigest(), file)
+    return VectorSet(name, read_only(matrix), identifiers, lines, counts, digest.hexdigest(), note, file)
 
 
 def _find(names: tuple[str, ...], available: Iterable[str]) -> str | None:
     return next((name for name in names if name in available), None)
+
+
+_BROKEN_NPZ = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, MemoryError, RuntimeError)
+"""What NumPy and zipfile raise for a broken, an encrypted or an oversized array."""
 
 
 def _read_npy(file: BinaryIO | Path, name: str, mode: Any = None) -> dict[str, Any]:
@@ -357,7 +439,7 @@ def _read_npz(stream: BinaryIO, name: str) -> dict[str, Any]:
             if columns["vectors"] is None:
                 raise TextError(f"{name} has the arrays {', '.join(arrays.files[:8])}. {_FORMAT_HELP}.")
             return {key: arrays[column] for key, column in columns.items() if column is not None}
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
+    except _BROKEN_NPZ as error:
         raise TextError(f"{name} is not a valid NPZ file: {error}. {_FORMAT_HELP}.") from None
 
 

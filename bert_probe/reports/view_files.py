@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import bert_probe
 from bert_probe.core.earlier_names import current_parameters, current_question
-from bert_probe.core.input_code import model_name
 from bert_probe.core.inputs import Inputs, InputValues
-from bert_probe.core.provenance import describe_file, hash_sentences
+from bert_probe.core.provenance import describe_file, hash_sentences, model_name
 from bert_probe.core.question import QUESTIONS, Question, field_type, url_key
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
