@@ -296,7 +296,7 @@ def _agreement(result: SearchResult) -> None:
     for pair in result.agreement:
         correlation = "undefined" if pair.about["spearman"] is None else f"{pair.spearman:.2f}"
         st.markdown(
-            f"{_SCORERS[pair.a]} and {_SCORERS[pair.b]} share **{pair.overlap} of their first {pair.most} "
+            f"{_SCORERS[pair.a]} and {_SCORERS[pair.b]} share **{pair.overlap} of their first {pair.max_overlap} "
             f"documents**. Spearman's rank correlation of all {len(result.documents):,} documents is "
             f"**{correlation}**."
         )

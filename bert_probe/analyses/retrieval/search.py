@@ -510,14 +510,14 @@ class Agreement:
         spearman: Spearman's rank correlation of the documents that both score, −1 to 1; NaN if it is
             undefined.
         overlap: number of documents among the first `OVERLAP` of both.
-        most: largest possible overlap.
+        max_overlap: largest possible overlap.
     """
 
     a: str
     b: str
     spearman: float
     overlap: int
-    most: int
+    max_overlap: int
 
     @classmethod
     def of(cls, a: str, b: str, ranks: Mapping[str, Array], scores: Mapping[str, Array]) -> Agreement:
