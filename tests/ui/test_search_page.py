@@ -17,7 +17,7 @@ from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.text.labeled_texts import parse_labeled_texts
-from bert_probe.ui import score_threshold, search, sentence_input
+from bert_probe.ui import attribution, score_threshold, search, sentence_input
 from bert_probe.ui.sentence_input import DOCUMENTS, QUERY
 from bert_probe.views.text import percentage
 from tests.helpers import families, multi_vector_models
@@ -321,7 +321,7 @@ def test_words_that_swap_documents_of_a_cross_encoder_are_offered(
 
 def test_a_score_is_attributed_to_input_words_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(search.attribution, "show_input_pairs", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(attribution, "show_input_pairs", lambda *arguments: calls.append(arguments))
     documents = ("The clock is slow.", "A boat sails.")
     app = open_page("search", search_query="boats", documents="\n".join(documents))
     assert not app.exception

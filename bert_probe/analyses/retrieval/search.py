@@ -442,7 +442,8 @@ class SearchResult(Result):
     @property
     def _defined(self) -> Array:
         values = self.scores[BI_ENCODER]
-        return values[~np.isnan(values)]
+        defined: Array = values[~np.isnan(values)]
+        return defined
 
     def percentile(self, document: int) -> float:
         """Return the percentage of random pairs of documents with a lower score than a document has.
