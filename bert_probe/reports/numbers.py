@@ -523,9 +523,7 @@ class NamedModels:
         """Answer a view's question, and compare scores of sentence vectors with reference sentences."""
         answered = view.answer(*models, progress=progress)
         result = answered.result
-        if isinstance(result, SentenceSimilarityResult):
-            result = calibrate_result(result, models[0], progress, self._calibrations)
-        elif isinstance(result, SentencesResult):
+        if isinstance(result, SentenceSimilarityResult | SentencesResult):
             result = calibrate_result(result, models[0], progress, self._calibrations)
         return replace(answered, result=result)
 
