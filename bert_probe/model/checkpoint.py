@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_probe.errors import TextError
 from bert_probe.model.encoding import Encoder, Encoding
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Trace
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from bert_probe.model.outputs import OutputHead
     from bert_probe.model.sentence_modules import SentenceModel
     from bert_probe.model.training_history import TrainingHistory
+
 
 FILL_MASK = "fill-mask"
 TEXT_CLASSIFICATION = "text-classification"
@@ -286,3 +288,37 @@ class Checkpoint:
         """Return the fill value of each model input for padding; inputs not listed are filled with 0."""
         pad = self.tokenizer.pad_token_id
         return {"input_ids": 0 if pad is None else pad}
+
+
+Line = tuple[int, str, str | None]
+"""Line number in the file (from 1), text, and the second text of a pair or None."""
+
+
+def encode_texts(
+    checkpoint: Checkpoint,
+    lines: Sequence[Line],
+    truncate: bool,
+    progress: Progress = no_progress,
+    name: str = "",
+) -> list[Encoding]:
+    """Encode all texts, so that errors are raised before the model runs.
+
+    Args:
+        checkpoint: the model.
+        lines: the texts with their line numbers.
+        truncate: truncate texts that are too long instead of raising an error.
+        progress: called with 0 and the number of texts before each text, so that the work can be canceled.
+        name: name of the file in error messages; "" if there is only one file.
+
+    Raises:
+        EmptyTextError, TooLongError, TextError: a text cannot be encoded; the message names its line.
+    """
+    encodings = []
+    for line, text, pair in lines:
+        progress(0, len(lines))
+        try:
+            encodings.append(checkpoint.encode(text, pair, truncate))
+        except TextError as error:
+            where = f"{name}, line" if name else "Line"
+            raise type(error)(f"{where} {line:,}: {error}") from None
+    return encodings

@@ -58,11 +58,13 @@ from bert_probe.model.config import (
     reason,
 )
 from bert_probe.model.encoding import Encoder, panics_as_errors
-from bert_probe.model.head_loading import check_heads, modern_name, open_heads
 from bert_probe.model.late_interaction import add_markers, open_multi_vector_model
 from bert_probe.model.lengths import check_expansion
 from bert_probe.model.outputs import (
     OutputHead,
+    check_heads,
+    modern_name,
+    open_heads,
 )
 from bert_probe.model.preflight import check_sizes, format_bytes, read_headers, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
