@@ -1,7 +1,7 @@
 """Limits per client: requests and script runs per minute, concurrent sessions, and uploaded files.
 
-A client is an IP address, or a /64 network of IPv6 addresses, which usually belongs to a single household. The
-limits are those of `runtime.permissions`; Streamlit limits only the size of each file.
+A client is an IP address, or a /64 network of IPv6 addresses, which usually belongs to a single household.
+The limits are those of `runtime.permissions`; Streamlit limits only the size of each file.
 """
 
 from __future__ import annotations
