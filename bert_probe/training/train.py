@@ -30,7 +30,6 @@ from bert_probe.training.contrastive import (
     trained_sentence_model,
 )
 from bert_probe.training.datasets import Dataset, SplitConfig, build_dataset
-from bert_probe.training.memory_estimate import estimate_memory, frozen_activations
 from bert_probe.training.models import (
     ALL,
     HEAD,
@@ -39,6 +38,8 @@ from bert_probe.training.models import (
     LoraModel,
     UpdateScope,
     count_trainable,
+    estimate_memory,
+    frozen_activations,
     has_head,
     select_parameters,
     to_checkpoint,
