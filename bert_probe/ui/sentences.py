@@ -52,6 +52,8 @@ _POOLINGS = {
     "pooler": "Pooler",
     "max": "Maximum",
 }
+_COLORS = {"none": "One color", "cluster": "Clusters"}
+_CLUSTER_SIZES = (2, 3, 5, 10, 20, 50)
 _METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _UNITS = {"pca": "", "tsne": "", "umap": "epochs"}
 _UMAP_NOTE = (
@@ -332,17 +334,58 @@ def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool
     )
 
 
+def _color_map(
+    plane: SentenceMapResult, result: SentencesResult
+) -> tuple[SentenceMapResult | None, Sequence[str] | None]:
+    """Draw the selectors for the colors; return the map, with clusters if they are selected, and the group of
+    each sentence. The map is None while the clusters are computed.
+    """
+    labels = sentence_input.sentence_labels(result.sentences)
+    options = _COLORS | ({} if labels is None else {"label": "Labels"})
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        color = state.segmented_control(
+            "sentences_color", "Color", options, "none" if labels is None else "label"
+        )
+        if color != "cluster":
+            return plane, labels if color == "label" else None
+        sizes = [size for size in _CLUSTER_SIZES if size <= max(2, len(result.sentences) // 3)]
+        default = min(sizes, key=lambda size: abs(size - len(result.sentences) / 30))
+        size = state.segmented_control(
+            "sentences_cluster",
+            "Smallest cluster",
+            {str(size): str(size) for size in sizes},
+            str(default),
+            "Smallest number of sentences in a cluster.",
+        )
+    clustered = jobs.run(
+        "sentence clusters",
+        (plane, size),
+        "Find clusters",
+        lambda _: plane.with_clusters(result, int(size)),
+        start=True,
+    )
+    if clustered is None or clustered.clusters is None:
+        return None, None
+    names = [f"{number} {' '.join(words[:3])}" for number, words in enumerate(clustered.cluster_words, 1)]
+    return clustered, [names[index] if index >= 0 else "" for index in clustered.clusters]
+
+
 def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names: tuple[str, ...]) -> None:
     """Draw the sentences as points on a two-dimensional map."""
     plane = _compute_map(result, checkpoint, truncate)
     if plane is None:
         return
+    plane, groups = _color_map(plane, result)
+    if plane is None:
+        return
     table, method = plane.frame().assign(sentence=list(names)), plane.question.method
+    if groups is not None and plane.clusters is None:
+        table.insert(3, "label", list(groups))
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header(f"Sentences by {_METHODS[method]}", anchor=False)
         _exports(plane, "sentence-map", result)
     event = st.plotly_chart(
-        figures.sentence_map(plane, names),
+        figures.sentence_map(plane, names, groups),
         width="stretch",
         config=figures.MAP_CONFIG,
         key=f"sentences_map_{method}",
@@ -351,6 +394,11 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names:
         alt=f"{len(result.sentences)} sentences as points on a plane",
     )
     blocks.caveat(_CAVEATS[method])
+    if plane.clusters is not None:
+        blocks.caveat(
+            "HDBSCAN finds the clusters among the vectors with all their dimensions, so a cluster may look "
+            "scattered on the map. Its name consists of words that are typical of it."
+        )
     selected = sorted({point for point in event.selection.point_indices if point < len(table)})
     blocks.table(
         table.iloc[selected] if selected else table,

@@ -586,9 +586,13 @@ EXAMPLES = (
         {"rank": 4, "layers": [1], "seed": 3},
         files={"data.conllu": treebank.SAILING_FILE, "held_out.conllu": treebank.SLEEPING_FILE},
     ),
-    QuestionExample(SentenceMap(), many_sentences, {"method": "tsne", "pooling": "cls", **_OTHER_VECTOR}),
     QuestionExample(
-        SentenceMap("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean", **_OTHER_VECTOR}
+        SentenceMap(), many_sentences, {"method": "tsne", "pooling": "cls", "min_cluster": 3, **_OTHER_VECTOR}
+    ),
+    QuestionExample(
+        SentenceMap("tsne", "model", min_cluster=2),
+        many_sentences,
+        {"method": "umap", "pooling": "mean", "min_cluster": 4, **_OTHER_VECTOR},
     ),
     QuestionExample(
         FillMask(mask="river", top=3),

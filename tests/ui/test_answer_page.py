@@ -321,6 +321,7 @@ def test_attribution_of_each_task_matches_library(
     assert any(line in code.value for code in app.get("code"))
 
 
+@pytest.mark.prove
 def test_similarity_attribution_of_built_in_model_matches_library(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
