@@ -38,10 +38,11 @@ from bert_probe.model.architectures import (
     other_part,
     text_encoder,
     text_model_class,
+    unused_code_note,
     with_full_attention,
 )
 from bert_probe.model.capture import IMPLEMENTATION
-from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint, Description
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint, Description, read_training_history
 from bert_probe.model.checks import (
     attention_errors,
     capture_problem,
@@ -68,7 +69,6 @@ from bert_probe.model.outputs import (
 )
 from bert_probe.model.preflight import check_sizes, format_bytes, read_headers, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.repository_code import unused_code_note
 from bert_probe.model.sentence_head import open_sentence_head
 from bert_probe.model.sentence_modules import open_sentence_model
 from bert_probe.model.sentence_router import at_encoder
@@ -81,7 +81,6 @@ from bert_probe.model.sources import (
     weight_files,
 )
 from bert_probe.model.token_positions import check_positions
-from bert_probe.model.training_history import read_training_history
 from bert_probe.model.weights import (
     check_finite,
     copy_to_own_memory,

@@ -27,12 +27,12 @@ from bert_probe.model.checkpoint import (
     TEXT_CLASSIFICATION,
     TOKEN_CLASSIFICATION,
     Checkpoint,
+    TrainingHistory,
 )
 from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.sentence_head import SentenceClassifier
-from bert_probe.model.training_history import TrainingHistory
 from bert_probe.model.weights import list_names
 
 if TYPE_CHECKING:

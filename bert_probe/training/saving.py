@@ -25,11 +25,11 @@ from safetensors.torch import save_file
 from bert_probe.analyses.outputs.tuned_lens import lens_files
 from bert_probe.core.writing import is_reserved, locked
 from bert_probe.errors import CheckpointError, ExportError
+from bert_probe.model.checkpoint import HISTORY_FILE
 from bert_probe.model.preflight import format_bytes
 from bert_probe.model.sentence_modules import MODEL_FILE, TOKENS, SentenceModel
 from bert_probe.model.sentence_router import MODULES_FILE
 from bert_probe.model.sources import read_json
-from bert_probe.model.training_history import HISTORY_FILE
 
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200
