@@ -1,5 +1,5 @@
-"""What is particular to single types of models: which part encodes text, whose attention cannot be shown or only
-for some texts, and configs that refer to model code in a Hub repository.
+"""What is particular to single types of models: which part encodes text, whose attention cannot be shown, and
+configs that refer to model code in a Hub repository.
 
 Code in a repository (``auto_map`` in config.json) is never run. transformers reads the weights of these
 architectures under their original names, but not the settings, which are translated here. A config is
