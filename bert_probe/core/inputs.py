@@ -112,6 +112,7 @@ class Inputs:
         list_name: name of the sentences or documents in Python and in an HTTP request.
         list_file: name of the file in code snippets that read them.
         list_option: command-line option for the file; "" for a positional argument.
+        has_list: whether a request may give the sentences or documents as a list, not only as a file.
         can_truncate: whether the inputs include texts that can be truncated.
         can_skip: whether broken rows of the file can be skipped.
         has_folder: whether a folder in the layout of the BEIR benchmark can contain the files.
@@ -125,6 +126,7 @@ class Inputs:
     list_name: ClassVar[str] = "sentences"
     list_file: ClassVar[str] = SENTENCES_FILE
     list_option: ClassVar[str] = ""
+    has_list: ClassVar[bool] = True
     can_truncate: ClassVar[bool] = True
     can_skip: ClassVar[bool] = False
     has_folder: ClassVar[bool] = False

@@ -50,7 +50,7 @@ MAX_CHARACTERS = 20_000
 """Maximum length of a query in characters. The time to parse a query grows with the square of its length."""
 DEFAULT_SECONDS = 60.0
 """Default time limit of a user's query, in seconds."""
-_TEXT_DTYPE = pd.Series(["text"]).dtype
+_TEXT_DTYPE: Any = pd.Series(["text"]).dtype
 """The type of a column of texts: str since pandas 3; object in pandas 2, whose str would make None a text."""
 _POLL_SECONDS = 0.02
 

@@ -350,7 +350,8 @@ def _model_reference(model: Mapping[str, Any]) -> ModelReference:
 
 def _find_sentences(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the input sentences of a result, which the result or ``data`` contains."""
-    digest = result.inputs.sentences.get("sentences_sha256")
+    record = result.inputs.sentences
+    digest = record.get("sentences_sha256", record.get("vectors_sha256"))
     if digest is None:
         return ()
     for candidate in (getattr(result, "sentences", None), *data.values()):

@@ -518,9 +518,9 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     _set_layout(
         figure, layer, len(curves), low, "cosine − mean of unrelated tokens" if is_corrected else "cosine"
     )
-    return figure.update_layout(
-        height=380, legend={"orientation": "v", "x": 1.01, "y": 1, "tracegroupgap": 0}
-    )
+    # Below the curves, because next to them it would leave no space for the curves on a phone.
+    rows = math.ceil(len(figure.data) / 2)
+    return figure.update_layout(height=360 + 20 * rows, legend={**_LEGENDS["below"], "tracegroupgap": 0})
 
 
 def _add_unrelated(

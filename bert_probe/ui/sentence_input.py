@@ -8,12 +8,16 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Literal, TypeVar
 
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import DeletedFile
 
+from bert_probe.corpus.vector_files import VectorSet, has_vectors, parse_vectors, read_vectors
 from bert_probe.errors import InvalidFileError, ProbeError, TextError
+from bert_probe.model.progress import Progress
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import TextInput, ViewFile
 from bert_probe.runtime import permissions
@@ -29,7 +33,7 @@ from bert_probe.text.sentence_files import (
     sentences_in_text,
 )
 from bert_probe.text.tables import to_file
-from bert_probe.ui import blocks, state, url_texts
+from bert_probe.ui import blocks, jobs, state, url_texts
 
 T = TypeVar("T")
 
@@ -408,25 +412,36 @@ def choose_query() -> str:
     return query
 
 
-def choose_documents() -> DocumentList | None:
-    """Draw a text field or an uploader, and return the documents, or None if no file is uploaded yet.
+def choose_documents() -> DocumentList | VectorSet | None:
+    """Draw a text field, an uploader, or a selector for files of vectors on the server.
+
+    Returns:
+        The documents or their vectors, or None if no file is uploaded or read yet.
 
     Raises:
         TextError, EmptyTextError, SelectionError: the documents cannot be read; see `read_documents`.
     """
-    if state.segmented_control("documents_from", "Source of the documents", _SOURCES, "typed") == "typed":
+    sources = _SOURCES | ({"vectors": "Vectors"} if paths.vector_files() else {})
+    source = state.segmented_control("documents_from", "Source of the documents", sources, "typed")
+    if source == "typed":
         return as_documents(documents_in_text(_DOCUMENTS.draw()))
+    if source == "vectors":
+        return _choose_vectors()
     file = upload_file(
         "documents",
-        "A text file with one document per line, a table with a column named text, or FASTA",
-        ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "parquet", "gz", "zst"],
-        "A table may also have the columns _id and title, as in the BEIR benchmark. UTF-8, optionally "
-        f"compressed (.gz, .zst), {upload_note()}",
+        "A text file with one document per line, a table with a column named text, FASTA, or vectors",
+        ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "parquet", "npz", "npy", "gz", "zst"],
+        "A table may also have the columns _id and title, as in the BEIR benchmark. Vectors that were "
+        "computed elsewhere are an .npz file (vectors, ids, texts), an .npy file, or JSON lines (vector, id, "
+        f"text). UTF-8, optionally compressed (.gz, .zst), {upload_note()}",
         _read_documents,
     )
     if file is None:
         return None
     documents = file.documents
+    if isinstance(documents, VectorSet):
+        blocks.caveat(f"{len(documents):,} vectors from {state.escape(file.name)}.")
+        return documents
     if file.remaining is not None:
         label = f"Skip the broken rows and search the other {len(file.remaining):,} documents"
         if st.checkbox(label, key="documents_skip_broken", persist_state="session"):
@@ -437,6 +452,36 @@ def choose_documents() -> DocumentList | None:
     if documents.skipped_sentence:
         st.warning(state.escape(documents.skipped_sentence, 2000), icon=":material/warning:")
     return documents
+
+
+def _choose_vectors() -> VectorSet | None:
+    """Draw a selector for the files of vectors in the folders that were given at startup.
+
+    Returns:
+        The vectors of the selected file, which a job reads; None if it has not finished.
+
+    Raises:
+        TextError, OutOfMemoryError: the file cannot be read.
+    """
+    files = paths.vector_files()
+    with st.container(width=420):
+        names = {name: state.escape(name, 100) for name in files}
+        name = state.selectbox("vectors", "Vectors", names, next(iter(names)), show_label=True)
+    path = files[name]
+    status = path.stat()
+    return jobs.run(
+        "read vectors",
+        (path, status.st_mtime_ns, status.st_size),
+        "Read the vectors",
+        partial(_read, path),
+        unit="B",
+        activity="Reading",
+        start=True,
+    )
+
+
+def _read(path: Path, progress: Progress) -> VectorSet:
+    return read_vectors(path, progress)
 
 
 def use_documents(name: str, content: bytes) -> None:
@@ -456,7 +501,7 @@ def search_button(query: str, documents: DocumentList, label: str = "Open the qu
 
 @dataclass(frozen=True)
 class _DocumentsFile:
-    """The documents of an uploaded file, or the error that occurred when they were read.
+    """The documents of an uploaded file, or their vectors, or the error that occurred when they were read.
 
     Attributes:
         remaining: the other documents of a file with broken rows; None if there are no broken rows, or no
@@ -464,13 +509,15 @@ class _DocumentsFile:
     """
 
     name: str
-    documents: DocumentList | ProbeError
+    documents: DocumentList | VectorSet | ProbeError
     remaining: DocumentList | None = None
 
 
 def _read_documents(name: str, content: bytes) -> _DocumentsFile:
     try:
         check_size(name, content)
+        if has_vectors(name, io.BytesIO(content)):
+            return _DocumentsFile(name, parse_vectors(content, name, max_bytes()))
         return _DocumentsFile(name, _parse(name, content))
     except InvalidFileError as error:
         try:

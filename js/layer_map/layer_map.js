@@ -1,7 +1,7 @@
 // The token map component: a 2-D projection of tokens, layer by layer.
 
 import { CanvasView, clampIndex, lookUp } from "../core/canvas_view.js";
-import { element, sizeCanvas } from "../core/dom.js";
+import { element, hasPointer, sizeCanvas } from "../core/dom.js";
 import { createMount } from "../core/mount.js";
 import { readColors } from "../core/scale.js";
 import { runAll, SlicedTask } from "../core/sliced_task.js";
@@ -341,9 +341,10 @@ class LayerMap extends CanvasView {
       return `${formatCount(matches.length)} of ${formatCount(model.count)} found; Enter selects them`;
     if (selected.length)
       return `${formatCount(selected.length)} of ${formatCount(model.count)} selected; Escape clears the selection`;
-    if (this.display.mode === "each") return "Point at a mark to see where it is in every layer";
-    const click = model.joined ? ", click it for its trajectory through the layers" : "";
-    return `Point at a mark${click}; drag to pan, draw a lasso to select`;
+    const point = hasPointer() ? "Point at" : "Tap";
+    if (this.display.mode === "each") return `${point} a mark to see where it is in every layer`;
+    const click = hasPointer() ? ", click it for its trajectory" : " for its trajectory";
+    return `${point} a mark${model.joined ? `${click} through the layers` : ""}; drag to pan, draw a lasso to select`;
   }
 
   // Controls

@@ -247,6 +247,8 @@ class SentencesResult(Result):
         recipe: the pooling configuration.
         tokens: number of tokens of each sentence after truncation, including special tokens.
         dropped: number of tokens truncated from each sentence.
+        calibration: scores of random pairs of reference sentences; None unless `calibrate_result` has added
+            them.
     """
 
     question: Sentences
@@ -255,6 +257,7 @@ class SentencesResult(Result):
     recipe: PoolingConfig
     tokens: tuple[int, ...]
     dropped: tuple[int, ...]
+    calibration: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.sentences)
@@ -284,9 +287,12 @@ class SentencesResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling, and the number of tokens truncated from each sentence, numbered from 1."""
+        """The pooling, the number of tokens truncated from each sentence, numbered from 1, and the
+        calibration.
+        """
         cut = {str(index + 1): self.dropped[index] for index in self.cut}
-        return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut}
+        calibration = {} if self.calibration is None else {"calibration": self.calibration}
+        return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut, **calibration}
 
     def frame(self) -> pd.DataFrame:
         """Return the matrix of scores, the vectors, or the most similar pairs, depending on the question.
