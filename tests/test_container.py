@@ -79,7 +79,7 @@ def test_compose_restricts_the_container() -> None:
     assert service["ports"] == ["127.0.0.1:8501:8501"], "other machines reach it only through a proxy"
     assert {"mem_limit", "pids_limit"} <= service.keys()
     variables = {option.envvar for option in app.params if isinstance(option.envvar, str)}
-    assert service["environment"].keys() <= variables | {hosts.HOSTS_VARIABLE}
+    assert service["environment"].keys() <= variables | {hosts.VARIABLE}
 
 
 def test_header_of_a_space_names_the_port_and_the_kind() -> None:
