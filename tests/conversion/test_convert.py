@@ -166,7 +166,7 @@ def test_folder_may_begin_with_the_home_directory(
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "converted").write_text("mine")
     pickle_weights(folder)
-    with pytest.raises(ExportError, match="already exists"):
+    with pytest.raises(ExportError, match="converted is a file"):
         bert_probe.convert(folder, "~/converted")
 
 
