@@ -256,7 +256,7 @@ def convert(
             f"The time limit must be above 0 and at most {MAX_SECONDS:,} seconds, not {seconds:g}."
         )
     check_torch_version(str(torch.__version__))
-    target = Path(folder)
+    target = Path(folder).expanduser()
     source = locate(model, revision, progress, HUB_PATTERNS)
     files = find_files(source)
     sizes = {name: (source.folder / name).stat().st_size for name in (*files.pickles, *files.copies)}
