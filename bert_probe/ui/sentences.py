@@ -336,7 +336,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
                 pairs.recipe.score_name, format="%.4f", width="small"
             ),
             "percentile": st.column_config.NumberColumn(
-                format="%.1f%%",
+                format="%.3f%%",
                 width="small",
                 help="Percentage of random pairs of 300 short English reference sentences with a lower "
                 "score.",

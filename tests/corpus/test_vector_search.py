@@ -46,7 +46,7 @@ def test_best_rows_are_those_of_brute_force(
 ) -> None:
     monkeypatch.setattr(vector_search, "_BLOCK", 300)
     generator = np.random.default_rng(0)
-    vectors = generator.normal(size=(1_000, 24)).astype(dtype)
+    vectors: np.ndarray = generator.normal(size=(1_000, 24)).astype(dtype)
     vectors *= generator.uniform(0.01, 100, (1_000, 1)).astype(dtype)
     # Rows whose scores differ by less than the rounding error of float32, in the wrong order.
     vectors[500:520] = (
