@@ -1,4 +1,4 @@
-"""Sections of the Search page: a threshold of the score, words that swap two documents, and long documents."""
+"""Sections of the Search page: a threshold of the score, words that swap two documents, long documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bert_probe.views.text import shorten
 MAX_PAIRS = 20_000
 """Maximum number of pairs on the page. The command line has no such limit."""
 _TARGETS = {"f1": "Largest F1", "precision": "Required precision"}
-_NAMES = {"f1": "F1", "average_precision": "average precision"}
+_MEASURE_NAMES = {"f1": "F1", "average_precision": "average precision"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
             if isinstance(file.pairs, ProbeError):
                 raise file.pairs
             sentence_input.check_count(file.pairs.rows, MAX_PAIRS, "pairs")
-            _show_result(checkpoint, _choose_target(question, file.pairs), file.pairs, truncate)
+            _show_threshold_result(checkpoint, _choose_target(question, file.pairs), file.pairs, truncate)
         except ProbeError as error:
             blocks.error_box(error, "Choose another file, or change the options above.")
 
@@ -107,7 +107,7 @@ def _grades(pairs: LabeledTexts) -> np.ndarray | None:
     return None if np.isin(labels, (0, 1)).all() or not np.isfinite(labels).all() else labels
 
 
-def _show_result(
+def _show_threshold_result(
     checkpoint: Checkpoint, question: ScoreThreshold, pairs: LabeledTexts, truncate: bool
 ) -> None:
     result: ScoreThresholdResult | None = jobs.answer(
@@ -136,7 +136,7 @@ def _show_result(
         f"Histograms of the {name} of pairs that match and of pairs that do not, with the threshold marked",
     )
     table = result.table()
-    table["measure"] = [_NAMES.get(measure, shorten(measure)) for measure in table["measure"]]
+    table["measure"] = [_MEASURE_NAMES.get(measure, shorten(measure)) for measure in table["measure"]]
     blocks.table(
         table,
         "Threshold, precision, recall, F1 and average precision with 95% intervals",
