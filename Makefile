@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 PORT ?= 8501
 # Number of test processes, and further arguments of pytest: make test TESTS="-k cosine"
-WORKERS ?= 2
+WORKERS ?= 3
 TESTS ?=
 
 # The environment of `make check-floors`, and the tests of everything but the app.

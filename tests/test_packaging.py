@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import functools
 import http.client
 import io
 import json
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -100,9 +101,15 @@ def test_extras_are_pinned_for_tests_only() -> None:
     assert build.specifier.contains(DEVELOPMENT["setuptools"])
 
 
+@functools.cache
+def _owners() -> Mapping[str, list[str]]:
+    """Return the distributions that contain each package that can be imported."""
+    return packages_distributions()
+
+
 def imported(files: Iterator[Path]) -> dict[str, Path]:
     """Return the canonical names of the distributions that files import, each with one of those files."""
-    owners = packages_distributions()
+    owners = _owners()
     paths: dict[str, Path] = {}
     for path in files:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

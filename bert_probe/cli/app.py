@@ -162,8 +162,8 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
     with long_lived_imports():
         import anyio
 
-        from bert_probe.api import agents, mcp_stdio
-        from bert_probe.api.mcp_stdio import LocalModels
+        from bert_probe.api import agents
+        from bert_probe.api.agents import LocalModels
         from bert_probe.runtime import permissions
 
     if models is not None:
@@ -171,7 +171,7 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
     server = agents.build_server(LocalModels(), agents.select_questions(only), __version__)
     failure = ""
     try:
-        anyio.run(mcp_stdio.serve, server, incoming, outgoing)
+        anyio.run(agents.serve, server, incoming, outgoing)
     except* OSError as group:
         failure = str(_first(group).strerror)
     if failure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -81,6 +82,22 @@ def stores() -> dict[str, Path]:
             while name in by_name:  # a duplicate name is prefixed with the name of the parent folder
                 name = f"{folder.resolve().parent.name} · {name}"
             by_name[name] = folder
+    return by_name
+
+
+VECTOR_SUFFIXES: Final = (".npy", ".npz", ".parquet")
+"""Extensions of files of vectors next to the stores."""
+
+
+def vector_files() -> dict[str, Path]:
+    """Return the files in the configured folders that may contain vectors of documents, by name."""
+    by_name: dict[str, Path] = {}
+    for parent in _configured_folders():
+        if not (parent / MANIFEST).is_file():
+            with suppress(OSError):
+                for path in sorted(parent.iterdir()):
+                    if path.suffix.lower() in VECTOR_SUFFIXES and path.is_file():
+                        by_name.setdefault(path.name, path)
     return by_name
 
 

@@ -17,7 +17,7 @@ from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server import asgi, paths
-from bert_probe.text.fasta import single_record
+from bert_probe.text.formats import single_record
 from bert_probe.ui import blocks, consent, jobs, model_fields, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
 

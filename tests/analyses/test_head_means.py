@@ -177,6 +177,7 @@ def test_bootstrap_can_be_canceled(minilm: Checkpoint) -> None:
         HeadMeans(resamples=20_000).of(minilm, ["we", "left"], progress=stop)
 
 
+@pytest.mark.prove
 def test_traces_are_released_after_profiling(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     original = Checkpoint.trace_encodings

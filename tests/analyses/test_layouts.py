@@ -83,6 +83,7 @@ def test_t_sne_separates_groups(count: int) -> None:
     assert not apart(result.points, np.roll(np.sort(groups_of_points), 1)), "`apart` can return False"
 
 
+@pytest.mark.prove
 def test_t_sne_is_reproducible_with_any_number_of_threads() -> None:
     vectors, _ = clusters(100)
     first = tsne(vectors).points

@@ -402,7 +402,7 @@ def test_contributions_say_why_there_are_none(
         result.table()
 
 
-@pytest.mark.parametrize("name", prove_unless({"layer norm"}, ["dense gelu", "dot", "layer norm"]))
+@pytest.mark.parametrize("name", prove_unless({"dot"}, ["dense gelu", "dot", "layer norm"]))
 def test_integrated_contributions_leave_a_small_residual(
     name: str, layout_folder: Callable[[str], Path]
 ) -> None:

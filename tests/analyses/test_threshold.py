@@ -20,6 +20,7 @@ from bert_probe.errors import InvalidFileError, ProbeError, SelectionError, Text
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from tests.helpers.gate import prove_unless
 from tests.helpers.memory import measure_peak
 
 SCORES = np.array([0.9, 0.8, 0.8, 0.6, 0.5, 0.3])
@@ -78,7 +79,7 @@ def test_curve_equals_scikit_learn(seed: int) -> None:
     assert curve.thresholds[threshold._choose(curve, None)] == thresholds[int(np.argmax(f1))]
 
 
-@pytest.mark.parametrize("precision", [None, 0.8])
+@pytest.mark.parametrize("precision", prove_unless({0.8}, [None, 0.8]))
 def test_resamples_equal_scikit_learn(precision: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(5)
     scores = np.round(random.normal(size=12), 1)
@@ -115,6 +116,7 @@ def test_bootstrap_of_many_pairs_needs_little_memory(monkeypatch: pytest.MonkeyP
     assert steps[-1] == (20, 20)
 
 
+@pytest.mark.prove
 def test_scores_and_encoding_of_many_pairs_need_little_memory(minilm: Checkpoint) -> None:
     vectors = np.random.default_rng(0).normal(size=(20_000, 200)).astype(np.float32)
     with measure_peak() as peak:

@@ -27,6 +27,7 @@ from tests.helpers.browser import (
     wait_until_still,
 )
 from tests.helpers.exactness import assert_rounded
+from tests.helpers.gate import prove_unless
 
 LIKE = 64
 """Roundings between two runs of a model in two processes with separate threads."""
@@ -111,7 +112,10 @@ def test_whole_words_option_of_another_page_applies_immediately(app: App, page: 
     expect(page.get_by_role("radiogroup", name="Sentence A").get_by_text("Mehdi", exact=True)).to_be_visible()
 
 
-@pytest.mark.parametrize("address", ["a=we%20left", "a=we&b=left&relation=pair", "a=we%20had&b=we"])
+@pytest.mark.parametrize(
+    "address",
+    prove_unless({"a=we%20had&b=we"}, ["a=we%20left", "a=we&b=left&relation=pair", "a=we%20had&b=we"]),
+)
 def test_all_states_pass_axe(app: App, new_page: Callable[..., Page], address: str) -> None:
     """Applies all rules in the light theme; test_walk.py checks the contrast in the dark theme."""
     page = visit(new_page(viewport={"width": 700, "height": 900}), f"{app.origin}/compare?{address}")

@@ -229,6 +229,7 @@ def test_selected_heads_are_shared_with_other_views(app: App, page: Page) -> Non
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 2, heads 4, 11")
 
 
+@pytest.mark.prove
 def test_svg_matches_drawing(app: App, page: Page) -> None:
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&lines=0.05")
     root = ElementTree.parse(save_download(page, "SVG").path()).getroot()

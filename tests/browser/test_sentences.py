@@ -166,6 +166,7 @@ def test_layout_is_computed_and_downloaded(app: App, page: Page) -> None:
     assert [row["sentence"] for row in rows] == list(SENTENCES)
 
 
+@pytest.mark.prove
 def test_hostile_sentences_are_shown_as_text(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences")
     wait_until_computed(page)

@@ -70,9 +70,8 @@ PAGES_OF_TEXT = [
     page for page in PAGES if page not in {"Corpus", "Train", "Parameters", "Sizes", "Positions", "Probes"}
 ]
 """Pages that show something about the sentences."""
-IN_DARK = {*PAGES} if PROVE else {"Overview", "Attention", "Compare", "Answer", "Train", "Report"}
-"""Pages whose contrast is also measured in the dark theme; together they use every block with its own colors.
-"""
+IN_DARK = {*PAGES} if PROVE else {"Overview", "Attention", "Train"}
+"""Pages whose contrast is also measured in the dark theme."""
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
 

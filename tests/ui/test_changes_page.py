@@ -114,6 +114,7 @@ def test_changes_match_library(folders: tuple[str, str]) -> None:
     assert "Compare a change with the distance between unrelated tokens" in text
 
 
+@pytest.mark.prove
 def test_python_and_shell_snippets_produce_same_table(
     folders: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
