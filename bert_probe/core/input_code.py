@@ -16,7 +16,7 @@ def end_of_options(words: Sequence[str]) -> list[str]:
 
 
 def truncate_argument(record: InputRecord) -> list[str]:
-    """Return the Python argument for truncation in a list, which is empty if no sentence was truncated."""
+    """Return `["truncate=True"]` as Python code if a sentence was truncated, otherwise an empty list."""
     return ["truncate=True"] if record.sentences["tokens_dropped"] else []
 
 
@@ -33,7 +33,7 @@ def config_name(config: Mapping[str, Any]) -> str:
 
 
 def model_arguments(model: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of `bert_probe.load` for a model as code; none for the built-in model."""
+    """Return the arguments of `bert_probe.load` for a model as Python code; [] for the built-in model."""
     revision = [f"revision={model['revision']!r}"] if model.get("revision") else []
     return [repr(model_name(model)), *revision] if model_name(model) else revision
 

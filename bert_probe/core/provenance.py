@@ -1,4 +1,4 @@
-"""Provenance of results: the models and texts from which they were computed."""
+"""Provenance of results: the models and the inputs that produced them."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class InputRecord:
 
     @classmethod
     def of(cls, *traces: Trace) -> InputRecord:
-        """Return the record of traces of one model.
+        """Create a record for traces from the same model.
 
         Raises:
-            SelectionError: the traces come from different models, or from attention without a model.
+            SelectionError: the traces come from different models, or from different external attention.
         """
         model = {name: value for name, value in traces[0].provenance.items() if name not in TEXT_KEYS}
         if any(_model_identity(trace) != _model_identity(traces[0]) for trace in traces):
@@ -63,12 +63,12 @@ class InputRecord:
 
     @classmethod
     def of_model(cls, checkpoint: Checkpoint) -> InputRecord:
-        """Return the record of a result that depends on a model only."""
+        """Create a record for a result that depends only on a model."""
         return cls(checkpoint.provenance())
 
     @classmethod
     def of_sentences(cls, checkpoint: Checkpoint, sentences: Sequence[str], dropped: int) -> InputRecord:
-        """Return the record of many sentences, each read separately.
+        """Create a record for sentences that the model reads separately.
 
         Args:
             dropped: number of truncated tokens over all sentences.
@@ -79,7 +79,7 @@ class InputRecord:
 
     @classmethod
     def of_documents(cls, checkpoint: Checkpoint, documents: DocumentList, dropped: int) -> InputRecord:
-        """Return the record of documents, each read separately, and of the rows that were skipped.
+        """Create a record for documents that the model reads separately, including the skipped rows.
 
         Args:
             dropped: number of truncated tokens over all documents.
@@ -89,7 +89,7 @@ class InputRecord:
 
     @classmethod
     def of_store(cls, model: Mapping[str, Any], name: str, rows: int, digest: str) -> InputRecord:
-        """Return the record of a corpus store and the model that built it."""
+        """Create a record for a corpus store and the model that built it."""
         return cls(model, store={"store": name, "rows": rows, "store_sha256": digest})
 
     def with_other_model(self, other: InputRecord) -> Self:
@@ -108,7 +108,7 @@ class InputRecord:
         files: Mapping[str, LabeledTexts | Sequence[TaggedSentence] | DocumentList | Judgments],
         dropped: int,
     ) -> InputRecord:
-        """Return the record of files of tagged sentences or labeled texts, each sentence read separately.
+        """Create a record for files of tagged sentences or labeled texts.
 
         Args:
             files: argument name → content of the file.

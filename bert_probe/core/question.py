@@ -79,7 +79,7 @@ def option_name(field: Field[Any]) -> str:
 
 
 def _with_type_checks(method: Callable[..., R], types: Sequence[type]) -> Callable[..., R]:
-    """Wrap a method so that it checks its argument types and explains missing optional packages."""
+    """Wrap a method so that it checks the types of its arguments and reports missing optional packages."""
     parameters = signature(method)
     names = list(parameters.parameters)[1:]
 

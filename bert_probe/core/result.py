@@ -57,7 +57,7 @@ class Result(ABC):
         return self._with_provenance(self.frame())
 
     def parts(self) -> Iterator[pd.DataFrame]:
-        """Yield `table` in blocks of rows, so that a large table need not fit into memory."""
+        """Yield the table in blocks of rows, so that a large table need not fit into memory."""
         yield self.table()
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -1,6 +1,6 @@
-"""Which part of a transformers model encodes text: the class to load, and the module to run.
+"""Select the transformers class to load and the module that encodes text.
 
-Also lists architectures whose attention cannot be shown, or only for some texts.
+Also list architectures whose attention is unavailable, or available only for some texts.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ BLOCK_SPARSE = ("big_bird", "bigbird_pegasus")
 def block_sparse_limit(config: Any) -> int | None:
     """Return the number of tokens up to which a block-sparse model computes full attention.
 
-    None for models that are not block-sparse. The limit is that of transformers: 2 global blocks, 3 blocks of
-    the window, and twice the number of random blocks.
+    Return None for models that are not block-sparse. The limit equals that of transformers: 2 global blocks,
+    3 window blocks, and twice the number of random blocks.
     """
     if config.model_type not in BLOCK_SPARSE or config.attention_type != "block_sparse":
         return None
@@ -84,7 +84,7 @@ def limit_notes(config: Any) -> tuple[str, ...]:
 def with_full_attention(config: Any) -> Any:
     """Return the config with which a block-sparse model always computes full attention.
 
-    For texts up to `block_sparse_limit`, transformers changes to this setting itself.
+    For texts up to `block_sparse_limit`, transformers itself switches to this setting.
     """
     if block_sparse_limit(config) is None:
         return config
@@ -94,23 +94,23 @@ def with_full_attention(config: Any) -> Any:
 
 
 def text_config(config: Any) -> Any:
-    """Return the part of a config that describes the text tower of CLIP or SigLIP; otherwise the config."""
+    """Return the text config of CLIP or SigLIP; return any other config unchanged."""
     nested = getattr(config, "text_config", None)
     return nested if getattr(nested, "model_type", None) in _TEXT_TOWERS else config
 
 
 def encoder_config(config: Any) -> Any:
-    """Return the config with the sizes of the encoder, which T5Gemma nests."""
+    """Return the encoder's config, which T5Gemma nests in the config of the model."""
     return getattr(config, "encoder", config)
 
 
 def is_encoder_decoder(config: Any) -> bool:
-    """Return whether a config describes an encoder and a decoder, of which only the encoder is used."""
+    """Return whether a config describes an encoder-decoder. BERT Probe uses only the encoder."""
     return bool(config.is_encoder_decoder) or config.model_type in ("t5", "mt5", "umt5", "t5gemma")
 
 
 def text_model_class(config: Any) -> Any:
-    """Return the smallest class of transformers that contains the text encoder of a config."""
+    """Return the smallest transformers class that contains the text encoder described by a config."""
     model_type = config.model_type
     if model_type in _TEXT_TOWERS:
         return getattr(transformers, _TEXT_TOWERS[model_type])
@@ -122,14 +122,14 @@ def text_model_class(config: Any) -> Any:
 
 
 def other_part(config: Any) -> tuple[str, tuple[str, ...]]:
-    """Return what a checkpoint contains besides its text encoder, and the prefixes of those weights."""
+    """Return the name of the checkpoint's other part (vision model or decoder), and its weight prefixes."""
     if config.model_type in _TEXT_TOWERS:
         return "vision model", ("vision_model.", "visual_projection.", "logit_scale", "logit_bias")
     return ("decoder", ("decoder.", "lm_head.")) if is_encoder_decoder(config) else ("", ())
 
 
 def build_model(config: Any) -> Any:
-    """Build the model of a config, with initial weights on torch's current default device."""
+    """Build a model from its config, with randomly initialized weights on torch's default device."""
     model_class = text_model_class(config)
     return model_class.from_config(config) if model_class is AutoModel else model_class(config)
 
@@ -145,7 +145,7 @@ def text_encoder(model: Any) -> Any:
 
 
 def configs_of(modules: Iterable[torch.nn.Module]) -> list[Any]:
-    """Return the configs of modules, including nested ones, each once."""
+    """Return the distinct configs of modules, including nested configs."""
     configs: dict[int, Any] = {}
     pending = [getattr(module, "config", None) for module in modules]
     while pending:

@@ -1,4 +1,4 @@
-"""Loading of a checkpoint's output heads, and their comparison with the complete model."""
+"""Load a checkpoint's task heads, and compare them with the complete model."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from bert_probe.model.weights import copy_to_own_memory, describe_mismatches, li
 def open_heads(
     folder: Path, config: Any, headers: WeightHeaders, network: torch.nn.Module
 ) -> tuple[list[OutputHead], list[str]]:
-    """Load the heads that a checkpoint has for the tasks of `CLASSES`, and attach them to its encoder.
+    """Load the checkpoint's task heads for the tasks in `CLASSES`, and attach them to the encoder.
 
     Args:
         headers: headers of the weight files.
         network: the loaded encoder.
 
     Returns:
-        The heads, and a sentence for each head that is named in the config and cannot be loaded. The heads
-        of encoder-decoders read the decoder, so they are not loaded.
+        The task heads, and a sentence for each head that the config names but that cannot be loaded. The
+        heads of encoder-decoders are not loaded, because they process the decoder's output.
     """
     if is_encoder_decoder(config):
         return [], []
@@ -72,7 +72,7 @@ def open_heads(
             raise
         except UnavailableError as error:
             refused.append(f"The score is not shown. {error}")
-        except Exception as error:  # heads raise many types of exceptions
+        except Exception as error:  # task heads raise many types of exceptions
             if is_configured:
                 refused.append(
                     f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
@@ -81,12 +81,12 @@ def open_heads(
 
 
 def modern_name(name: str) -> str:
-    """Return the current name of a tensor; in early checkpoints, norms have the parameters gamma and beta."""
+    """Return the current name of a tensor; early checkpoints call the parameters of norms gamma and beta."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def _head_config(config: Any, configured: ConfiguredHeads, task: str) -> Any:
-    """Return the encoder's config with the settings that only heads use."""
+    """Return the encoder's config with the settings that only task heads use."""
     settings = copy.deepcopy(config)
     if task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION):
         settings.id2label = dict(enumerate(configured.labels))
@@ -97,25 +97,25 @@ def _head_config(config: Any, configured: ConfiguredHeads, task: str) -> Any:
 
 
 def _identifying_names(meta_model: Any) -> set[str]:
-    """Return the names of the weights that identify a head: its own weights, without tied weights."""
+    """Return the weight names that identify a task head: those of its own weights, without tied weights."""
     encoder = f"{meta_model.base_model_prefix}."
     names = {name for name in meta_model.state_dict() if not name.startswith(encoder)} - {
         *meta_model.all_tied_weights_keys
     }
-    # A head without weights of its own cannot be identified: return a name that no file contains.
+    # A task head without its own weights cannot be identified: return a name that no file contains.
     return names or {f"{type(meta_model).__name__}, which has none"}
 
 
 def _load_head(
     task: str, model_class: Any, folder: Path, settings: Any, headers: WeightHeaders, network: torch.nn.Module
 ) -> OutputHead:
-    """Load a head, attach it to the loaded encoder, and copy its weights to separate memory.
+    """Load a task head, attach it to the loaded encoder, and copy its weights to separate memory.
 
     Raises:
         WeightsError: weights are missing, differ in size, or are not finite.
     """
     weight = next(network.parameters())
-    # In the file's dtype, weights are memory-mapped and not copied. The encoder of this model is discarded.
+    # In the dtype of the file, weights are memory-mapped, not copied. This model's own encoder is discarded.
     model, report = read(model_class, folder, settings, headers.dtype or weight.dtype, "eager")
     if report["missing_keys"]:
         raise WeightsError(f"the weights lack {list_names(sorted(report['missing_keys']))}")
@@ -140,7 +140,7 @@ def _load_head(
 
 
 def _move_weights(modules: Iterable[torch.nn.Module], weight: torch.Tensor, encoder_ids: Set[int]) -> None:
-    """Move weights to the device and dtype of the encoder, except those whose `id` is in `encoder_ids`."""
+    """Move weights to the encoder's device and dtype, except tensors whose `id` is in `encoder_ids`."""
     tensors = [
         tensor for module in modules for tensor in (*module._parameters.values(), *module._buffers.values())
     ]
@@ -155,10 +155,10 @@ def _move_weights(modules: Iterable[torch.nn.Module], weight: torch.Tensor, enco
 
 
 def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[list[OutputHead], list[str]]:
-    """Compare each head's output from a trace with the complete model's output on the same text.
+    """Compare each task head's logits for a trace with the complete model's logits for the same text.
 
     Returns:
-        The heads whose outputs agree, and a sentence for each head that is dropped.
+        The task heads whose logits agree, and a sentence for each head that is dropped.
     """
     if not heads:
         return [], []
@@ -169,7 +169,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
             difference, tolerance = _head_difference(trace, head)
         except OutOfMemoryError:
             raise
-        except Exception as error:  # heads raise many types of exceptions
+        except Exception as error:  # task heads raise many types of exceptions
             refused.append(f"The head for {head.task} is not used: {reason(error)}.")
             continue
         if difference <= tolerance:
@@ -183,9 +183,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
 
 
 def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
-    """Return the largest difference between the logits of the head and of the complete model, and the
-    tolerance.
-    """
+    """Return the largest difference between the logits of head and complete model, and the tolerance."""
     checkpoint, actual = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():
         expected = as_array(head.stack_logits(head.model(**batch(checkpoint, [trace.encoding]))))[0]

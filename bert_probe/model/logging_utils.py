@@ -7,11 +7,10 @@ from threading import Lock
 
 
 class SilencedLogging:
-    """A context manager that silences a library's logging. It is reentrant and may be used by several
-    threads.
+    """A reentrant, thread-safe context manager that silences a library's logging.
 
     Args:
-        silence: silences the library for the whole process, and returns a function that restores its logging.
+        silence: silences the library for the whole process, and returns a function that restores the logging.
             `silence` is called when the first context is entered, the returned function when the last context
             is left.
     """

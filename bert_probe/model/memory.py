@@ -1,4 +1,4 @@
-"""The free memory of this machine, and memory reservations of running jobs."""
+"""Measure the available memory, and reserve memory for running jobs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ _reserved_bytes = 0
 
 
 def free() -> int:
-    """Return the bytes that this process can still allocate, limited by the machine and its container
-    (cgroup).
-    """
+    """Return the number of bytes that this process can still allocate on this machine and in its cgroup."""
     available = int(psutil.virtual_memory().available)
     container = _free_in_container()
     return available if container is None else min(available, container)
@@ -48,7 +46,7 @@ def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
         remedy: a sentence with advice for the user.
 
     Raises:
-        OutOfMemoryError: fewer than `size` bytes are free.
+        OutOfMemoryError: fewer than `size` bytes are available.
     """
     global _reserved_bytes
     with _lock:

@@ -1,7 +1,7 @@
-"""Checks of a checkpoint before any memory is allocated for it.
+"""Check a checkpoint before memory is allocated for its weights.
 
-The model that a config describes is built on torch's meta device, without memory, and its sizes are compared
-with the headers of the weight files.
+The checks build the model on torch's meta device, which needs no memory, and compare its sizes with the
+headers of the weight files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class WeightHeaders:
     def estimate_memory(self, dtype: torch.dtype) -> int:
         """Return the peak memory for loading the weights, in bytes.
 
-        Conversion to another dtype needs memory for both copies.
+        A conversion to another dtype needs memory for both copies.
         """
         size = self.numbers * dtype.itemsize
         return size if self.kinds <= {_FLOATS[dtype]} else size + self.bytes
@@ -105,10 +105,10 @@ def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] 
         make: builds the model from the config.
 
     Returns:
-        The model on the meta device, without memory.
+        The model on the meta device.
 
     Raises:
-        WeightsError: the config describes far more tensors or numbers than the files contain.
+        WeightsError: the config describes far more tensors or elements than the files contain.
     """
     try:
         with _counting(
@@ -123,7 +123,7 @@ def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] 
 
 
 def described(config: Any, make: Callable[[Any], Any] = build_model) -> Any:
-    """Build the model of a config on the meta device, without memory.
+    """Build a model from its config on torch's meta device.
 
     Args:
         make: builds the model from the config.
@@ -171,7 +171,7 @@ class _ModuleCounter:
 
 @contextmanager
 def _counting(count: _ModuleCounter) -> Iterator[None]:
-    """Within the context, create this thread's modules on the meta device and count their tensors."""
+    """Create this thread's modules on the meta device within the context, and count their tensors."""
     thread_id = threading.get_ident()
 
     # The hooks are process-wide, so modules of other threads must be ignored.

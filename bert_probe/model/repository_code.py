@@ -1,7 +1,7 @@
-"""Configs that refer to model code in a Hub repository, for architectures that transformers supports.
+"""Translate configs that refer to model code in a Hub repository to settings of transformers' own models.
 
-Code in a repository (``auto_map`` in config.json) is never run. transformers reads the weights of these
-architectures under their original names, but not the settings, which are translated here. A config is
+Code in a repository (``auto_map`` in config.json) is never run. transformers has its own models for these
+architectures. They load weights under the original names, but need settings under other names. A config is
 rejected if it changes a setting that transformers' model does not support.
 """
 
@@ -54,7 +54,7 @@ _JINA_CONVERTED = "jinaai/jina-embeddings-v3-hf"
 
 
 def native_settings(settings: Settings, name: str) -> Settings:
-    """Return the settings of a config.json as transformers' own model reads them.
+    """Translate the settings of a config.json for transformers' own model.
 
     Args:
         settings: contents of config.json.
@@ -111,7 +111,8 @@ def _gte(settings: Settings, name: str) -> Settings:
                 f"{name} has rope_scaling = {scaling!r} in config.json, which transformers' GteModel does "
                 "not have. Use another model."
             )
-        # The code multiplies theta by the factor, and divides all frequencies by factor^(2 ÷ head dim).
+        # The repository's code multiplies theta by the factor, and divides all frequencies by factor^(2 ÷
+        # head dim).
         factor = scaling["factor"]
         head_dim = settings["hidden_size"] // settings["num_attention_heads"]
         rope = {
@@ -157,11 +158,11 @@ def _jina(settings: Settings, name: str) -> Settings:
 
 
 def _renamed(settings: Settings, classes: Mapping[str, str]) -> dict[str, Any]:
-    """Return settings without those that are translated, and with transformers' names of classes.
+    """Return the settings without the translated keys, and with transformers' class names.
 
     Args:
         settings: contents of config.json.
-        classes: first part of a class's name in the repository → that in transformers.
+        classes: prefix of a class name in the repository → prefix in transformers.
     """
     renamed = {
         setting: value for setting, value in settings.items() if setting not in ("rope_theta", "rope_scaling")

@@ -1,4 +1,4 @@
-"""Pooling of hidden states into one vector of a text, as sentence-transformers computes it."""
+"""Pool hidden states into one vector per text, as in sentence-transformers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bert_probe.model.sentence_networks import SentenceModule
 
 
 class Pooling(Protocol):
-    """What determines the vector of a text: a `SentenceModel`, or a pooling that the user selects."""
+    """Protocol for pooling settings: a `SentenceModel`, or a pooling that the user selects."""
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def pool_states(
 
     Args:
         states: last hidden states, [text, token, hidden].
-        mask: 1 for the tokens to pool, 0 for all others, [text, token].
+        mask: 1 for tokens to pool, 0 for all other tokens, [text, token].
         pooler: the pooler's output, [text, hidden]; required for the mode "pooler".
 
     Returns:
@@ -58,7 +58,7 @@ def pool_states(
 
 
 def token_states(states: torch.Tensor, modules: Sequence[SentenceModule]) -> torch.Tensor:
-    """Return the output of modules for last hidden states, in float32, or in float64 for float64 states."""
+    """Apply modules to last hidden states; return float32, or float64 for float64 states."""
     states = at_least_float32(states)
     for module in modules:
         states = at_least_float32(module(states))
@@ -85,7 +85,7 @@ def _last(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _weighted(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    # Positions are counted from the first token of the text, also if the prompt is not pooled.
+    # Positions count from the first token of the input, even if the prompt is not pooled.
     weights = mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)[None, :, None]
     return _sum(states, weights) / weights.sum(dim=1)
 

@@ -1,4 +1,4 @@
-"""Writing the sentence-transformers files of a checkpoint."""
+"""Write the sentence-transformers files of a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEFAULT = "default"
 def write_sentence_model(folder: Path, model: SentenceModel) -> None:
     """Write the files that `read_sentence_model` reads, in the format of sentence-transformers.
 
-    A route that is not supported is not written. The modules of a Router are in a folder of its own.
+    Unsupported routes are omitted. A Router and its modules have their own folder.
     """
     routes = {task: route for task, route in model.routes if isinstance(route, SentenceModel)}
     lengths = {
@@ -73,10 +73,10 @@ def _write_router(folder: Path, model: SentenceModel, routes: dict[str, Sentence
 
 
 def _write_modules(folder: Path, model: SentenceModel, prefix: str) -> list[tuple[str, str]]:
-    """Write the modules after the Transformer; return the name of the folder and the kind of each.
+    """Write the modules after the Transformer; return the folder name and the kind of each module.
 
     Args:
-        prefix: start of the names of the folders.
+        prefix: prefix of the folder names.
     """
     entries = []
     for number, module in enumerate((*model.token_modules, None, *model.vector_modules), 1):

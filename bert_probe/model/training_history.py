@@ -1,4 +1,4 @@
-"""A model's earlier training runs, stored with the model to detect held-out data that it was trained on."""
+"""A model's training history, stored with the model to detect held-out data from earlier training."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class TrainingHistory:
     """The data and the held-out split of one training run.
 
     Attributes:
-        data: SHA-256 of the data, as in provenance; including the held-out examples if a share was held out.
+        data: SHA-256 of the data, as in the provenance; includes held-out examples if a share was held out.
         held_out: SHA-256 of separate held-out data; "" if a share of `data` was held out.
-        share, seed: the held-out share and the seed that selected it; 0 and 0 for separate held-out data.
+        share, seed: the held-out share and the seed of the split; 0 and 0 for separate held-out data.
     """
 
     data: str
@@ -31,7 +31,7 @@ class TrainingHistory:
 
 
 def read_training_history(folder: Path) -> tuple[TrainingHistory, ...]:
-    """Return the training runs recorded in a folder; empty if the record is missing or invalid."""
+    """Return the training runs recorded in a folder; () if the record is missing or invalid."""
     try:
         records = read_json(folder / HISTORY_FILE)["trainings"] if (folder / HISTORY_FILE).is_file() else []
         trainings = tuple(TrainingHistory(**record) for record in records)
@@ -54,9 +54,9 @@ def write_training_history(folder: Path, trainings: Sequence[TrainingHistory]) -
 
 
 def overlap_warning(earlier: Sequence[TrainingHistory], training: TrainingHistory) -> str:
-    """Return a warning if the held-out data of a training run may have been trained on before; otherwise "".
+    """Return a warning if earlier training may have used the held-out data of a training run; otherwise "".
 
-    No warning is needed for the same data, share and seed: the same rows were held out before.
+    The same data, share and seed need no warning, because the same rows were held out before.
     """
     for previous in reversed(earlier):
         if training.held_out and previous.data == training.held_out:

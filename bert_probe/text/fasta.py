@@ -20,11 +20,11 @@ class FastaRecord:
     """A record of a FASTA file.
 
     Attributes:
-        line: line number of its header, from 1.
+        line: line number of the header, from 1.
         name: first word of the header.
         description: the remaining words of the header.
-        sequence: the sequence on one line, as it is written: case, stops and gaps are kept.
-        errors: the errors in its lines.
+        sequence: the sequence without line breaks; case, stops and gaps are unchanged.
+        errors: the errors in the lines of the record.
     """
 
     line: int
@@ -42,7 +42,7 @@ def read_records(
     Args:
         lines: line number and text of each line.
         max_length: maximum length of a sequence. A longer sequence is an error and is not stored.
-        unique: whether a name that occurs again is an error.
+        unique: whether a duplicate name is an error.
     """
     header_lines: dict[str, int] = {}
     record: FastaRecord | None = None
@@ -109,7 +109,7 @@ def parse_fasta(lines: Iterable[str], name: str, max_records: int | None = None)
     for record in islice(read_records(enumerate(lines, 1)), max_records):
         errors.extend(record.errors)
         if errors.count:
-            records.clear()  # they are not returned
+            records.clear()  # `errors.check` below raises the errors, so no records are needed
         else:
             records.append(record)
     errors.check()
@@ -119,7 +119,7 @@ def parse_fasta(lines: Iterable[str], name: str, max_records: int | None = None)
 
 
 def records_in_text(text: str, name: str) -> list[FastaRecord]:
-    """Return the FASTA records of a typed text; [] if it is not FASTA.
+    """Return the FASTA records in a typed text; [] if the text is not FASTA.
 
     Raises:
         InvalidFileError: the text is FASTA with invalid lines.
@@ -129,7 +129,7 @@ def records_in_text(text: str, name: str) -> list[FastaRecord]:
 
 
 def single_record(text: str) -> FastaRecord | None:
-    """Return the record of a typed text that is FASTA; None if it is not FASTA.
+    """Return the single FASTA record in a typed text; None if the text is not FASTA.
 
     Raises:
         TextError: the text has several records, or invalid lines.

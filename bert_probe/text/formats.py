@@ -61,7 +61,7 @@ _SENTENCE_WORDS = 6
 
 
 def format_of(name: str) -> str:
-    """Return the format that a file's extension indicates, or plain text if the extension is unknown."""
+    """Return the format that a file's extension indicates; unknown extensions indicate plain text."""
     return _ENDINGS.get(Path(name).suffix.lower(), LINES)
 
 
@@ -90,7 +90,7 @@ def check_format(lines: Iterator[str], name: str, read_as: str, as_named: bool) 
 
 
 def looks_like(lines: Sequence[str], read_as: str) -> str:
-    """Return the format that the first lines of a file look like; "" if it is unclear.
+    """Return the format that the first lines of a file look like; "" if the format is unclear.
 
     Lines with columns are a table only if they begin with a header whose cells are single words.
     """
@@ -117,7 +117,7 @@ _SEQUENCE = re.compile(r"[A-Za-z*.-]{2,}")
 
 
 def is_fasta(lines: Sequence[str]) -> bool:
-    """Return whether lines are FASTA: a header with a name, and after it a line that is only a sequence."""
+    """Return whether lines are FASTA: a header with a name, followed by a line with only a sequence."""
     filled = [line.strip() for line in lines[:_SAMPLE] if line.strip() and not line.startswith(";")]
     return (
         len(filled) > 1
@@ -163,7 +163,7 @@ def _is_conll(lines: Sequence[str]) -> bool:
 
 
 def _is_table(filled: Sequence[str], separators: str) -> bool:
-    """Return whether the first line is a header of single words, and all rows have as many cells as it."""
+    """Return whether the first line is a header of single words and all rows have as many cells."""
     if len(filled) < 2:
         return False
     for separator in separators:
@@ -226,7 +226,7 @@ class LabelList(str):
 
 
 class NonTextCell(str):
-    """A cell whose value is neither a text nor a number. The string describes it, such as "an object"."""
+    """A cell whose JSON value is neither a string nor a number; contains its type, such as "an object"."""
 
     __slots__ = ()
 
@@ -234,7 +234,7 @@ class NonTextCell(str):
 class JsonRow(Sequence[str]):
     """A JSON object as a row of a table. A cell is converted only when it is read.
 
-    Converting all cells would take long for a file with many keys and many lines.
+    Converting all cells would be slow for a file with many keys and many lines.
     """
 
     def __init__(self, header: Sequence[str], value: Mapping[str, object], name: str, line: int) -> None:
@@ -242,7 +242,7 @@ class JsonRow(Sequence[str]):
 
     @property
     def keys(self) -> Iterable[str]:
-        """The keys of the object, which may include others than those of the header."""
+        """The keys of the object, which may include keys that the header lacks."""
         return self._value.keys()
 
     def __len__(self) -> int:
@@ -276,8 +276,8 @@ def json_table(
 ) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
     """Read a JSON lines file as a table. Return its header, and an iterator over (line number, row) pairs.
 
-    A line that is a string becomes a row with the column "text". Numbers are written in digits, null becomes
-    an empty cell, and lists of labels are joined by "|".
+    A JSON string becomes a row with the column "text". Numbers become digits, null becomes an empty cell, and
+    lists of labels are joined by "|".
 
     Args:
         keep_broken: yield a `BrokenRow` for a line that cannot be read, instead of raising an error.
@@ -353,12 +353,12 @@ MAX_LISTED = 10
 
 
 class ValidationErrors:
-    """Collects the errors in a file, in order to report them together.
+    """Collects the errors in a file to report them together.
 
     Attributes:
         name: file name, for error messages.
-        unit: what the numbers of the errors count, such as "line".
-        remedy: sentence that says what to do.
+        unit: what the number of an error counts, such as "line".
+        remedy: sentence that tells the user what to do.
         found: line number and message of the first `MAX_LISTED` errors.
         count: total number of errors.
     """
@@ -377,7 +377,7 @@ class ValidationErrors:
             self.found.append((line, message))
 
     def extend(self, errors: ValidationErrors) -> None:
-        """Add the errors of a part of the file."""
+        """Add the errors that another collector found in a part of the file."""
         self.found += errors.found[: MAX_LISTED - len(self.found)]
         self.count += errors.count
 
@@ -385,7 +385,7 @@ class ValidationErrors:
         """Raise an exception if any errors were added.
 
         Raises:
-            InvalidFileError: errors were added. The message lists the first errors, and counts the others.
+            InvalidFileError: errors were added. The message lists the first errors and counts the rest.
         """
         if not self.count:
             return

@@ -1,4 +1,4 @@
-"""Read columns of texts from an untrusted Parquet file with limited memory."""
+"""Read text columns from an untrusted Parquet file with limited memory."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _SECONDS = 60
 def check_readable(content: bytes, name: str) -> None:
     """Read an untrusted Parquet file in a separate process first.
 
-    Some damaged files end the process that reads them, because the C++ library raises an exception where this
-    is not allowed.
+    Some damaged files crash the process that reads them, because the C++ library raises an exception where
+    exceptions are not allowed.
 
     Raises:
-        TextError: the file ends the process, or takes too long.
+        TextError: the file crashes the process, or reading takes too long.
     """
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     try:
@@ -58,7 +58,7 @@ def check_upload(content: bytes, name: str) -> None:
     """Check that all columns of an untrusted Parquet file can be decoded with limited memory.
 
     Raises:
-        TextError: the file is broken, or larger than `MAX_BYTES` when it is decoded.
+        TextError: the file is broken, or its decoded size exceeds `MAX_BYTES`.
     """
     import pyarrow
     import pyarrow.parquet
@@ -77,18 +77,18 @@ def parquet_table(
 ) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
     """Read columns of a Parquet file. Return their names, and an iterator over (row number, row) pairs.
 
-    A row with a text that is not UTF-8 is a `BrokenRow`. Whole numbers are written in digits, and null is an
+    A row with a text that is not UTF-8 becomes a `BrokenRow`. Integers become digits, and null becomes an
     empty cell.
 
     Args:
         stream: an open file, which need not be seekable.
         name: the file name, for error messages.
-        columns: names of columns in lower case; columns with other names are not read unless there is only
-            one column.
+        columns: names of the columns to read, in lower case. If the file has a single column, that column is
+            read under any name.
 
     Raises:
         TextError: the file is not Parquet, has columns of other types or an unsupported encoding, or is
-            larger than `MAX_BYTES` before or after it is decoded.
+            larger than `MAX_BYTES` before or after decoding.
         EmptyTextError: the file has no columns.
     """
     import pyarrow
@@ -122,7 +122,7 @@ def parquet_table(
 
 
 def _columns(schema: Any, columns: Sequence[str], name: str) -> list[str]:
-    """Return the names of the columns that are read, after checking that they contain texts or IDs."""
+    """Return the names of the columns to read, after checking that the columns contain texts or IDs."""
     import pyarrow
 
     names = []
@@ -155,7 +155,7 @@ def _too_large(name: str) -> TextError:
 def _rows(
     file: Any, names: Sequence[str], name: str, errors: tuple[type[Exception], ...]
 ) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield the rows with their numbers, from 1; the total size of their texts is limited."""
+    """Yield (row number from 1, row) pairs; the total size of the texts is limited."""
     number = size = 0
     try:
         for batch in file.iter_batches(_BATCH, columns=list(names), use_threads=False):
@@ -182,13 +182,13 @@ def _row(cells: Sequence[Any], index: int) -> Sequence[str]:
 
 
 def _check_pages(content: bytes, metadata: Any, names: Sequence[str] | None, name: str) -> None:
-    """Check the sizes that the headers of all pages of the columns state, before a page is decompressed.
+    """Check the sizes in the headers of all pages of the columns, before a page is decompressed.
 
     Args:
         names: names of the columns; None for all.
 
     Raises:
-        TextError: the pages are too large, or have an encoding that is not supported.
+        TextError: the pages are too large, or have an unsupported encoding.
         ValueError: the headers contradict the metadata.
     """
     if metadata.num_columns > _MAX_COLUMNS:
@@ -213,7 +213,7 @@ def _check_pages(content: bytes, metadata: Any, names: Sequence[str] | None, nam
 
 
 class Page(NamedTuple):
-    """The header of a page: the size of its decompressed content in bytes, and its values.
+    """The header of a page: decompressed size in bytes, number of values, and encoding.
 
     Attributes:
         encoding: number of the encoding in parquet.thrift; -1 if it is missing.

@@ -16,7 +16,7 @@ TREEBANK_FILES = ("sample_treebank.conllu", "sample_treebank_held_out.conllu")
 def everyday_topics() -> LabeledTexts:
     """Return 300 short English sentences on six everyday topics, 50 per topic.
 
-    Few individual words indicate the topic. It follows from the meaning, so contextual vectors are useful.
+    Few individual words indicate the topic, so a classifier needs contextual vectors.
     """
     return parse_labeled_texts(everyday_topics_file(), FILE, CLASSES)
 
