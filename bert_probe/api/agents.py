@@ -1,4 +1,4 @@
-"""Questions as tools for agents (Model Context Protocol): tables as structured content, pictures as PNG."""
+"""Provide questions as tools for agents (Model Context Protocol), with structured tables and PNG images."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def select_questions(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
 def input_schema(question: RegisteredQuestion) -> Schema:
     """Return the JSON Schema of a tool's arguments: the request body and the selection of rows."""
     body_schema = schema.body_schema(question)
-    # Some agents do not support oneOf at the top level; `read_body` rejects invalid uses of text and texts.
+    # Some agents do not support oneOf at the top level, so `read_body` checks the use of `text` and `texts`.
     body_schema.pop("oneOf", None)
     return {**body_schema, "properties": {**body_schema["properties"], **_ROW_ARGUMENTS}}
 
@@ -104,7 +104,7 @@ def call_tool(
     shared: body.ModelServices,
     cancelled: threading.Event,
 ) -> types.CallToolResult:
-    """Call a tool and return its result; for an invalid request, return an error result for the agent."""
+    """Call a tool and return its result; for invalid requests, return an error result for the agent."""
 
     def progress(_done: int, _total: int) -> None:
         if cancelled.is_set():
@@ -115,7 +115,7 @@ def call_tool(
             name: _check_argument(name, arguments.pop(name, argument["default"]))
             for name, argument in _ROW_ARGUMENTS.items()
         }
-        # The arguments are serialized and parsed so that the HTTP API's checks of numbers apply to them.
+        # Serialize and parse the arguments to apply the same number checks as the HTTP API.
         content = body.parse_json(json.dumps(arguments).encode())
         result = body.read_body(question, content).answer(shared, progress)
         record = select_rows(result, options["first_row"], options["most_rows"])
@@ -125,7 +125,7 @@ def call_tool(
         if problem is None:
             raise
         return types.CallToolResult(content=[_text_content(problem.detail)], is_error=True)
-    # The table is sent as text too, for clients that do not support structured content.
+    # Some clients do not support structured content, so the table is also sent as text.
     return types.CallToolResult(
         content=[_text_content(json.dumps(record, ensure_ascii=False)), *picture], structured_content=record
     )

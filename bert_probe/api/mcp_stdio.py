@@ -1,6 +1,6 @@
 """Serve agents over standard input and output, and answer invalid lines with an error.
 
-The `mcp` package ignores lines that are not messages, so a client would wait forever for the answer.
+The `mcp` package ignores lines that are not messages, so a client would wait forever for a response.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def serve(server: Server[Any], stdin: BinaryIO, stdout: TextIO) -> None:
 
 
 class _Output:
-    """A text stream with a lock, so that the server and `_Input` do not mix the lines that they write."""
+    """A text stream with a lock, because the server and `_Input` both write lines to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._lock = anyio.wrap_file(stream), anyio.Lock()
@@ -67,7 +67,7 @@ class _Input:
                 await self._answers.flush()
 
     def _read_line(self) -> bytes:
-        """Return the next line; if it is too long, only its first bytes."""
+        """Return the next line; if the line is too long, return only its first bytes."""
         line = part = self._stream.readline(limits.MAX_BODY_BYTES + 1)
         while len(part) > limits.MAX_BODY_BYTES and not part.endswith(b"\n"):
             part = self._stream.readline(limits.MAX_BODY_BYTES + 1)
@@ -113,7 +113,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
 
 
 def _error(code: int, sentence: str, message: Any = None) -> types.JSONRPCError:
-    """Return an error response, with the id of the message if it is valid."""
+    """Return an error response, with the message's id if the id is valid."""
     message_id = message.get("id") if isinstance(message, dict) else None
     if type(message_id) not in (int, str):
         message_id = None
@@ -132,7 +132,7 @@ MAX_CHECKPOINTS, MAX_TRACE_BYTES, MAX_ANSWER_BYTES = 2, 300_000_000, 100_000_000
 
 
 class LocalModels:
-    """The `ModelServices` of `Body.answer` for a process without server sessions."""
+    """The `ModelServices` for a process without server sessions."""
 
     def __init__(self) -> None:
         self.answers = ResultCache(MAX_ANSWER_BYTES)
@@ -140,7 +140,7 @@ class LocalModels:
         self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(MAX_TRACE_BYTES, lambda trace: trace.nbytes)
 
     def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
-        """Return a checkpoint from the cache, or open it; the name "" stands for the built-in model."""
+        """Return a cached or newly opened checkpoint; the name "" stands for the built-in model."""
         permissions.current().check_model(model, revision)
         return self._checkpoints.once(
             (model, revision), lambda: load(model or None, revision or None, progress=progress)

@@ -31,7 +31,7 @@ _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
 
 class _RefusedError(Exception):
-    """Raised to end an upload in progress with an error response."""
+    """Raised to stop an upload in progress with an error response."""
 
     def __init__(self, response: PlainTextResponse) -> None:
         super().__init__()
@@ -41,15 +41,15 @@ class _RefusedError(Exception):
 class BoundedUploads:
     """ASGI middleware that enforces the limits on uploads.
 
-    The session's limit counts the Content-Length of an upload, so that the upload can be rejected before it
-    is read. The other limits count only received bytes; otherwise a client could block other clients by
-    stating a false length.
+    The limit for a session counts the Content-Length of an upload, so that the server can reject the upload
+    before reading it. The other limits count only received bytes; otherwise a client could block other
+    clients with a false Content-Length.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self._stated: Counter[str] = Counter()  # session → stated bytes of the uploads in progress
-        self._arrived: Counter[str] = Counter()  # session → received bytes of the uploads in progress
+        self._stated: Counter[str] = Counter()  # session → Content-Length of uploads in progress
+        self._arrived: Counter[str] = Counter()  # session → received bytes of uploads in progress
         self._clients: dict[str, str] = {}  # session → IP address of its latest upload
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,7 +125,7 @@ class BoundedUploads:
         )
 
     def _refusal(self, session: str, size: int) -> PlainTextResponse | None:
-        """Return an error response if `size` more bytes exceed the limit of the client or the server."""
+        """Return an error response if `size` more bytes would exceed the client's or the server's limit."""
         if self._excess(session, size):
             _remove_closed_sessions()
         excess = self._excess(session, size)
@@ -147,7 +147,7 @@ class BoundedUploads:
 def _reject_null(session: str, file_id: str) -> None:
     """Remove a file whose name contains NUL, and raise `_RefusedError`.
 
-    If the file were kept, Streamlit would fail in every run of the page.
+    Otherwise Streamlit would fail in every run of the page.
     """
     if any("\0" in file.name for file in _manager().get_files(session, [file_id])):
         _manager().remove_file(session, file_id)
@@ -155,7 +155,7 @@ def _reject_null(session: str, file_id: str) -> None:
 
 
 def _end(response: PlainTextResponse) -> PlainTextResponse:
-    """Close the connection after the response, so that the rest of the file is not read as a new request."""
+    """Close the connection after the response, so that the server does not parse the rest as a request."""
     response.headers["Connection"] = "close"
     return response
 
@@ -173,7 +173,7 @@ def _stored_bytes() -> Counter[str]:
 
 
 def _remove_closed_sessions() -> None:
-    """Remove the files of closed pages; Streamlit keeps them for minutes, in case the browser reconnects."""
+    """Remove files of closed sessions, which Streamlit stores for minutes in case the browser reconnects."""
     for session in _stored_bytes():
         if not sessions.is_connected(session):
             _manager().remove_session_files(session)

@@ -1,4 +1,4 @@
-"""An estimate of the memory that a training needs."""
+"""Estimate the memory of a training run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COPIES = 4
 
 
 def frozen_activations(config: Any, examples: Sequence[TrainingExample]) -> int:
-    """Return the number of activations of an encoder without gradients for a batch of examples."""
+    """Return the number of activations that an encoder without gradients stores for a batch of examples."""
     hidden = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     batch_tokens = min(BATCH_TOKENS, sum(len(example) for example in examples))
@@ -43,7 +43,7 @@ def frozen_activations(config: Any, examples: Sequence[TrainingExample]) -> int:
 def estimate_memory(
     full_model: Any, objective: Objective, update: str, batch: int, examples: Sequence[TrainingExample]
 ) -> int:
-    """Estimate the peak memory of a training in bytes, in addition to the original checkpoint.
+    """Estimate the peak memory of a training run in bytes, excluding the original checkpoint.
 
     The estimate includes weights, gradients, AdamW moments, the best checkpoint, and the activations of the
     largest batch.
@@ -59,7 +59,7 @@ def estimate_memory(
     longest = max(len(example) for example in examples)
     tokens = batch * longest * objective.texts_per_example
     if update == HEAD and objective.task != FILL_MASK:
-        # Vectors for the head (at most one per token), and the activations of the encoder without gradients.
+        # Vectors for the task head (at most one per token), and activations of the encoder without gradients.
         stored = sum(len(example) for example in examples) if objective.of_tokens else len(examples)
         activations = stored * hidden + frozen_activations(config, examples)
     else:

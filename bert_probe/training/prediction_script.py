@@ -1,4 +1,4 @@
-"""The script in a saved folder that applies a head on the sentence vector without this package."""
+"""Create the script that applies a saved head on the sentence vector without this package."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ _OUTPUTS = {
 
 
 def prediction_script(head: OutputHead) -> str:
-    """Return the script for a head."""
+    """Return the Python script for a head on the sentence vector."""
     meaning, activation, name = _OUTPUTS[head.problem]
     return _SCRIPT.format(meaning=meaning, activation=activation, name=name)

@@ -1,4 +1,4 @@
-"""Training in steps with the Trainer of transformers."""
+"""Train a model step by step with the transformers Trainer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def train_model(
     seed: int,
     loop: TrainingLoop,
 ) -> None:
-    """Train on texts until the training loop ends. Only parameters that require gradients change."""
+    """Train a model until the training loop ends. Only parameters that require gradients change."""
     device = next(full_model.parameters()).device
     settings = TrainingArguments(
-        output_dir=tempfile.gettempdir(),  # required, but nothing is saved
+        output_dir=tempfile.gettempdir(),  # a required argument, although nothing is saved
         num_train_epochs=schedule.epochs,
         per_device_train_batch_size=schedule.batch,
         seed=seed % 2**32,
