@@ -1,4 +1,4 @@
-"""The files of a checkpoint that is converted: pickled weights to convert, and other files to copy."""
+"""Find the files of a checkpoint: pickled weights to convert, and other files to copy."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class CheckpointFiles:
 
     Attributes:
         pickles: pickled file → safetensors file to write.
-        copies: files that are copied.
-        indices: index to write → the safetensors files it lists.
+        copies: files to copy.
+        indices: index file to write → safetensors files in the index.
     """
 
     pickles: dict[str, str]
@@ -52,7 +52,7 @@ def find_files(source: Source) -> CheckpointFiles:
 
     Raises:
         NotFoundError: the checkpoint has no config.json.
-        WeightsError: it has no pickled weights, or an index is broken.
+        WeightsError: the checkpoint has no pickled weights, or an index file is broken.
         CheckpointError: modules.json is broken, or a file is too large.
     """
     folder = source.folder
@@ -115,7 +115,7 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 
 def _weight_names(part: Path, names: list[str]) -> tuple[list[str], list[str]]:
-    """Return the names of the safetensors files of a folder or, if there are none, of its pickled files."""
+    """Return the names of the safetensors files in a folder or, if there are none, of the pickled files."""
     if _WEIGHTS in names:
         return [_WEIGHTS], []
     if _WEIGHTS_INDEX in names:
@@ -126,7 +126,7 @@ def _weight_names(part: Path, names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _listed(index: Path, suffix: str) -> list[str]:
-    """Return the files that an index lists."""
+    """Return the weight files that an index file lists."""
     try:
         names = sorted(set(read_json(index)["weight_map"].values()))
         is_valid = bool(names) and all(Path(name).name == name and name.endswith(suffix) for name in names)
