@@ -1,4 +1,4 @@
-"""Health of a corpus: duplicates, outliers and hubs among 100,000 vectors, from all pairs."""
+"""Time of corpus health: duplicates, outliers and hubs among 100,000 vectors, from all pairs."""
 
 from __future__ import annotations
 

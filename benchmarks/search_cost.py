@@ -1,4 +1,4 @@
-"""Time of a search against sentence-transformers, with equal scores, and of a query on encoded documents."""
+"""Time of a search relative to sentence-transformers (equal scores), and of a query on encoded documents."""
 
 from __future__ import annotations
 
