@@ -194,7 +194,7 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
     finally:
         is_gone = disconnected.done()
         disconnected.cancel()
-        job.cancel()  # no effect on a job that has ended
+        job.cancel()  # has no effect if the job has ended
     if job.state == "done":
         return job.value()
     if job.error is None or isinstance(job.error, Cancelled):

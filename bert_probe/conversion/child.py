@@ -197,7 +197,7 @@ def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
                     name = str(argument).replace(" ", ".", 1)
                     if not _ALLOWED.fullmatch(name):
                         raise _asks_for(source, name)
-                elif operation.name in _UNSUPPORTED:  # torch does not support them either
+                elif operation.name in _UNSUPPORTED:  # torch does not support these instructions either
                     raise _asks_for(source, ".".join(names) or f"the extension {argument}")
                 elif isinstance(argument, str):
                     names = [*names[-1:], argument]

@@ -45,7 +45,7 @@ def limit_resources(memory: int, seconds: int, file_bytes: int) -> None:
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    except OSError:  # not Linux
+    except OSError:  # only Linux has this file
         return
     _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory)
 

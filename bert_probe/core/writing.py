@@ -181,7 +181,7 @@ def _exists(file: Path) -> ExportError:
 
 @contextmanager
 def _lock(place: Path, wait: float) -> Iterator[None]:
-    from filelock import FileLock, Timeout  # slow: imports asyncio, which few commands need
+    from filelock import FileLock, Timeout  # imported here because filelock imports asyncio, which is slow
 
     lock = FileLock(_lock_file(place), timeout=wait, thread_local=False)
     try:
@@ -197,7 +197,7 @@ def _lock(place: Path, wait: float) -> Iterator[None]:
         yield
     finally:
         if lock.is_locked:
-            # This is safe while the lock is held, because filelock rejects a lock on an unlinked file.
+            # Deleting the locked file is safe, because filelock rejects locks on unlinked files.
             with suppress(OSError):
                 os.unlink(lock.lock_file)  # noqa: PTH108 - a str
             lock.release()

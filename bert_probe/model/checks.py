@@ -107,7 +107,7 @@ def uses_interface(network: Any) -> bool:
     own attention code. A different output means that the fused kernel omits a step of this model's attention.
     """
     inputs = _check_inputs(network)
-    # Inference mode is avoided: a model may store tensors, and inference tensors cannot be used in training.
+    # Avoid inference mode: a model may store tensors, and inference tensors cannot be used in training.
     with torch.no_grad():
         try:
             with recording() as calls:

@@ -42,7 +42,7 @@ MAX_LAYERS = 1_000
 some config classes build a list with one item per layer.
 """
 MAX_LABELS = 10_000
-"""Maximum number of labels of an output head."""
+"""Maximum number of labels of a task head."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """Problem types of a text classification head: it predicts a value, exactly one class, or any set of
 classes.

@@ -122,11 +122,11 @@ def _array(values: Any, name: str) -> Array:
     if isinstance(values, torch.Tensor):
         values = values.detach()
         is_float64 = values.dtype in (torch.float64, torch.complex128)
-        # NumPy has no bfloat16.
+        # Convert bfloat16, which NumPy does not support.
         values = (values if is_float64 or values.is_complex() else values.float()).cpu()
     try:
         array = np.asarray(values)
-    except ValueError:  # lists of unequal lengths
+    except ValueError:  # NumPy rejects nested lists of unequal lengths
         raise ShapeError(f"{name} has rows of different lengths. Give a rectangular array.") from None
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{name} has dtype {array.dtype}, but must be real numbers. Give floats.")

@@ -329,7 +329,7 @@ def _read_modules(
                 raise UnavailableError(f"The module {kind} does not write vectors of tokens. {_REMEDY}")
             module, size = MODULE_READERS[kind](config, path, size)
             modules.append(module)
-        elif not is_known or kind != "Normalize":  # scales only the sentence vector
+        elif not is_known or kind != "Normalize":  # Normalize scales only the sentence vector
             raise UnavailableError(
                 f"The module {(kind if is_known else name)[:100]} of a late-interaction model is not "
                 f"supported. Supported: Transformer, Dense, Normalize and MultiVectorMask. {_REMEDY}"
@@ -430,7 +430,7 @@ def _query_selection(
     target = length if expansion["strategy"] == "fixed" else own
     max_tokens = _within(target, limit, model_limit)
     is_attended = bool(expansion.get("attend"))
-    if mask is None and not is_attended:  # then the appended tokens count as padding
+    if mask is None and not is_attended:  # without attention, the appended tokens are padding
         return TokenSelection(max_tokens, skipped)
     token_id = _expansion_token(expansion.get("token"), tokenizer)
     return TokenSelection(max_tokens, skipped, expansion=QueryExpansion(length, token_id, is_attended))

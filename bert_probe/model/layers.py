@@ -134,7 +134,8 @@ class ForwardPass:
             raise UnavailableError(
                 f"{self.trace.architecture} does not compute its layers in separate modules."
             )
-        # The outermost call ends last: a layer, which has child modules, or a norm, which has none.
+        # The outermost call ends last. A module with children is a layer; a module without children is a
+        # norm.
         return None if [*candidates[-1].module.children()] else candidates[-1]
 
     def check_pooler(self) -> None:
@@ -147,7 +148,7 @@ class ForwardPass:
         if expected is None:
             return
         pooled = self.pooled(self.states[-1][None])
-        assert pooled is not None  # the trace has pooler output
+        assert pooled is not None  # not None, because the trace has pooler output
         difference = float(np.abs(as_array(pooled)[0] - expected).max())
         if not difference <= max(1e-5, 16 * torch.finfo(self.states[-1].dtype).eps):
             raise UnavailableError(

@@ -1,4 +1,4 @@
-"""Check a checkpoint before memory is allocated for its weights.
+"""Check a checkpoint before memory is allocated for its weights, and reserve memory.
 
 The checks build the model on torch's meta device, which needs no memory, and compare its sizes with the
 headers of the weight files.
@@ -15,6 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from safetensors import safe_open
 from torch.nn.modules.module import (
@@ -22,7 +23,7 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from bert_probe.errors import ArchitectureError, WeightsError
+from bert_probe.errors import ArchitectureError, OutOfMemoryError, WeightsError
 from bert_probe.model.architectures import build_model
 from bert_probe.model.config import REMEDY, reason
 
@@ -174,7 +175,7 @@ def _counting(count: _ModuleCounter) -> Iterator[None]:
     """Create this thread's modules on the meta device within the context, and count their tensors."""
     thread_id = threading.get_ident()
 
-    # The hooks are process-wide, so modules of other threads must be ignored.
+    # The hooks apply to the whole process, so they must ignore modules of other threads.
     def on_registration(_module: torch.nn.Module, _name: str, tensor: torch.Tensor | None) -> None:
         if tensor is not None and threading.get_ident() == thread_id:
             count.add(tensor)
@@ -189,3 +190,62 @@ def _counting(count: _ModuleCounter) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+_lock = threading.Lock()
+_reserved_bytes = 0
+
+
+def free_memory() -> int:
+    """Return the number of bytes that this process can still allocate on this machine and in its cgroup."""
+    available = int(psutil.virtual_memory().available)
+    container = _free_in_container()
+    return available if container is None else min(available, container)
+
+
+def _free_in_container() -> int | None:
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        used = (_CGROUP / "memory.current").read_text()
+        statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    # The kernel frees cached file pages on demand.
+    cached = int(statistics.get("inactive_file", 0))
+    return None if limit == "max" else max(0, int(limit) - int(used) + cached)
+
+
+@contextmanager
+def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
+    """Reserve memory for the block, so that concurrent work takes it into account.
+
+    Args:
+        size: bytes that the block will allocate.
+        purpose: name of the work that needs the memory; the error message starts with it.
+        remedy: a sentence with advice for the user.
+
+    Raises:
+        OutOfMemoryError: fewer than `size` bytes are available.
+    """
+    global _reserved_bytes
+    with _lock:
+        available = free_memory() - _reserved_bytes
+        if size > available:
+            raise OutOfMemoryError(
+                f"{purpose} needs about {format_bytes(size)} of memory, but only "
+                f"{format_bytes(max(0, available))} are free. "
+                f"{remedy}"
+            )
+        _reserved_bytes += size
+    try:
+        yield
+    finally:
+        with _lock:
+            _reserved_bytes -= size
+
+
+def format_bytes(size: int) -> str:
+    """Format a number of bytes as MB or GB."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

@@ -67,7 +67,7 @@ def _write_router(folder: Path, model: SentenceModel, routes: dict[str, Sentence
         "structure": {task: [path for path, _ in route] for task, route in modules.items()},
         "parameters": parameters,
     }
-    # Versions before 5 read config.json.
+    # Versions of sentence-transformers before 5 read config.json.
     for name in ("router_config.json", "config.json"):
         _write(folder / name, config)
 

@@ -89,7 +89,7 @@ def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None
     Return None if the files are inconsistent.
     """
     word_rows, position_rows = (_rows(files, f"{kind}_embeddings.weight") for kind in ("word", "position"))
-    # The default is 0 or 1, depending on the model family.
+    # The default padding index is 0 or 1, depending on the model family.
     padding = config.get("pad_token_id", 1)
     is_consistent = word_rows == [config.get("vocab_size")] and position_rows == [
         config.get("max_position_embeddings")

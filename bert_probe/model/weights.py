@@ -15,11 +15,11 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from bert_probe.errors import WeightsError
-from bert_probe.model.logging_utils import SilencedLogging
+from bert_probe.model.sources import SilencedLogging
 
 try:
     import fcntl
-except ImportError:  # Windows
+except ImportError:  # not available on Windows
     fcntl = None  # type: ignore[assignment]
 
 
@@ -97,7 +97,7 @@ def write_lease(files: Iterable[Path]) -> Iterator[None]:
     with ExitStack() as stack:
         for file in files:
             descriptor = os.open(file, os.O_RDONLY)
-            stack.callback(os.close, descriptor)  # ends the lease
+            stack.callback(os.close, descriptor)  # closing the file ends the lease
             try:
                 # The kernel sends SIGURG, which is ignored by default, when another program is waiting.
                 fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)

@@ -211,7 +211,7 @@ passes = Semaphore(MAX_CONCURRENT_PASSES)
 """Limits concurrent forward passes, and the computation of results that takes no longer than a pass."""
 
 _texts: DynamicBatcher[Encoding, Trace] = DynamicBatcher(passes)
-# Tokenizing a text of a million characters takes as much memory as a forward pass.
+# Limit tokenization too: for a text of a million characters, it takes as much memory as a forward pass.
 _encodings = Semaphore(MAX_CONCURRENT_PASSES)
 
 answers = ResultCache(ANSWER_BYTES, passes)
@@ -379,7 +379,8 @@ def traces(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # The complete description is needed: models with equal weights may differ in config or tokenizer.
+        # Include the complete description, because models with equal weights may differ in config or
+        # tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
     return [trace_text(text) for text in texts]

@@ -74,7 +74,7 @@ def sections() -> dict[str, tuple[str, ...]]:
         excluded.add("train")
     if not allowed.can_build_stores and not paths.stores():
         excluded.add("corpus")
-    if len(allowed.models) == 1:  # the page compares two models
+    if len(allowed.models) == 1:  # the page "changes" compares two models
         excluded.add("changes")
     menus = {
         title: tuple(name for name in names if name not in excluded) for title, names in SECTIONS.items()
@@ -283,7 +283,7 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
         *bertviz_frames.routes(),
         *responses.SCRIPT_ROUTES,
         *sessions.routes(),
-        # Streamlit would answer paths with a period with the front page.
+        # Streamlit would serve the front page for paths that contain a period.
         *(Route(f"/{path}/{{path:path}}", missing) for path in ("api", "trained")),
         Route("/{path:nowhere}", missing),
     ]
@@ -346,6 +346,7 @@ def apply_settings() -> None:
     try:
         settings = paths.settings() | {"server.allowedHosts": [*hosts.own_names(), *hosts.additional_names()]}
         authorization.token()
+        paths.playground()
     except AddressError as error:
         sys.exit(f"bert-probe: {error}")
     for name, value in settings.items():

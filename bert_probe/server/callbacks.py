@@ -54,7 +54,7 @@ def uninterrupted() -> Iterator[None]:
         return
     with _ignore_requests(context.session_state):
         yield
-    context.session_state._yield_callback()  # now a newer request or a page change takes over
+    context.session_state._yield_callback()  # let a newer request or a page change take over
 
 
 @contextmanager

@@ -16,17 +16,19 @@ from typing import Any, BinaryIO, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.model.lengths import check_text
-from bert_probe.text.fasta import FastaRecord, read_records, records_in_text
 from bert_probe.text.formats import (
     FASTA,
     LINES,
     TABLE,
     BrokenRow,
+    FastaRecord,
     JsonRow,
     NonTextCell,
     ValidationErrors,
     check_format,
     format_of,
+    read_records,
+    records_in_text,
 )
 from bert_probe.text.parquet import parquet_table
 from bert_probe.text.sentence_files import (
@@ -301,7 +303,7 @@ class _Columns:
         def cell(index: int | None) -> str:
             try:
                 value = "" if index is None else row[index]
-            except TextError:  # raised by a row of a JSON lines file
+            except TextError:  # a JSON lines row raises this error for an invalid cell
                 raise ValueError("a text is not UTF-8, or contains a NUL or an unpaired surrogate") from None
             if isinstance(value, NonTextCell):
                 raise ValueError(f"a cell is {value}, but must be a text")

@@ -112,7 +112,7 @@ def parquet_table(
         raise TextError(f"{name} has more than {MAX_SENTENCES:,} rows. Split the file.")
     try:
         _check_pages(content, metadata, names, name)
-        # Repeated texts stay dictionary-encoded, which saves memory.
+        # Repeated strings stay dictionary-encoded, which saves memory.
         file = pyarrow.parquet.ParquetFile(
             io.BytesIO(content), read_dictionary=names, pre_buffer=False, **limits
         )
@@ -277,7 +277,7 @@ def _struct(data: bytes, offset: int, depth: int = 0) -> tuple[dict[int, Any], i
             number += delta
         else:
             number, offset = _zigzag(data, offset)
-        if field_type in (1, 2):  # the types of true and false
+        if field_type in (1, 2):  # in Thrift, true and false are types without content
             fields[number] = field_type == 1
         elif field_type in (4, 5, 6):
             fields[number], offset = _zigzag(data, offset)

@@ -18,19 +18,21 @@ from types import SimpleNamespace
 from typing import BinaryIO, cast
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.fasta import FastaRecord, parse_fasta, records_in_text
 from bert_probe.text.formats import (
     FASTA,
     JSON_LINES,
     LINES,
     TABLE,
     BrokenRow,
+    FastaRecord,
     NonTextCell,
     check_format,
     csv_reader,
     describe_csv_error,
     format_of,
     json_table,
+    parse_fasta,
+    records_in_text,
 )
 
 DEFAULT_COLUMNS = ("sentence", "text")
@@ -130,7 +132,7 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
     try:
         with path.open("rb") as stream:
             before = os.fstat(stream.fileno())
-            if before.st_size > MAX_BYTES:  # pipes have size 0, and are checked while reading
+            if before.st_size > MAX_BYTES:  # pipes have size 0, so their size is checked during reading
                 raise _too_large(path.name)
             yield stream, path.name
             if stat.S_ISREG(before.st_mode) and _version(os.fstat(stream.fileno())) != _version(before):
@@ -221,7 +223,7 @@ def _unpacked_sentences(
     if is_table(name):
         header, rows = table_of(file_lines, name)
         index = find_column(header, column, name)
-        # A row may be too short. Its missing cells are treated as empty cells.
+        # Treat the missing cells of a row that is too short as empty cells.
         cells = ((line, _one_line(row[index], name, line)) for line, row in rows if len(row) > index)
     else:
         if column is not None:

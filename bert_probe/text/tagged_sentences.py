@@ -196,7 +196,7 @@ class _ConllReader:
         if not columns[0]:
             faults.add(line, f"tag {truncate_text(columns[-1])} has no word in a column before it")
             return False
-        # Otherwise, the second half of a word that contains a space would be read as the tag.
+        # Compare the numbers of columns: the second half of a word with a space must not be read as the tag.
         self._columns = self._columns or len(columns)
         if len(columns) != self._columns:
             faults.add(line, f"{len(columns)} columns, but previous lines have {self._columns}")
@@ -347,11 +347,11 @@ def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int],
     word_spans: list[tuple[int, int]] = []
     for (count, form, _), (start, end) in zip(tokens, spans, strict=True):
         forms = [word.form for word in words[len(word_spans) : len(word_spans) + count]]
-        if "".join(forms) == form:  # such as "cannot", which is can + not
+        if "".join(forms) == form:  # for example, "cannot" is "can" + "not"
             for word_form in forms:
                 word_spans.append((start, start + len(word_form)))
                 start += len(word_form)
-        else:  # such as "del", which is de + el
+        else:  # for example, "del" is "de" + "el"
             word_spans += [(start, end)] * count
     return text, tuple(word_spans)
 
