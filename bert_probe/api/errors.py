@@ -114,7 +114,7 @@ class Problem:
     """One occurrence of a problem.
 
     Attributes:
-        detail: message that states what was given, what is allowed and what to do.
+        detail: message that states the invalid value, what is allowed and what to do.
         more: additional members of the JSON object.
         headers: headers of the response.
     """

@@ -180,7 +180,7 @@ class Index(FieldType):
         self.metavar = "N|mean" if mean else "N|last"
 
     def count(self, sizes: Dimensions) -> int:
-        """Return the number of layers or heads to choose from."""
+        """Return the number of layers or heads of the model."""
         return sizes.heads if self.axis == "head" else sizes.layers + 1 - self.first
 
     def check(self, name: str, value: Any) -> Any:

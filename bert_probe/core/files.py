@@ -179,7 +179,7 @@ def _json(frame: pd.DataFrame) -> bytes:
 
 
 def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the cells of each column of `flatten_index`, without building that table."""
+    """Yield name and cells of each column that `flatten_index` would return, without building the table."""
     if frame.index.name is not None:
         yield str(frame.index.name), _cell_array(frame.index)
     yield from zip(_column_names(frame), _cells_by_column(pd.DataFrame(frame)), strict=True)

@@ -52,13 +52,13 @@ TABLE_SUFFIXES = (".csv", ".tsv")
 
 @dataclass(frozen=True)
 class InputValues:
-    """Values that an interface, such as the command line or the HTTP API, has read for an `Inputs`.
+    """Input values of a question, as read by an interface such as the command line or the HTTP API.
 
     Attributes:
         checkpoints: one checkpoint per model.
         traces: one trace per text; for two models, one trace per text and model.
-        sentences: many sentences, or labeled texts where the question accepts them.
-        files: rows of each `FileInput`, keyed by its name; an optional file may be missing.
+        sentences: many sentences, or labeled texts if the question accepts them.
+        files: name → rows for each `FileInput`; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -146,11 +146,11 @@ class Inputs:
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → the file from which its value is read."""
+        """Argument of `Question.of` → `FileInput` that provides its value."""
         return {}
 
     def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
-        """Return the traces of the texts, each read separately by each model."""
+        """Return one trace per text and model."""
         return [checkpoint.trace(*text) for text in texts for checkpoint in checkpoints]
 
     def arguments(self, values: InputValues) -> list[Any]:
@@ -411,7 +411,7 @@ class Files(Inputs):
     """Files of labeled texts or tagged sentences.
 
     Attributes:
-        files_by_name: argument of `Question.of` → the file from which its value is read.
+        files_by_name: argument of `Question.of` → `FileInput` that provides its value.
     """
 
     files_by_name: Mapping[str, FileInput]
@@ -420,7 +420,7 @@ class Files(Inputs):
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → the file from which its value is read."""
+        """Argument of `Question.of` → `FileInput` that provides its value."""
         return self.files_by_name
 
     def __hash__(self) -> int:

@@ -27,7 +27,7 @@ TEXT_KEYS = ("text", "pair", "tokens", "tokens_dropped")
 
 @dataclass(frozen=True)
 class InputRecord:
-    """The inputs of a result: one or two models, and the texts that they read.
+    """The inputs of a result: one or two models, and their input texts.
 
     Attributes:
         model: name, origin, revision, digest of the weights, dtype, device, libraries.
@@ -175,9 +175,9 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
 
 
 def _model_identity(trace: Trace) -> tuple[object, ...]:
-    """Return the values that two traces must have in common to be comparable.
+    """Return the values that must be equal for two traces to be comparable.
 
-    The model's name is not included, because the same folder can have several names.
+    The values do not include the model's name, because the same folder can have several names.
     """
     names = {"model", "origin", "revision", *TEXT_KEYS}
     settings = {name: value for name, value in trace.provenance.items() if name not in names}

@@ -153,7 +153,7 @@ class Question:
         return [field for field in fields(self) if getattr(self, field.name) != field.default]
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question for one text, with every "last" and every word replaced by an index from 0.
+        """Return the question for one text; 0-based indices replace every "last" and every word.
 
         Raises:
             SelectionError: the text or its model does not have this layer, head, token or word.

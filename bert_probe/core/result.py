@@ -69,8 +69,9 @@ class Result(ABC):
         return frame
 
     def showing(self, **values: Any) -> Self:
-        """Return this result with new values for display-only fields of the question, which change only the
-        table.
+        """Return this result with new values for display-only fields of the question.
+
+        These fields change only the table.
 
         Raises:
             SelectionError: a field is not display-only, so a new value would need a new computation.

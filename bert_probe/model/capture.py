@@ -216,7 +216,7 @@ def _is_causal(module: torch.nn.Module, query: torch.Tensor, argument: bool | No
 
 
 def _causal_mask(query: torch.Tensor, key: torch.Tensor, calls: _Calls | None) -> torch.Tensor:
-    """Return a bool mask of shape [1, 1, query, key]; the layers of a recording share one."""
+    """Return a bool mask of shape [1, 1, query, key]; all layers of a recording share this mask."""
     shape = (1, 1, query.shape[2], key.shape[2])
     shared = None if calls is None else calls.causal_mask
     if shared is not None and shared.shape == shape and shared.device == query.device:

@@ -171,7 +171,7 @@ def _mask(scores: _Scores) -> torch.Tensor | None:
 
 
 def _split_heads(term: torch.Tensor, scores: _Scores) -> torch.Tensor:
-    """Return a term with the four axes of the scores. The axis [batch × head] is split."""
+    """Return a term with the four axes of the scores; split the axis [batch × head] if necessary."""
     batch, heads = scores.shape[:2]
     if term.ndim == 3 and term.shape[0] == batch * heads:
         return term.reshape(batch, heads, *term.shape[1:])

@@ -162,14 +162,14 @@ class MultiVectorModel:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of all settings and of the weights of the modules."""
+        """SHA-256 of the settings and the weights of all modules."""
         return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def open_multi_vector_model(
     folder: Path, description: Description, tokenizer: Any
 ) -> tuple[MultiVectorModel | None, ProbeError | None]:
-    """Return what `read_multi_vector_model` returns, or the error that it raises."""
+    """Call `read_multi_vector_model`; return its result and None, or None and the error."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is free here."):
             return read_multi_vector_model(folder, description, tokenizer), None
@@ -191,7 +191,7 @@ def read_multi_vector_model(
         tokenizer: the checkpoint's tokenizer, after `add_markers`.
 
     Returns:
-        None if the folder is not a late-interaction checkpoint.
+        The model; None if the folder is not a late-interaction checkpoint.
 
     Raises:
         UnavailableError: a module or setting is not supported.
@@ -349,7 +349,7 @@ def _kind(name: str) -> str:
 
 
 def _default_mask(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the mask that PyLate and ColBERT apply: documents without punctuation."""
+    """Return the settings of the mask in PyLate and ColBERT, which skips punctuation in documents."""
     words = options.get("skiplist_words")
     return {"skiplist_words": list(string.punctuation) if words is None else words}
 

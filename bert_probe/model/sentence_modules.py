@@ -136,14 +136,14 @@ class SentenceModel:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of all settings and of the weights of the modules."""
+        """SHA-256 of the settings and the weights of all modules."""
         return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def open_sentence_model(
     folder: Path, description: Description, tokenizer_limit: int | None
 ) -> tuple[SentenceModel | None, ProbeError | None]:
-    """Return what `read_sentence_model` returns, or the error that it raises."""
+    """Call `read_sentence_model`; return its result and None, or None and the error."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is free here."):
             sizes = description.hidden_size, description.vocabulary_size, description.max_tokens
@@ -241,7 +241,7 @@ def read_sentence_model(
 
 
 def _tasks(entries: list[ModuleEntry], encoder: Path) -> tuple[str, ...]:
-    """Return the tasks that select a route of a Router, or a maximum length of the Transformer."""
+    """Return the tasks with their own route in a Router or maximum length in the Transformer."""
     tasks = [task for router in routers(entries) for task in router.tasks]
     lengths = ("query", "document")
     settings = _transformer_settings(encoder)

@@ -161,7 +161,7 @@ class Trace:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint that made this trace.
+        """Return the checkpoint that computed this trace.
 
         Raises:
             UnavailableError: the trace has external attention.
@@ -175,7 +175,7 @@ class Trace:
 
     @property
     def architecture(self) -> str:
-        """Return the model's class name, for messages."""
+        """Return the model's class name, for error messages."""
         return str(self.provenance.get("architecture", "This model"))
 
     @cached_property

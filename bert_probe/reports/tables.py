@@ -298,7 +298,7 @@ def render_note(note: str, table: ReportTable) -> str:
 
 
 def unchecked_numbers(note: str) -> list[str]:
-    """Return the numbers of a note that are not references and therefore cannot be verified."""
+    """Return the numbers in a note that cannot be verified, because they are not references."""
     text = _REFERENCE.sub(lambda match: " " if _is_reference(match) else match[0], note)
     digits = "".join(map(_mask, text))
     return [text[slice(*number.span())] for number in _NUMBER.finditer(digits)]

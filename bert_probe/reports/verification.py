@@ -75,7 +75,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
 
     Args:
         read: the report.
-        models: opens the models.
+        models: the models of the report, which are opened when needed.
         progress: called with the number of verified views and their total.
 
     Raises:

@@ -85,7 +85,7 @@ class ModelReference:
         return f"{self.name or BUILT_IN}{f' at {self.revision}' if self.revision else ''}"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Return whether a checkpoint has the referenced weights; unknown digests fit any weights."""
+        """Return whether a checkpoint has the referenced weights; unknown digests match all weights."""
         description = checkpoint.description
         digests = (
             (self.weights_sha256, description.weights_sha256),

@@ -237,7 +237,7 @@ async def robots(_request: Request) -> PlainTextResponse:
 
 
 async def missing(request: Request) -> HTMLResponse:
-    """Return a 404 page that links to all pages; the links keep the query string."""
+    """Return a 404 page with links to all pages; the links contain the query string of the request."""
     query = f"?{request.url.query}" if request.url.query else ""
     links = (f'<li><a href="/{html.escape(page + query)}">{page.title()}</a></li>' for page in pages())
     text = _STATIC.joinpath("missing.html").read_text(encoding="utf-8")
@@ -290,7 +290,7 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
 
 
 def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]:
-    """Return the middleware that wraps Streamlit's middleware, outermost first."""
+    """Return the middleware around Streamlit's middleware, outermost first."""
     allowed = permissions.current()
     proxies = [Middleware(visitors.ClientAddress, allowed.trusted_proxies)] if allowed.trusted_proxies else []
     page_paths = frozenset(("/", *(f"/{page}" for page in pages())))

@@ -96,7 +96,7 @@ class Authorization:
         self._names, self._token = names, token.encode()
 
     def refusal(self, request: Request) -> Problem | None:
-        """Return the problem to respond with if the request is rejected, or None if it is allowed."""
+        """Return the problem for the response if the request is rejected; None if the request is allowed."""
         origins = request.headers.getlist("origin")
         host, is_secure = request.headers.get("host", ""), request.url.scheme == "https"
         if origins and not hosts.is_same_page(origins, host, self._names, is_secure):

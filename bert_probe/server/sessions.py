@@ -96,7 +96,7 @@ def _source(data: HeadViewData) -> tuple[object, ...]:
 
 
 def head_labels(trace: Trace) -> Labels:
-    """Return one-word labels for the heads of each layer; () if the text is too long to measure heads."""
+    """Return one-word labels for the attention heads of each layer; () if the text is too long."""
     from bert_probe.views.head_view import compute_labels
 
     return compute_labels(trace, shared_cache.answers.of)

@@ -227,7 +227,7 @@ def parse_documents(
         name: the file name; its extension distinguishes tables from plain text.
         skip_broken: see `read_documents`.
         max_documents: maximum number of documents and broken rows.
-        max_bytes: maximum size of the decompressed file in bytes; by default that of `read_documents`.
+        max_bytes: maximum size of the decompressed file in bytes; by default the limit of `read_documents`.
     """
     return _documents(content, name, False, skip_broken, max_documents, max_bytes)
 
@@ -334,7 +334,7 @@ class _Reader:
         self.errors.add(number, problem)
 
     def refuse_all(self, errors: ValidationErrors) -> None:
-        """Add the broken lines of a record."""
+        """Add a FASTA record with broken lines."""
         self._count()
         self.errors.extend(errors)
 

@@ -249,7 +249,7 @@ def pages(content: bytes, chunk: Any) -> list[Page]:
 
 
 def _page_headers(chunk: bytes) -> Sequence[dict[int, Any]]:
-    """Return the headers of all pages of a Parquet column chunk, each a mapping from field number to value.
+    """Return the headers of all pages of a Parquet column chunk as mappings from field number to value.
 
     The headers are structs in Thrift's compact protocol; see PageHeader in parquet.thrift.
     """

@@ -14,7 +14,7 @@ MAX_BYTES = 2 << 30
 
 
 def reader_limits(content: bytes) -> dict[str, int]:
-    """Return limits for `pyarrow.parquet.ParquetFile` on the sizes that the metadata of a file may state."""
+    """Return arguments for `pyarrow.parquet.ParquetFile` that limit the sizes in a file's metadata."""
     return {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
 
 

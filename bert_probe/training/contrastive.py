@@ -106,7 +106,7 @@ class SimilarityInputs(TrainingExample):
 
 
 class SimilarityObjective(Objective):
-    """Training of the sentence vector on pairs, triplets or scored pairs.
+    """Training objective for the sentence vector on pairs, triplets or scored pairs.
 
     Args:
         loss: one of `LOSSES`.
@@ -188,7 +188,7 @@ class SimilarityObjective(Objective):
         return columns.transpose(0, 1), batch["labels"]
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the loss of vectors, [example, text, size]."""
+        """Return the loss for vectors of shape [example, text, size]."""
         if self.loss_name in (COSENT, COSINE):
             loss_fn = cosent_loss if self.loss_name == COSENT else cosine_loss
             return loss_fn(logits, targets)

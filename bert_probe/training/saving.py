@@ -185,7 +185,7 @@ def _digest(file: Path) -> str:
 
 
 def find_leftovers(target_folder: Path) -> list[str]:
-    """Return a sentence for each temporary folder that a killed process left next to a model folder."""
+    """Return a message for each temporary folder that a killed process left next to a model folder."""
     results = []
     with suppress(OSError, ValueError):
         real = Path(os.path.realpath(target_folder))

@@ -265,7 +265,7 @@ class Train(Question):
         )
 
     def _training(self, dataset: Dataset) -> TrainingHistory:
-        """Return the record of this training that is saved with the model."""
+        """Return the record of this training run, which is saved with the model."""
         held_out_digest = dataset.about.get("held_out_sha256", "")
         share, seed = (0.0, 0) if held_out_digest or not self.held_out else (self.held_out, self.seed)
         return TrainingHistory(dataset.about["sentences_sha256"], held_out_digest, share, seed)
@@ -305,7 +305,7 @@ class TrainingPlan:
         pace: the training schedule.
         trainable, parameters: number of trainable and of all parameters.
         memory: estimated peak memory in bytes.
-        training: the record of this training that is saved with the model.
+        training: the record of this training run, which is saved with the model.
         warnings: reasons why the held-out measure may be overly optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
         head: text-classification head, `SENTENCE` or `CLS`.

@@ -133,7 +133,7 @@ class TrainingLoop:
             copy.copy_(parameter.detach())
 
     def step(self, done: int, loss: torch.Tensor) -> bool:
-        """Process a completed step, and return whether the training must end."""
+        """Process a completed step, and return whether training must end."""
         self._losses.append(loss.detach())
         try:
             self._report_progress(done)
