@@ -183,7 +183,7 @@ def _help(question: type[Question]) -> str:
 
 
 def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]:
-    """Return the arguments and options through which a command of this name reads its inputs."""
+    """Return the arguments and options for the inputs of the command with this name."""
     from bert_probe.cli.options import as_named_option, pair_option
     from bert_probe.core.inputs import ManyTraces
 
@@ -281,7 +281,7 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
 
 
 def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
-    """Return the search in vectors if the documents of a `Search` are vectors; otherwise the same question.
+    """Convert a `Search` to a vector search if its documents are vectors; otherwise return it unchanged.
 
     Raises:
         SelectionError: a scorer needs the texts of the documents.

@@ -112,7 +112,7 @@ class Inputs:
         list_name: name of the sentences or documents in Python and in an HTTP request.
         list_file: name of the file in code snippets that read them.
         list_option: command-line option for the file; "" for a positional argument.
-        has_list: whether a request may give the sentences or documents as a list, not only as a file.
+        has_list: whether a request may contain the sentences or documents as a list instead of a file.
         can_truncate: whether the inputs include texts that can be truncated.
         can_skip: whether broken rows of the file can be skipped.
         has_folder: whether the command line accepts a folder in the BEIR layout instead of single files.

@@ -128,10 +128,11 @@ def _note(note: Mapping[str, str], table: ReportTable) -> str:
 
 
 def _calibration(provenance: Mapping[str, Any]) -> str:
-    """Render the calibration of a score: a sentence and a histogram of random pairs with the score marked.
+    """Render the calibration of a score: a sentence, and a histogram of random pairs with the score marked.
 
     Raises:
-        ReportError: the calibration in the provenance does not have the form that `calibrate_result` writes.
+        ReportError: the calibration in the provenance does not have the format that `calibrate_result`
+            writes.
     """
     facts = provenance.get("facts")
     calibration = facts.get("calibration") if isinstance(facts, Mapping) else None

@@ -69,7 +69,7 @@ def _columns(screen: TextIO) -> int:
 
 @contextmanager
 def cancel_on_interrupt(progress: Progress) -> Iterator[Progress]:
-    """Yield a callback that raises `Cancelled` after the first Ctrl+C; a second one interrupts immediately.
+    """Yield a callback that raises `Cancelled` after the first Ctrl+C; the second interrupts immediately.
 
     Only the main thread receives interrupts; in any other thread, yield the original callback.
     """

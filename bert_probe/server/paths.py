@@ -90,7 +90,7 @@ VECTOR_SUFFIXES: Final = (".npy", ".npz", ".parquet")
 
 
 def vector_files() -> dict[str, Path]:
-    """Return the files in the configured folders that may contain vectors of documents, by name."""
+    """Return name → file for files in the configured folders that may contain document vectors."""
     by_name: dict[str, Path] = {}
     for parent in _configured_folders():
         if not (parent / MANIFEST).is_file():
@@ -127,7 +127,7 @@ _playground: list[str] = []  # set by `set_playground`
 
 
 def set_playground(url: str) -> None:
-    """Let the pages link to the playground at `url`, instead of the one in the environment variable.
+    """Let the pages link to the playground at `url` instead of the URL in the environment variable.
 
     Raises:
         AddressError: The URL is invalid.

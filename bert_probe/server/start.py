@@ -48,7 +48,7 @@ def start(
         token_file: File with the token that other machines need for the API.
         corpora: Corpus stores, or folders of stores, that the pages can open; see `paths.stores`.
         allowed: Permissions of the users; by default those of an app on the user's own machine.
-        playground: URL of the playground that pages link to; see `paths.playground`.
+        playground: URL of the playground to which the pages link; see `paths.playground`.
 
     Raises:
         AddressError: The address does not belong to this machine, the port is in use, a host name, the token

@@ -244,7 +244,7 @@ tokens to predict are unchanged.
 class MaskedLmObjective(Objective):
     """Masked-language modeling, the pretraining objective of BERT (Devlin et al. 2019).
 
-    Masks are sampled anew each time that a text is used for training, but only once for held-out texts. The
+    Masks are sampled again each time that a text is used for training, but only once for held-out texts. The
     target of an example contains the word index of each token (-1 for special tokens), from which masks are
     sampled.
 

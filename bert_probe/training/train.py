@@ -470,7 +470,7 @@ class TrainingPlan:
 def _trains_linear_head(update: str, objective: Objective) -> bool:
     """Return whether only the task head is trained, on vectors that are computed once.
 
-    Masked-language modeling cannot reuse vectors, because masks are sampled anew in each epoch.
+    Masked-language modeling cannot reuse vectors, because new masks are sampled in each epoch.
     """
     return update == HEAD and objective.task != FILL_MASK
 
