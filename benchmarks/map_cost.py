@@ -1,4 +1,4 @@
-"""Response times of a token map with 150,000 points in Chromium: key presses in the search field, and a lasso.
+"""Response times of a token map with 150,000 points in Chromium: key presses in the search, and a lasso.
 
 The time of a key press is the longest time for which the page is then blocked. Work that runs in slices lets
 the browser handle the next key press between two slices. The picture is complete after the last slice.
