@@ -1,4 +1,4 @@
-"""Messages of agents that are not JSON-RPC: each is answered with an error, and the server goes on."""
+"""Messages that are not JSON-RPC: the server answers each with an error and continues."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
 
 
 def answers(*lines: bytes) -> list[dict[str, Any]]:
-    """Return what the server writes for lines of its standard input."""
+    """Return the messages that the server writes in response to lines of standard input."""
     out = io.StringIO()
     server = agents.build_server(LocalModels(), agents.select_questions(["tokens"]), "0")
     asyncio.run(mcp_stdio.serve(server, io.BytesIO(b"\n".join(lines) + b"\n"), out))
