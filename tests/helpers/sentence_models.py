@@ -19,7 +19,7 @@ PROMPTS = {"query": "where is: ", "document": "", "passage": "boat: "}
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tiny sentence-transformers model is built.
+    """The configuration of a tiny sentence-transformers model.
 
     Attributes:
         modules: names and settings of the modules after the Transformer.
@@ -182,7 +182,7 @@ def save(name: str, encoder: Path, folder: Path) -> Path:
 
 
 def reference(folder: Path, dtype: str = "float32") -> Any:
-    """Open a folder with sentence-transformers, in float32 or float64."""
+    """Load a folder with sentence-transformers, in float32 or float64."""
     with without_warnings():
         from sentence_transformers import SentenceTransformer
 

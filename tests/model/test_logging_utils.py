@@ -1,4 +1,4 @@
-"""Logging is silenced inside the context and restored afterwards."""
+"""Logging is silenced inside the context manager and restored afterwards."""
 
 from __future__ import annotations
 
