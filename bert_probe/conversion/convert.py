@@ -100,7 +100,7 @@ def convert(
     Raises:
         NotFoundError, NetworkError: the files are unavailable.
         WeightsError: there are no pickled weights, or they are broken or unsafe.
-        OutOfMemoryError: the weights need more memory than is free or allowed.
+        OutOfMemoryError: the weights need more memory than is available or allowed.
         ExportError: the folder cannot be written.
         UnavailableError: this version of torch does not read pickled weights safely.
         SelectionError: the time limit is not above 0, or longer than a day.

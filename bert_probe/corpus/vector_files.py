@@ -39,7 +39,7 @@ class VectorSet:
         vectors: float32 or float64, [text, size]; read-only.
         ids: identifier of each text; its number from 1 if the file has none.
         texts: the texts; None if the file has none.
-        dropped: number of truncated tokens of each text; None if the file does not say.
+        dropped: number of truncated tokens of each text; None if the file does not contain it.
         digest: SHA-256 of vectors, ids and texts.
     """
 
@@ -57,16 +57,16 @@ class VectorSet:
 
 @dataclass(frozen=True)
 class VectorFile(Inputs):
-    """A file of vectors, without a model."""
+    """The input of questions about a file of vectors, which need no model."""
 
     can_truncate = False
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the statement that reads the file, and the name of the vectors."""
+        """Return the Python code that reads the file, and the name of its variable."""
         return [f"vectors = bert_probe.read_vectors({record.store['store']!r})"], "vectors"
 
     def words(self, leading: list[str], record: InputRecord) -> list[str]:  # type: ignore[override]
-        """Return the name of the file."""
+        """Return the command-line arguments, with the name of the file first."""
         return end_of_options([record.store["store"], *leading])
 
 

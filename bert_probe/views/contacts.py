@@ -23,8 +23,8 @@ def contacts_title(result: ContactsResult) -> str:
 def contacts_heatmap(result: ContactsResult) -> Heatmap:
     """Return a heatmap of the contact values of all pairs of residues.
 
-    The scale of the attention fits the pairs that are far enough apart, because neighbors have much larger
-    values.
+    For attention, the color scale is fitted to pairs with at least the minimum separation, because
+    neighboring residues have much larger values.
     """
     numbers = result.numbers
     is_far = np.abs(numbers[:, None] - numbers) >= result.question.separation
