@@ -110,7 +110,7 @@ function clipStamp({ offsets, coverages, columns }, left, top, width, height) {
   };
 }
 
-const OUTER = 0xff00ff; // red and blue of a pixel, blended together
+const OUTER = 0xff00ff; // red and blue of a pixel, which are blended in one operation
 const HALF = 0x800080; // rounds instead of truncating
 const OPAQUE = 0xff << 24;
 

@@ -128,7 +128,7 @@ class LayerMap extends CanvasView {
     this.selected = state?.selected ?? [];
     this.hovered = null;
     this.matches = findMarks(model, this.query);
-    // If another page was visible in between, this page no longer has the selection; after a remount it still has it.
+    // The page loses the selection if another page was visible in the meantime, but not if the map was only remounted.
     if (savedState?.began !== model.began && (this.pinned || this.selected.length)) this.reportSelection();
   }
 
@@ -142,7 +142,7 @@ class LayerMap extends CanvasView {
   /** @override */
   unlisten() {
     super.unlisten();
-    if (this.reportTimer) this.reportDisplay(); // a late timer could overwrite the report of a newer view
+    if (this.reportTimer) this.reportDisplay(); // A late timer could overwrite the report of a newer view.
     this.animation.stop();
     this.panning.stop();
     if (this.reportTimer) this.reportDisplay();
@@ -414,7 +414,7 @@ class LayerMap extends CanvasView {
   /** @param {WheelEvent} event */
   wheel(event) {
     if (!event.ctrlKey || this.display.mode === "each") return;
-    event.preventDefault(); // otherwise the browser zooms the page
+    event.preventDefault(); // Otherwise, the browser would zoom the page.
     this.zoomBy(Math.exp(-event.deltaY / 300), { x: event.offsetX, y: event.offsetY });
   }
 

@@ -34,7 +34,7 @@ const TEXTS = [0, 0, 1, 1, 2];
 const BOX = { width: 800, height: 400 };
 const RAMP = Array.from({ length: 256 }, (_, i) => `ramp-${i}`);
 
-/** Five tokens of three texts at three layers. @param {Record<string, unknown>} more @param {string[]} words */
+/** Returns a map of five tokens of three texts at three layers. @param {Record<string, unknown>} more @param {string[]} words */
 function createMap(more = {}, words = WORDS) {
   const names = [...new Set(words)];
   const points = Float32Array.from({ length: 3 * 2 * words.length }, (_, i) => {

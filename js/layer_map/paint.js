@@ -30,7 +30,7 @@ const MAX_LABELS_SMALL = 30;
 const MAX_HIGHLIGHTED_LABELS = 80; // maximum number of highlighted marks with names
 const FONT_SIZE = 12;
 const FADED_ALPHA = 0.13;
-const MAX_SPARSE_MARKS = 400; // maximum number of marks that rarely overlap
+const MAX_SPARSE_MARKS = 400; // number of marks up to which overlaps are rare
 const ROUNDS = 16;
 const LABEL_BACKGROUND = { radius: 3, alpha: 0.8 }; // background of a name over marks
 
@@ -109,7 +109,7 @@ function createDiscs({ model, theme, colors, by, highlighted }, pointsByLayer, l
   pointsByLayer.forEach((points, panelIndex) => {
     for (let i = 0; i < model.count; i++) {
       const entry = by === "layer" ? layers[panelIndex] : colors.colorOf[i];
-      // Gray marks are below all colors.
+      // Gray marks are below all colored marks.
       const heap = entry < 0 ? 0 : ((i + panelIndex) % rounds) * fills.length + entry + 1;
       (strong?.has(i) === false ? back : front)[heap].push(points[2 * i], points[2 * i + 1]);
     }
@@ -143,7 +143,8 @@ function paintNames(pen, { model, theme, measure, highlighted }, points, area, r
   const first = highlighted ?? [];
   const strong = new Set(first);
   const unhighlighted = canLabelAll ? Array.from({ length: model.count }, (_, i) => i) : [];
-  unhighlighted.sort((a, b) => points[2 * b] - points[2 * a]); // the rightmost mark of a cluster first, which has free space on its right
+  // Start with the rightmost mark of a cluster, which has free space on its right.
+  unhighlighted.sort((a, b) => points[2 * b] - points[2 * a]);
   const occupied = new OccupiedSpace(FONT_SIZE + 3);
   for (const i of [...first.slice(0, MAX_HIGHLIGHTED_LABELS), ...unhighlighted]) {
     const [middle, y] = [points[2 * i], points[2 * i + 1]];
