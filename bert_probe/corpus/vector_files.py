@@ -231,7 +231,7 @@ def has_vectors(name: str, stream: BinaryIO) -> bool:
         try:
             return _find(VECTOR_NAMES, pq.read_schema(stream).names) is not None
         except (pa.ArrowException, OSError, ValueError):
-            return False  # the reader of documents explains the error
+            return False  # The reader of documents explains the error.
     if suffix in JSON_SUFFIXES:
         try:
             row = strict_json.loads(next(filter(bytes.strip, stream), b""))
@@ -361,7 +361,7 @@ def _read_npy(file: BinaryIO | Path, name: str, mode: Any = None) -> dict[str, A
     try:
         vectors = np.load(file, mmap_mode=mode, allow_pickle=False)
         if not isinstance(vectors, np.ndarray):
-            vectors.close()  # the contents are those of an NPZ file
+            vectors.close()  # The contents are those of an NPZ file.
             raise ValueError("it has several arrays")
     except (ValueError, EOFError) as error:
         raise TextError(f"{name} is not a valid NPY file: {error}. {_FORMAT_HELP}.") from None

@@ -176,8 +176,8 @@ def sentence_map(
     """Return a scatter plot of sentences, numbered if there are few, with the name or the text on hover.
 
     Args:
-        groups: name of the group of each sentence, such as its label; "" for none. The largest groups have a
-            color and a marker of their own.
+        groups: name of the group of each sentence, such as its label; "" for none. Each of the largest groups
+            has its own color and marker.
     """
     sentences, layout = names or plane.sentences, plane.layout
     few = len(sentences) <= MAX_NUMBERED
@@ -518,7 +518,7 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     _set_layout(
         figure, layer, len(curves), low, "cosine − mean of unrelated tokens" if is_corrected else "cosine"
     )
-    # Below the curves, because next to them it would leave no space for the curves on a phone.
+    # The legend is below the curves, because next to them, it would leave no space for them on a phone.
     rows = math.ceil(len(figure.data) / 2)
     return figure.update_layout(height=360 + 20 * rows, legend={**_LEGENDS["below"], "tracegroupgap": 0})
 

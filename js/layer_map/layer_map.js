@@ -237,7 +237,7 @@ class LayerMap extends CanvasView {
     this.drawing.start(discs.draw(picture.highlighted), (drawn) => {
       this.stopDrawing();
       if (!discs.isFor(this.picture, this.ratio)) {
-        this.paint(); // the user has moved the map in the meantime
+        this.paint(); // The user has moved the map in the meantime.
         return;
       }
       paintMap(this.penFor(this.parts.base), { ...picture, drawn });

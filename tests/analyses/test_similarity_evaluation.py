@@ -158,7 +158,7 @@ def test_neighbors_by_hand() -> None:
 
 
 def test_changed_neighbors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The neighbors of the points above; only those of the first and the last point change."""
+    """For the points of the previous test, only the neighbors of the first and the last point change."""
     monkeypatch.setattr(vector_comparison, "NEIGHBORS", 1)
     a = np.array([[1.0], [2.0], [4.0], [9.0], [19.0]])
     b = np.array([[1.0], [2.0], [4.0], [9.0], [0.5]])

@@ -204,7 +204,7 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
 
 
 def answers(*lines: bytes) -> list[dict[str, Any]]:
-    """Return what the server writes for lines of its standard input."""
+    """Return the messages that the server writes in response to lines of standard input."""
     out = io.StringIO()
     server = agents.build_server(LocalModels(), agents.select_questions(["tokens"]), "0")
     asyncio.run(agents.serve(server, io.BytesIO(b"\n".join(lines) + b"\n"), out))

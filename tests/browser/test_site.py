@@ -147,7 +147,7 @@ def test_numbers_with_webgpu_are_near_those_of_library(
 
 
 def expect_near(texts: Sequence[str], results: Sequence[dict[str, Any]], minilm: Checkpoint) -> None:
-    """Compare the numbers that a browser computed with those of the library."""
+    """Compare the numbers that the browser has computed with those of the library."""
     largest = dict.fromkeys(("attention", "hidden", "cosine"), 0.0)
     pooled = []
     for text, result in zip(texts, results, strict=True):

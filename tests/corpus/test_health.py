@@ -186,7 +186,7 @@ def test_files_that_are_not_vectors(name: str, tmp_path: Path) -> None:
 
 
 def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> None:
-    """The means of the stored vectors of the last layer are the vectors with mean pooling."""
+    """The means of the stored vectors of the last layer equal the sentence vectors with mean pooling."""
     store = stores("tokens")
     vectors = bert_probe.read_vectors(store.folder)
     assert vectors.texts == tuple(document.text for document in store.documents)
@@ -199,7 +199,7 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
 
 
 def test_uploads_are_bounded() -> None:
-    """Archives that expand, arrays that state more elements than they have, and pickles are refused."""
+    """Decompression bombs, arrays that declare more elements than they have, and pickles are refused."""
     contents = []
     for values, compress in ((np.zeros((300_000, 8), np.float32), True), (np.array([{}], object), False)):
         buffer = io.BytesIO()

@@ -73,7 +73,7 @@ def wait_until_still(place: Page | Frame) -> None:
 
 
 def wait_until_ready(page: Page) -> None:
-    """Wait until the script of the page has run, nothing is computed, and nothing moves."""
+    """Wait until the script of the page has run, no job is running, and nothing moves."""
     wait_until_settled(page, 120_000)
     for name in ("stSpinner", "stProgress"):
         page.get_by_test_id(name).first.wait_for(state="detached", timeout=120_000)

@@ -1,4 +1,4 @@
-"""Measures of rankings against judgments, by ir-measures (MacAvaney, Macdonald and Ounis 2022)."""
+"""Measures of rankings, computed from judgments by ir-measures (MacAvaney, Macdonald and Ounis 2022)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def evaluate_rankings(
     Args:
         rankings: for each query, the indices of the ranked documents, the best first.
         documents: the IDs of the documents.
-        grades: for each query, document ID → grade.
+        grades: for each query, the grade of each judged document, by ID.
 
     Raises:
         UnavailableError: the package ir-measures is not installed.
@@ -39,7 +39,7 @@ def evaluate_rankings(
 
     names = {name: ir_measures.parse_measure(measure) for name, measure in MEASURES.items()}
     qrels = {str(query): dict(judged) for query, judged in enumerate(grades)}
-    # trec_eval sorts by score, and equal scores by ID. Ranks as scores keep the order of the ranking.
+    # trec_eval resolves ties by ID, so scores derived from ranks are passed to keep the order of the ranking.
     run = {
         str(query): {documents[index]: -float(rank) for rank, index in enumerate(ranking[:DEPTH].tolist())}
         for query, ranking in enumerate(rankings)

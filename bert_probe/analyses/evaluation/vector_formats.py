@@ -16,7 +16,7 @@ FLOAT32, INT8, BINARY = "float32", "int8", "binary"
 
 @dataclass(frozen=True)
 class VectorFormat:
-    """How vectors are stored.
+    """A storage format for vectors.
 
     Attributes:
         dimensions: number of dimensions; the first ones are kept.
