@@ -328,7 +328,7 @@ class LabelEvaluationResult(Result):
 
     @property
     def wins(self) -> tuple[int, int, int]:
-        """Numbers of texts that are correct only with the other model, with both or neither, and vice versa."""
+        """Numbers of texts for which the predictions of the other model are better, equal, and worse."""
         self._require_other()
         first, second = (model.predicted == self.labels for model in self.models)
         return int((second & ~first).sum()), int((first == second).sum()), int((first & ~second).sum())
