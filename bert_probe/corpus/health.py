@@ -330,7 +330,7 @@ def principal_variances(vectors: Array) -> Array:
             centered = vectors[start : start + _BLOCK] - mean
             products += centered.T @ centered
     variances = np.linalg.eigvalsh(products / (rows - 1))
-    return np.maximum(np.r_[variances[::-1], np.zeros(size - len(variances))], 0)
+    return np.asarray(np.maximum(np.r_[variances[::-1], np.zeros(size - len(variances))], 0))
 
 
 def _norms(vectors: Array) -> Array:

@@ -8,11 +8,11 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from bert_probe.analyses.retrieval import calibration as calibrations
 from bert_probe.analyses.retrieval.calibration import (
     SimilarityCalibration,
     SimilarityCalibrationResult,
     calibration_of,
-    reference_sentences,
 )
 from bert_probe.analyses.vectors import layouts
 from bert_probe.analyses.vectors.dimensions import DimensionCurve, DimensionCurveResult
@@ -157,7 +157,7 @@ def reference_calibration(
             "similarity calibration",
             question.of,
             checkpoint,
-            reference_sentences(),
+            calibrations.reference_sentences(),
             True,
             label="Compare with reference sentences",
             unit="sentences",

@@ -36,7 +36,8 @@ def describe_calibration(calibration: Mapping[str, Any]) -> str:
         TypeError, ValueError, LookupError: the values do not have this form.
     """
     # Imported here, because the input form labels tokens before torch is imported.
-    from bert_probe.analyses.vectors.pooling import SCORES
+
+    from bert_probe.analyses.vectors.pooling import SCORES  # slow: imports torch
 
     reference = f"random pairs of {int(calibration['sentences']):,} short English reference sentences"
     name = calibration["score_name"]

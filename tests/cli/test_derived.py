@@ -32,6 +32,7 @@ from bert_probe.core.inputs import (
 )
 from bert_probe.core.question import Question
 from bert_probe.core.result import Result
+from bert_probe.corpus.vector_files import DocumentVectors
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.changed import changed_checkpoint
 from tests.helpers.command_line import bert_probe as run
@@ -51,6 +52,7 @@ SENTENCES = ["we left", "the river at night", "a boat", "the small boat came bac
 LABELED = "text,label\n" + "".join(f"{text},{number % 2}\n" for number, text in enumerate(SENTENCES))
 TAGGED = "we PRON\nleft VERB\n\nthe DET\nriver NOUN\n\na DET\nboat NOUN\n\nthe DET\nboat NOUN\nleft VERB\n"
 
+VECTORS = "".join(f'{{"id": "{row}", "vector": {[row + 1, 2] * 192}}}\n' for row in range(4))
 SCORED = "text_a,text_b,score\n" + "".join(
     f"{first},{second},{(row * column) % 5}\n"
     for row, first in enumerate(SENTENCES)
@@ -72,6 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("tagged.conll").write_text(TAGGED, encoding="utf-8")
     Path("held_out.conll").write_text(TAGGED, encoding="utf-8")
     Path("scored.csv").write_text(SCORED, encoding="utf-8")
+    Path("vectors.jsonl").write_text(VECTORS, encoding="utf-8")
     Path("judged").mkdir()
     for name, content in JUDGED.items():
         (Path("judged") / name).write_text(content, encoding="utf-8")
@@ -100,7 +103,8 @@ def test_every_public_question_has_exactly_one_command() -> None:
         questions[question.command].add(question.__name__)
     groups = {"app", "ask", "check", "convert", "corpus", "diff", "mcp", "report", "verify"}
     assert names_of_all_commands() - groups == {*questions, "corpus verify"}
-    for name in DERIVED:
+    assert questions["search"] == {"Search", "VectorSearch"}, "a file of vectors selects the second question"
+    for name in {*DERIVED} - {"search"}:
         assert questions[name] == {derived_commands()[name].class_name}
 
 
@@ -200,6 +204,13 @@ OF_ONE_MODEL: list[tuple[type[Inputs], list[str], Answer]] = [
         Documents,
         ["search", "--documents", "sentences.txt", "--count", "2", "--", "--boats"],
         lambda model: bert_probe.Search("--boats", count=2).of(model, SENTENCES),
+    ),
+    (
+        DocumentVectors,
+        ["search", "small boats", "--documents", "vectors.jsonl"],
+        lambda model: bert_probe.VectorSearch("small boats").of(
+            model, bert_probe.read_vectors("vectors.jsonl")
+        ),
     ),
     (
         Files,

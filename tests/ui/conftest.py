@@ -8,9 +8,9 @@ import pytest
 from streamlit.components.v2 import manifest_scanner
 
 from bert_probe.analyses.highlights import highlights
-from bert_probe.analyses.retrieval.calibration import reference_sentences
+from bert_probe.analyses.retrieval import calibration
 from bert_probe.analyses.vectors.similarity import baseline_sentences
-from bert_probe.ui import jobs, sentences, workbench
+from bert_probe.ui import jobs, workbench
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,7 +27,7 @@ def patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait longer for results, so that one run of the script shows them even on a busy machine."""
     few = baseline_sentences()[:6]
     monkeypatch.setattr(highlights, "baseline_sentences", lambda: few)
-    reference = reference_sentences()[::6]
-    monkeypatch.setattr(sentences, "reference_sentences", lambda: reference)
+    reference = calibration.reference_sentences()[::6]
+    monkeypatch.setattr(calibration, "reference_sentences", lambda: reference)
     monkeypatch.setattr(jobs, "PATIENCE", 100.0)
     monkeypatch.setattr(workbench, "PATIENCE", 100.0)

@@ -26,8 +26,9 @@ from bert_probe import (
 )
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
 from bert_probe.analyses.outputs import tuned_lens
+from bert_probe.analyses.retrieval import calibration as calibrations
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.ui import attribution, blocks, sentences
+from bert_probe.ui import attribution, blocks
 from bert_probe.ui import lens as lens_part
 from bert_probe.views.contributions import sentence_similarity_heatmap
 from tests.helpers import trained
@@ -370,7 +371,7 @@ def test_similarity_is_compared_with_reference_sentences(minilm: Checkpoint) -> 
     app = open_page("answer", task="sentence-similarity", a="The boat sinks", b="The ship goes down")
     while "short English reference sentences" not in page_text(app):
         app.run()
-    expected = bert_probe.SimilarityCalibration("model").of(minilm, sentences.reference_sentences())
+    expected = bert_probe.SimilarityCalibration("model").of(minilm, calibrations.reference_sentences())
     score = app.metric[0].value
     higher = float((expected.random < float(score)).mean() * 100)
     match = re.search(r"\*\*(.*?)\*\* is higher than the cosine of \*\*(.*?)%\*\*", page_text(app))

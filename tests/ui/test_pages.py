@@ -26,13 +26,14 @@ from bert_probe import (
     Tokens,
 )
 from bert_probe.analyses.attention.attention import Attention
+from bert_probe.analyses.retrieval import calibration as calibrations
 from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaseline
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import export, sentences, state, workbench
+from bert_probe.ui import export, state, workbench
 from bert_probe.ui.sentence_input import EXAMPLES
 from bert_probe.views.head_view import HeadViewData, payload
 from bert_probe.views.selection import Options, Selection
@@ -238,7 +239,7 @@ def test_similarity_of_two_texts_is_compared_with_reference_sentences(minilm: Ch
     app = open_page("similarity", a="The boat sinks", b="The ship goes down")
     score = float(Sentences("model").of(minilm, ("The boat sinks", "The ship goes down")).scores[0, 1])
     assert app.metric[0].value == f"{score:.4f}"
-    reference = SimilarityCalibration("model").of(minilm, sentences.reference_sentences())
+    reference = SimilarityCalibration("model").of(minilm, calibrations.reference_sentences())
     share = percentage(100 * float((reference.random < score).mean()))
     sentence = f"**{score:.4f}** is higher than the cosine of **{share}** of random pairs of 50 short English"
     assert sentence in page_text(app)

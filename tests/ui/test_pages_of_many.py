@@ -12,6 +12,7 @@ import pytest
 
 import bert_probe
 from bert_probe import SentenceMap, Sentences, SimilarityCalibration
+from bert_probe.analyses.retrieval import calibration as calibrations
 from bert_probe.analyses.vectors import sentences
 from bert_probe.analyses.vectors.similarity import SimilarityBaseline
 from bert_probe.analyses.vectors.word_in_context import WordInContext, WordInContextResult
@@ -19,7 +20,6 @@ from bert_probe.core import extras, files
 from bert_probe.runtime import shared_cache
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import context
-from bert_probe.ui import sentences as sentences_page
 from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
 from tests.helpers.exactness import assert_repeatable
 from tests.helpers.gate import prove_unless
@@ -120,7 +120,7 @@ def test_sentences_example_is_compared(minilm: bert_probe.Checkpoint) -> None:
     frame = app.dataframe[0].value
     assert frame["sentence_a"].tolist()[0] == SENTENCES[2]
     assert frame["cosine"].tolist() == [pair.score for pair in result.compared.nearest()]
-    calibration = SimilarityCalibration("model").of(minilm, sentences_page.reference_sentences())
+    calibration = SimilarityCalibration("model").of(minilm, calibrations.reference_sentences())
     expected = [(calibration.random < score).mean() * 100 for score in frame["cosine"].astype(float)]
     np.testing.assert_allclose(frame["percentile"], expected, atol=1e-9)
     assert "random pairs of 50 short English reference sentences have a cosine below" in page_text(app)
