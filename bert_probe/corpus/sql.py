@@ -90,7 +90,7 @@ class StoreTables:
         """Kill the child process that runs the queries."""
         self._child.kill()
         for stream in (self._child.stdin, self._child.stdout):
-            with suppress(OSError):  # closing fails if the child has not read all input
+            with suppress(OSError):  # Closing fails if the child has not read all of its input.
                 assert stream is not None
                 stream.close()
         self._child.wait()
@@ -125,7 +125,7 @@ class StoreTables:
         def run() -> None:
             try:
                 answers.append(work())
-            except BaseException as error:  # raised again below, in the caller's thread
+            except BaseException as error:  # The error is raised below, in the caller's thread.
                 errors.append(error)
             finally:
                 finished.set()
@@ -169,7 +169,7 @@ def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
         },
         process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only this process
     )
-    with suppress(OSError):  # if the child has ended, the first query fails
+    with suppress(OSError):  # If the child has already exited, the first query raises the error.
         _send(child, setup)
     return child
 
@@ -267,8 +267,24 @@ class SqlQueryResult(Result):
 
     def frame(self) -> pd.DataFrame:
         """Return the rows as a table of numbers, booleans and texts. Lists and structs become JSON texts."""
-        names = _unique_names(self.answer.column_names)
-        columns = [_column(column) for column in self.answer.columns]
+        return self._frame(self.answer)
+
+    def head(self, rows: int, max_bytes: int) -> pd.DataFrame:
+        """Return the first rows of `frame`, without converting the others.
+
+        Args:
+            rows: maximum number of rows.
+            max_bytes: maximum size of the rows in bytes, as stored by Arrow; larger rows are left out.
+        """
+        selected = self.answer.slice(0, rows)
+        while len(selected) and selected.nbytes > max_bytes:
+            selected = selected.slice(0, len(selected) // 2)
+        return self._frame(selected)
+
+    @staticmethod
+    def _frame(table: pa.Table) -> pd.DataFrame:
+        names = _unique_names(table.column_names)
+        columns = [_column(column) for column in table.columns]
         return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
 

@@ -26,7 +26,6 @@ import { Trace } from "./trace.js";
 
 const APP = "http://127.0.0.1:8501";
 const TYPING_PAUSE = 250; // milliseconds between the last key and a forward pass
-const BACKENDS = { wasm: "WebAssembly", webgpu: "WebGPU" };
 const VIEWS = /** @type {const} */ (["heads", "model", "tokens", "similarity", "sentences"]);
 
 /** The page of the installed app that shows a view. @type {Record<ViewName, string>} */
@@ -59,8 +58,6 @@ const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module
 /** @type {import("./encoder.js").Manifest | null} */
 let manifest = null;
 let isLoaded = false;
-/** @type {import("./encoder.js").Backend} */
-let backend = "wasm";
 /** @type {Float32Array} */
 let calibration = new Float32Array();
 /** @type {Record<Side, Trace | null>} */
@@ -70,12 +67,12 @@ let view = "heads";
 /** @type {Side} */
 let side = "a";
 /** @type {number | null} */
-let layer = null; // of the token similarity; null is the last layer
+let layer = null; // layer of the token similarity; null is the last layer
 let requestCount = 0;
 let typingTimer = 0;
 /** @type {Map<number, (reply: import("./worker.js").EncodedReply | import("./worker.js").ErrorReply) => void>} */
 const waiting = new Map();
-/** Texts → their trace; the latest texts are not computed again. @type {Map<string, Trace>} */
+/** Traces of the latest texts, which are not computed again. @type {Map<string, Trace>} */
 const cache = new Map();
 /** @type {VersionedSelection | null} */
 let selection = null;
@@ -96,7 +93,7 @@ worker.onmessage = ({ data }) => {
   const reply = /** @type {Reply} */ (data);
   if (reply.kind === "manifest") offerDownload(reply);
   else if (reply.kind === "progress") showProgress(reply.loaded, reply.total);
-  else if (reply.kind === "loaded") finishLoading(reply);
+  else if (reply.kind === "loaded") finishLoading(reply.calibration);
   else if (reply.kind === "error" && reply.id === null) showLoadingError(reply.message);
   else {
     const id = reply.id ?? 0;
@@ -133,10 +130,9 @@ function showProgress(loaded, total) {
   );
 }
 
-/** @param {import("./worker.js").LoadedReply} reply */
-function finishLoading(reply) {
-  calibration = reply.calibration;
-  backend = reply.backend;
+/** @param {Float32Array} scores */
+function finishLoading(scores) {
+  calibration = scores;
   isLoaded = true;
   bar.hidden = true;
   button.disabled = false;
@@ -195,9 +191,7 @@ async function run() {
     if (!b) side = "a";
     show();
     const counts = [a, b].flatMap((trace) => (trace ? [`${trace.tokens.length} tokens`] : []));
-    setStatus(
-      `${counts.join(" + ")} in ${Math.round(performance.now() - start)} ms, in this browser with ${BACKENDS[backend]}`,
-    );
+    setStatus(`${counts.join(" + ")} in ${Math.round(performance.now() - start)} ms, in this browser`);
     find("results").hidden = false;
     find("results").dataset.texts = JSON.stringify(texts);
     writeAddress();
@@ -275,7 +269,7 @@ function place({ host, root }) {
   return root;
 }
 
-/** What the payloads of the head view need; the component requests them layer by layer. */
+/** Data for the payloads of the head view, which the component requests layer by layer. */
 let headData = {
   trace: /** @type {Trace | null} */ (null),
   pack: (/** @type {number} */ _) => new Uint8Array(),
@@ -305,7 +299,7 @@ function showHeads(trace) {
   });
 }
 
-/** A constant function, because the component keeps it. @param {number} number */
+/** Returns the payload of a layer. The component keeps this function, so it must not change. @param {number} number */
 async function fetchLayer(number) {
   return headData.pack(number);
 }

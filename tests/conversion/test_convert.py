@@ -44,7 +44,7 @@ def folder(tmp_path: Path, family_folder: Callable[[str], Path]) -> Path:
 
 
 def pickle_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """Replace a folder's safetensors by a pickle, and return the weights."""
+    """Replace the safetensors file in a folder by a pickle, and return the weights."""
     weights = load_file(folder / "model.safetensors")
     pickles.write(folder, pickles.saved(weights))
     return weights
@@ -59,7 +59,7 @@ def source(folder: Path) -> Source:
 
 
 def test_converted_model_equals_original_with_tied_weights_and_modules(tmp_path: Path) -> None:
-    """A sentence-transformers checkpoint with a masked-language model: the head, a Dense module, a record."""
+    """The checkpoint has tied weights, a masked-language-modeling head and a Dense module."""
     folder = trained.build("bert", "fill-mask", tmp_path / "model")
     original = bert_probe.load(folder)
     once = load_file(folder / "model.safetensors")
@@ -158,6 +158,16 @@ def test_existing_folder_is_not_replaced_before_anything_is_read(folder: Path, t
     with pytest.raises(ExportError, match="is not replaced, because"):
         bert_probe.convert(folder, tmp_path / "converted", replaces=True)
     assert (tmp_path / "converted" / "mine.txt").read_text() == "mine"
+
+
+def test_folder_may_begin_with_the_home_directory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "converted").write_text("mine")
+    pickle_weights(folder)
+    with pytest.raises(ExportError, match="converted is a file"):
+        bert_probe.convert(folder, "~/converted")
 
 
 def test_cancelled_conversion_leaves_nothing(folder: Path, tmp_path: Path) -> None:

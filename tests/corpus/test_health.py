@@ -1,4 +1,4 @@
-"""Health of a corpus: planted problems are found, and each measure equals its definition."""
+"""Corpus health: planted problems are found, and each measure equals its definition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import bert_probe
 from bert_probe import CorpusHealth
 from bert_probe.analyses.vectors.clusters import _log_odds, cluster_words
-from bert_probe.corpus import exact_neighbors
+from bert_probe.corpus import exact_neighbors, health
 from bert_probe.corpus.exact_neighbors import nearest_neighbors
 from bert_probe.corpus.health import (
     group_duplicates,
@@ -28,8 +28,10 @@ from bert_probe.corpus.health import (
 )
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
-from bert_probe.errors import TextError
+from bert_probe.errors import OutOfMemoryError, TextError
+from bert_probe.model import preflight
 from tests.helpers.command_line import bert_probe as run
+from tests.helpers.memory import measure_peak
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -46,7 +48,7 @@ def planted(count: int, seed: int = 0) -> tuple[np.ndarray, dict[str, set[int]]]
     duplicates, originals, outliers, hubs = np.split(order[:125], [50, 100, 120])
     rows[duplicates] = rows[originals] + draw.normal(size=(50, 64)) * 0.005
     rows[outliers] = draw.normal(size=(20, 64))
-    rows[hubs] = centers[:5]  # the center of a topic is closer to its rows than they are to each other
+    rows[hubs] = centers[:5]  # A topic's center is closer to its vectors than they are to each other.
     return rows.astype(np.float32), {
         "duplicates": {*duplicates, *originals},
         "outliers": {*outliers},
@@ -55,10 +57,10 @@ def planted(count: int, seed: int = 0) -> tuple[np.ndarray, dict[str, set[int]]]
 
 
 def test_planted_problems_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """50 duplicates, 20 outliers and 5 hubs among 10,000 rows: all are found, and they are listed first.
+    """The 50 duplicates, 20 outliers and 5 hubs among 10,000 rows are all found and listed first.
 
     The precision is 1 for duplicates and at least 0.75 for outliers. Isotropic noise in 64 dimensions has
-    hubs of its own, which are listed after the planted hubs.
+    natural hubs, which are listed after the planted ones.
     """
     monkeypatch.setattr("bert_probe.analyses.vectors.clusters.MAX_CLUSTERED", 500)
     rows, expected = planted(10_000)
@@ -84,7 +86,7 @@ def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_duplicate_groups_by_hand() -> None:
-    """Rows 0, 2 and 3 are a chain; row 1 is alone; rows 4 and 5 are equal."""
+    """Rows 0, 2 and 3 form a chain of near-duplicates, row 1 has none, and rows 4 and 5 are equal."""
     neighbors = np.array([[2], [0], [3], [2], [5], [4]])
     scores = np.array([[0.95], [0.5], [0.99], [0.99], [1.0], [1.0]])
     assert group_duplicates(neighbors, scores, 0.9).tolist() == [0, -1, 0, 0, 1, 1]
@@ -118,7 +120,7 @@ def test_spectrum_is_that_of_a_principal_component_analysis() -> None:
 
 @pytest.mark.parametrize("dimension", [2, 5])
 def test_intrinsic_dimension_of_a_plane(dimension: int) -> None:
-    """Points of a low-dimensional sphere that is rotated into 30 dimensions."""
+    """The points lie on a low-dimensional sphere that is rotated in 30 dimensions."""
     draw = np.random.default_rng(2)
     points = unit(draw.normal(size=(1500, dimension + 1)))
     vectors = points @ np.linalg.qr(draw.normal(size=(30, 30)))[0][: dimension + 1]
@@ -126,7 +128,8 @@ def test_intrinsic_dimension_of_a_plane(dimension: int) -> None:
 
 
 def test_modified_z_scores_by_hand() -> None:
-    values = np.array([1.0, 2, 3, 4, 100])  # median 3, deviations 2, 1, 0, 1, 97 with median 1
+    # The median is 3; the absolute deviations 2, 1, 0, 1, 97 have the median 1.
+    values = np.array([1.0, 2, 3, 4, 100])
     assert modified_z_scores(values)[-1] == pytest.approx(0.6744897501960817 * 97)
     assert not modified_z_scores(np.ones(4)).any()
 
@@ -191,7 +194,7 @@ def test_files_that_are_not_vectors(name: str, tmp_path: Path) -> None:
 
 
 def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> None:
-    """The means of the stored vectors of the last layer are the vectors with mean pooling."""
+    """The means of the stored vectors of the last layer equal the sentence vectors with mean pooling."""
     store = stores("tokens")
     vectors = bert_probe.read_vectors(store.folder)
     assert vectors.texts == tuple(document.text for document in store.documents)
@@ -205,7 +208,7 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
 
 
 def test_uploads_are_bounded() -> None:
-    """Archives that expand, arrays that state more elements than they have, and pickles are refused."""
+    """Decompression bombs, arrays that declare more elements than they have, and pickles are refused."""
     contents = []
     for values, compress in ((np.zeros((300_000, 8), np.float32), True), (np.array([{}], object), False)):
         buffer = io.BytesIO()
@@ -218,3 +221,78 @@ def test_uploads_are_bounded() -> None:
     for content in (*contents, buffer.getvalue(), b"PK\x03\x04"):
         with pytest.raises(TextError, match=r"when it is decompressed|not a valid NPZ"):
             parse_vectors(content, "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"ids": np.array("a")}, r"ids of a\.npz must have shape \(4,\), not \(\)"),
+        ({"tokens_dropped": np.array(["x"] * 4)}, "tokens_dropped of a.npz must be whole numbers"),
+        ({"tokens_dropped": np.array([1, np.nan, 0, 2])}, "tokens_dropped of a.npz must be whole numbers"),
+        ({"tokens_dropped": np.array([1, -1, 0, 2])}, "tokens_dropped of a.npz must be whole numbers"),
+        ({"tokens_dropped": np.ones((4, 1))}, r"must have shape \(4,\), not \(4, 1\)"),
+    ],
+)
+def test_columns_of_another_form_are_refused(
+    arrays: dict[str, np.ndarray], message: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "a.npz", vectors=np.ones((4, 2)), **arrays)
+    with pytest.raises(TextError, match=message):
+        bert_probe.read_vectors(tmp_path / "a.npz")
+
+
+def test_memory_is_reserved_for_the_decoded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compressed file needs the memory of its arrays, not of the file."""
+    monkeypatch.setattr(preflight, "free_memory", lambda: 1_500_000)
+    vectors = np.zeros((1_000, 1_000), np.float32)
+    np.savez_compressed(tmp_path / "a.npz", vectors=vectors)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 1_000)
+    pq.write_table(pa.table({"vector": lists}), tmp_path / "a.parquet")
+    for name in ("a.npz", "a.parquet"):
+        assert (tmp_path / name).stat().st_size < 100_000
+        with pytest.raises(OutOfMemoryError, match=rf"{name} needs about .* of memory"):
+            bert_probe.read_vectors(tmp_path / name)
+
+
+def test_broken_headers_are_refused(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, vectors=np.arange(8.0).reshape(4, 2))
+    content = buffer.getvalue()
+    start = content.index(b"vectors.npy") + 40
+    headers = [b"{'descr':'<f4','fortran_order':False,'shape':" + b"(" * 90, b"{'descr': \x0c"]
+    files = [content[:start] + b"\xff" * 20 + content[start + 20 :]]
+    for header in headers:
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("vectors.npy", b"\x93NUMPY\x01\x00\xf0\x00" + header.ljust(240))
+        files.append(buffer.getvalue())
+    for file in files:
+        (tmp_path / "a.npz").write_bytes(file)
+        with pytest.raises(TextError, match="not a valid NPZ"):
+            bert_probe.read_vectors(tmp_path / "a.npz")
+
+
+def test_wide_vectors_have_few_components() -> None:
+    """The variances of fewer rows than dimensions come from the Gram matrix; the others are 0."""
+    rows = np.random.default_rng(1).normal(size=(20, 50))
+    centered = rows - rows.mean(axis=0)
+    expected = np.linalg.eigvalsh(centered.T @ centered / 19)[::-1]
+    np.testing.assert_allclose(principal_variances(rows), np.maximum(expected, 0), atol=1e-12)
+    with measure_peak() as peak:
+        principal_variances(np.ones((20, 100_000), np.float32))
+    assert peak() < 60e6
+
+
+def test_too_many_components_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "MAX_COMPONENTS", 15)
+    vectors = make_vector_set("a.npz", np.random.default_rng(1).normal(size=(20, 16)))
+    with pytest.raises(TextError, match="20 vectors of size 16 have 16 principal components; at most 15"):
+        CorpusHealth().of(vectors)
+
+
+def test_numbers_whose_variance_overflows_count_as_no_vector() -> None:
+    rows = np.random.default_rng(1).normal(size=(20, 4))
+    rows[3] = 1e150
+    result = CorpusHealth().of(make_vector_set("a.npz", rows))
+    assert result.summary()["rows_without_vector"] == 1
+    assert result.measures["iso_score"] > 0

@@ -1,4 +1,4 @@
-"""The Health sections of the Corpus page: numbers of the library, uploads, and the link to Search."""
+"""The Health sections of the Corpus page: parity with the library, uploads, and the link to Search."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
-from bert_probe.ui import corpus_health
+from bert_probe.ui import corpus_health, sentence_input
 from tests.helpers.pages import error_text, open_page, page_text
 
 
 def listed(app: AppTest, column: str) -> list[object]:
-    """Return a column of the first table that has it."""
+    """Return a column from the first table that contains it."""
     return next(list(table.value[column]) for table in app.dataframe if column in table.value)
 
 
@@ -69,7 +69,7 @@ def test_uploaded_vectors() -> None:
 def test_a_row_opens_in_search(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = make_vector_set("a", np.eye(3), texts=["one", " ", "three"])
     opened = []
-    monkeypatch.setattr(corpus_health.sentence_input, "search_button", lambda *values: opened.append(values))
+    monkeypatch.setattr(sentence_input, "search_button", lambda *values: opened.append(values))
     corpus_health._detail(vectors, "three")
     ((query, documents, _),) = opened
     assert query == "three"
