@@ -100,7 +100,7 @@ def convert(
     Raises:
         NotFoundError, NetworkError: the files are unavailable.
         WeightsError: there are no pickled weights, or they are broken or unsafe.
-        OutOfMemoryError: the weights need more memory than is free or allowed.
+        OutOfMemoryError: the weights need more memory than is available or allowed.
         ExportError: the folder cannot be written.
         UnavailableError: this version of torch does not read pickled weights safely.
         SelectionError: the time limit is not above 0, or longer than a day.
@@ -269,8 +269,9 @@ class _Process:
             progress(max(0, done), total)
             if time.monotonic() > end:
                 raise WeightsError(
-                    f"Reading the weights took longer than {seconds:g} seconds, so it was ended. They may be "
-                    "made to exhaust the machine. Use other weights, or allow more time."
+                    f"Reading the weights took longer than {seconds:g} seconds, so it was ended. The file "
+                    f"may "
+                    "be crafted to exhaust the machine. Use other weights, or allow more time."
                 )
             try:
                 line = self._lines.get(timeout=_POLL_SECONDS)

@@ -269,7 +269,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     manifest = _read(file)
     if manifest.get("format") != FORMAT:
-        raise StoreError(f"{folder} is not a corpus store. Give a folder that corpus run has written.")
+        raise StoreError(f"{folder} is not a corpus store. Use a folder written by corpus run.")
     if manifest.get("version") != VERSION:
         raise StoreError(
             f"{folder} has store version {str(manifest.get('version'))[:20]}, but this program reads version "
@@ -329,7 +329,7 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise StoreError(f"{file} is missing or broken. Give a folder that corpus run has written.")
+        raise StoreError(f"{file} is missing or broken. Use a folder written by corpus run.")
     return content
 
 

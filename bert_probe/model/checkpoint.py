@@ -204,7 +204,7 @@ class Checkpoint:
 
         Raises:
             EmptyTextError, TooLongError, TextError: see `Encoder.encode`.
-            OutOfMemoryError: the text needs more memory than is free.
+            OutOfMemoryError: the text needs more memory than is available.
         """
         return self.trace_encodings([self.encode(text, pair, truncate)])[0]
 

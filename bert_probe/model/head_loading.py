@@ -58,7 +58,7 @@ def open_heads(
             continue
         model_class, settings = getattr(transformers, name), _head_config(config, configured, task)
         try:
-            with memory_errors(f"The head for {task} needs more memory than is free here."):
+            with memory_errors(f"The head for {task} needs more memory than is available."):
                 meta_model = check_sizes(settings, headers, model_class)
                 if is_configured or _identifying_names(meta_model) <= {
                     modern_name(name) for name in headers.names

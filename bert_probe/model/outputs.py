@@ -205,7 +205,7 @@ def missing_head_message(checkpoint: Checkpoint, task: str) -> str:
     remedy = (
         f"It has one for {' and '.join(tasks)}."
         if tasks
-        else "It is an encoder without heads; open a checkpoint that was trained for the task."
+        else "The checkpoint has no task head. Open a checkpoint that was fine-tuned for the task."
     )
     return f"{checkpoint.description.name} has no trained head for {task}. {remedy}"
 

@@ -40,12 +40,12 @@ _DESCRIPTIONS = {
     _MARKUP: "HTML or XML",
 }
 _REMEDIES = {
-    LINES: "Give it the extension .txt",
-    TABLE: "Give it the extension .csv or .tsv",
-    JSON_LINES: "Give it the extension .jsonl",
-    CONLL: "Give it the extension .conll",
-    CONLLU: "Give it the extension .conllu",
-    FASTA: "Give it the extension .fasta",
+    LINES: "Rename it with the extension .txt",
+    TABLE: "Rename it with the extension .csv or .tsv",
+    JSON_LINES: "Rename it with the extension .jsonl",
+    CONLL: "Rename it with the extension .conll",
+    CONLLU: "Rename it with the extension .conllu",
+    FASTA: "Rename it with the extension .fasta",
     _JSON: "Save it as JSON lines, one object per line",
     _MARKUP: "Save its text, or its table as CSV",
 }
@@ -323,7 +323,7 @@ def _object(line: str) -> dict[str, object] | BrokenRow:
         return BrokenRow("a number with too many digits, or objects nested too deeply")
     if isinstance(value, str):
         return {"text": value}
-    return value if isinstance(value, dict) else BrokenRow("neither an object nor a text")
+    return value if isinstance(value, dict) else BrokenRow("neither an object nor a string")
 
 
 def _cell(key: str, value: object, name: str, number: int) -> str:
@@ -337,7 +337,7 @@ def _cell(key: str, value: object, name: str, number: int) -> str:
         if key.casefold() not in LIST_COLUMNS:
             return NonTextCell("a list")
         if not all(isinstance(item, str) and "|" not in item for item in value):
-            return NonTextCell("a list with values that are not texts")
+            return NonTextCell("a list with values that are not strings")
         value = LabelList("|".join(value))
     if not isinstance(value, str):
         return NonTextCell("an object")

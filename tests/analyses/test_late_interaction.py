@@ -322,7 +322,7 @@ EXPANSION = {"strategy": "fixed", "attend": False, "length": 14}
         ("2_MultiVectorMask/config.json", {"skiplist_words": "x"}, "skiplist_words must be a list"),
         ("1_Dense/config.json", {"in_features": 99}, "reads vectors of 99 dimensions"),
         ("1_Dense/config.json", {"module_input_name": "sentence_embedding"}, "Dense of a late-interaction"),
-        ("config_sentence_transformers.json", {"prompts": 3}, "must be texts by name"),
+        ("config_sentence_transformers.json", {"prompts": 3}, "must map prompt names to strings"),
     ],
 )
 def test_unsupported_files_raise_one_sentence(

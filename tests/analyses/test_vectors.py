@@ -48,7 +48,7 @@ def test_unavailable_vectors_raise(pair: Trace, family: Callable[[str], Checkpoi
     with pytest.raises(UnavailableError, match=r"has no pooler\. Use cls"):
         HiddenStates(which="pooler").of(family("distilbert").trace("a"))
     with pytest.raises(
-        UnavailableError, match=r"has no \[CLS\] token that attends to the whole text\. Use tokens"
+        UnavailableError, match=r"has no \[CLS\] token that attends to the whole text\. Use the token vectors"
     ):
         HiddenStates(which="cls").of(two_token_trace())
 

@@ -68,7 +68,7 @@ def test_every_question_is_a_tool(shared: LocalModels) -> None:
     selected = run_client(shared, lambda client: client.list_tools(), "heads", "attention").tools
     assert [tool.name for tool in selected] == ["attention", "heads"]
     with pytest.raises(
-        SelectionError, match=r"'head' is not a question\. The questions are: activation-patching, "
+        SelectionError, match=r"'head' is not a question. Available questions: activation-patching, "
     ):
         agents.select_questions(["head"])
 
@@ -113,14 +113,14 @@ def test_picture_is_png(shared: LocalModels) -> None:
         (
             "attention",
             {"text": TEXT, "lair": 1},
-            'The body has no member "lair". Its members are: question, model, revision, text, pair',
+            'The body has no member "lair". Allowed members: question, model, revision, text, pair',
         ),
         ("attention", {"text": TEXT, "first_row": 0}, "first_row must be 1 or more"),
         ("attention", {"text": TEXT, "first_row": 900}, "first_row must be 1 to 10, not 900."),
         ("attention", {"text": TEXT, "most_rows": True}, "most_rows must be 1 or more"),
         ("attention", {"text": TEXT, "picture": 1}, "picture must be true or false"),
         ("fill-mask", {"text": TEXT}, "has no trained head"),
-        ("none", {}, "'none' is not a tool. The tools are: "),
+        ("none", {}, "'none' is not a tool. Available tools: "),
     ],
 )
 def test_invalid_call_is_an_error_result(

@@ -49,7 +49,9 @@ def test_global_is_refused_by_name(name: str, form: str, path: Path, tmp_path: P
     with pytest.raises(WeightsError) as caught:
         converted(path)
     assert f"pytorch_model.bin asks for {name}, which a file of weights does not need" in str(caught.value)
-    assert str(caught.value).endswith("Nothing of it was run. Use other weights, and tell its publisher.")
+    assert str(caught.value).endswith(
+        "No code of the file was run. Use other weights, and inform the publisher of the file."
+    )
     assert not mark.exists()
 
 

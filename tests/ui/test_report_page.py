@@ -247,7 +247,7 @@ def test_consent_shows_the_view(family_folder: Callable[[str], Path], tmp_path: 
     [
         (b"{", "not valid JSON"),
         (ViewFile("Tokens", page="../secret").to_bytes(), "the page '../secret'"),
-        (b'{"bert_probe_view": 2}', "by a later BERT Probe"),
+        (b'{"bert_probe_view": 2}', "by a later version of BERT Probe"),
     ],
 )
 def test_invalid_view_file_is_reported_and_draft_is_kept(content: bytes, sentence: str) -> None:

@@ -63,7 +63,7 @@ class Heads(Question):
         """Return the profiles of all heads on a text.
 
         Raises:
-            OutOfMemoryError: a layer's attention needs more memory than is free.
+            OutOfMemoryError: a layer's attention needs more memory than is available.
         """
         values = measure_heads(trace, word_lens(trace) if self.words else None)
         # Attention shares are meaningless if the rows do not sum to 1.

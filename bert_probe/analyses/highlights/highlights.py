@@ -268,7 +268,7 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
     if other is not None and any(trace.encoding.pair is not None for trace in traces):
         raise TextError(
             "A sentence pair cannot be compared with another text. "
-            "Give one sentence pair, or two single texts."
+            "Pass one sentence pair, or two single texts."
         )
     contexts = [HighlightContext(trace) for trace in traces]
     candidates: list[Highlight] = []
@@ -370,7 +370,7 @@ def measure_references(
         progress: called with the number of sentences done and the total.
 
     Raises:
-        OutOfMemoryError: a forward pass needs more memory than is free.
+        OutOfMemoryError: a forward pass needs more memory than is available.
         UnavailableError: the model in memory changes during the computation.
     """
     checkpoint = checkpoint.snapshot()
