@@ -24,7 +24,7 @@ DOCUMENTS := README.md CHANGELOG.md $(wildcard docs/*.md docs/guides/*.md)
 # Node is installed as a Python package.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 
-.PHONY: help run test check check-floors style types build site reference models lock dist animation bench prove
+.PHONY: help run test check check-floors style types build site reference models lock dist animation pictures bench prove
 
 help: ## Show this list
 	@echo "BERT Probe: open a transformer encoder and see what it does with your text"
@@ -112,6 +112,9 @@ lock: .venv/.ready-dev ## Write constraints.txt: the version of every package th
 
 dist: .venv/.ready ## Build the wheel and the source distribution, and try them in empty environments
 	$(BIN)/python scripts/dist.py
+
+pictures: .venv/.ready-dev ## Take the pictures in README.md with the app in Chromium
+	$(BIN)/python scripts/pictures.py
 
 animation: .venv/.ready-dev ## Write the animation in README.md with the app in Chromium
 	$(BIN)/python scripts/animation.py

@@ -19,6 +19,7 @@ from benchmarks import (
     evaluation_cost,
     heads_cost,
     machine,
+    map_cost,
     nearest_contexts_cost,
     rerun_cost,
     search_cost,
@@ -52,6 +53,7 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "rerun": rerun_cost.lines,
     "api": api_cost.lines,
     "views": view_cost.lines,
+    "map": map_cost.lines,
     "start": start_cost.lines,
 }
 _RESULTS = Path(__file__).with_name("RESULTS.md")

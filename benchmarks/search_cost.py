@@ -6,7 +6,9 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ import bert_probe
 from benchmarks.pairs import Line, paired
 from benchmarks.trace_cost import text_of
 from bert_probe.analyses.retrieval.late_interaction import TokenVectors, maxsim
+from bert_probe.model.checkpoint import Checkpoint
 
 COUNT = 50
 ENCODED = 1_400
@@ -24,6 +27,8 @@ LENGTHS = (60, 120, 160, 200, 240, 320)
 QUERIES = 21
 TARGET = 1.15
 QUERY_TARGET = 150.0
+VECTORS = 1_000_000
+VECTOR_TARGET = 300.0
 TOKEN_DOCUMENTS = 2_000
 """Number of documents whose tokens are compared by MaxSim."""
 
@@ -66,6 +71,49 @@ def lines() -> Iterator[Line]:
         milliseconds <= QUERY_TARGET,
     )
     yield _maxsim_line()
+    with TemporaryDirectory() as folder:
+        yield _vector_line(checkpoint, Path(folder, "vectors.npy"))
+
+
+def _vector_line(checkpoint: Checkpoint, file: Path) -> Line:
+    """Return the time of a query on vectors that are memory-mapped and indexed."""
+    size = checkpoint.description.hidden_size
+    vectors = np.lib.format.open_memmap(file, "w+", np.float32, (VECTORS, size))
+    random = np.random.default_rng(0)
+    for start in range(0, VECTORS, 50_000):
+        vectors[start : start + 50_000] = random.standard_normal((50_000, size), np.float32)
+    query = bert_probe.VectorSearch("0")
+    start_time = time.perf_counter()
+    index = query.index(checkpoint, bert_probe.read_vectors(file))
+    opening = time.perf_counter() - start_time
+    result = query.of(checkpoint, index)
+    encoded = bert_probe.Sentences("model").of(checkpoint, ["0"]).vectors[0].astype(np.float64)
+    cosines = np.concatenate(
+        [_cosines(vectors[start : start + 50_000], encoded) for start in range(0, VECTORS, 50_000)]
+    )
+    expected = np.argsort(-cosines, kind="stable")[:10]
+    if [int(document.id) - 1 for document in result.documents] != expected.tolist():
+        raise RuntimeError("The best documents differ from those of brute force in float64.")
+    searches = [bert_probe.VectorSearch(f"query {number}") for number in range(QUERIES)]
+    processes, walls = [], []
+    for search in searches:
+        process = time.process_time()
+        walls.append(1000 * _seconds(partial(search.of, checkpoint, index)))
+        processes.append(1000 * (time.process_time() - process))
+    return Line(
+        f"A query on {VECTORS:,} × {size} memory-mapped float32 vectors, opened in {opening:.0f} s",
+        "brute force in float64; same documents",
+        f"{median(walls):.0f} ms (median of {QUERIES}; process time {median(processes):.0f} ms)",
+        f"at most {VECTOR_TARGET:.0f} ms",
+        median(walls) <= VECTOR_TARGET,
+    )
+
+
+def _cosines(block: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """Return the cosine of each row with the query in float64."""
+    rows = block.astype(np.float64)
+    cosines: np.ndarray = rows @ query / (np.linalg.norm(rows, axis=1) * np.linalg.norm(query))
+    return cosines
 
 
 def _maxsim_line() -> Line:

@@ -91,6 +91,7 @@ from .corpus.store import Store as Store
 from .corpus.store import open_corpus as open_corpus
 from .corpus.vector_files import VectorSet as VectorSet
 from .corpus.vector_files import read_vectors as read_vectors
+from .corpus.vector_search import VectorSearch as VectorSearch
 from .errors import CheckpointError as CheckpointError
 from .errors import ProbeError as ProbeError
 from .errors import SelectionError as SelectionError

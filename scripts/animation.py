@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import running_app  # noqa: E402 (packages of the clone)
-from tests.helpers import browser as browser_helpers  # noqa: E402
+from tests.helpers.browser import wait_until_ready  # noqa: E402
 
 OUTPUT = ROOT / "docs" / "images" / "tour.webp"
 TEXT = "Almost before we knew it, we had left the ground."
@@ -74,15 +74,6 @@ class Recorder:
             quality=80,
             method=6,
         )
-
-
-def wait_until_ready(page: Page) -> None:
-    """Wait until the script of the page has run and nothing is computed."""
-    browser_helpers.wait_until_settled(page, 120_000)
-    for name in ("stSpinner", "stProgress"):
-        page.get_by_test_id(name).first.wait_for(state="detached", timeout=120_000)
-    browser_helpers.wait_until_settled(page, 120_000)
-    browser_helpers.wait_until_still(page)
 
 
 def record(page: Page, origin: str) -> Recorder:

@@ -18,7 +18,7 @@ from requests import Session
 from benchmarks import running_app
 from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
-from tests.api.test_mcp_stdio import REFUSED
+from tests.api.test_agents import REFUSED
 from tests.text.test_matching import HOSTILE
 
 SECONDS = 10.0

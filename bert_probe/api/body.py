@@ -285,12 +285,14 @@ def _read_list(inputs: Inputs, body: Mapping[str, Any]) -> tuple[str, ...]:
     name = inputs.list_name
     _require(body, name)
     value = body[name]
-    if isinstance(value, list):
+    if isinstance(value, list) and inputs.has_list:
         texts = tuple(_check_text(f"{name}[{number}]", text) for number, text in enumerate(value))
     else:
         skip = ("skip_broken",) if inputs.can_skip else ()
         file = _read_file(name, value, allowed=("file", "content", *skip))
         texts = inputs.parse_list(file.content, file.name, _read_flag(value, "skip_broken"))
+        if not inputs.has_list:
+            return texts
     _check_list(name, list(texts), MAX_SENTENCES)
     return texts
 

@@ -59,5 +59,6 @@ def registered_questions() -> Mapping[str, RegisteredQuestion]:
     """Return all questions by name; imports all analyses, which takes seconds."""
     for module in walk_packages(analyses.__path__, f"{analyses.__name__}."):
         import_module(module.name)
+    import_module("bert_probe.corpus.vector_search")
     questions = [RegisteredQuestion(url_name(analysis), question) for analysis, question in QUESTIONS.items()]
     return {question.name: question for question in sorted(questions, key=lambda question: question.name)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, fields
@@ -98,6 +99,12 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
     texts = _list_schema(text, max(1, min_texts), limits.MAX_TEXTS if max_texts is None else max_texts)
     name = registered.inputs.list_name
     sentences = _list_schema(_text_schema(), 0, limits.MAX_SENTENCES)
+    list_file = _file_schema(
+        f"A file with one {name[:-1]} per line, or a table with a header."
+        if registered.inputs.has_list
+        else "JSON lines with the keys vector, id and text.",
+        can_skip=registered.inputs.can_skip,
+    )
     other = {"model": _model_schema("Folder or Hub ID."), "revision": _name_schema("Revision on the hub.")}
     return {
         "question": question_schema(registered),
@@ -114,13 +121,7 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
             "description": "Texts, each read separately; a text with a pair is an object.",
         },
         name: {
-            "anyOf": [
-                sentences,
-                _file_schema(
-                    f"A file with one {name[:-1]} per line, or a table with a header.",
-                    can_skip=registered.inputs.can_skip,
-                ),
-            ],
+            "anyOf": [sentences, list_file] if registered.inputs.has_list else [list_file],
             "description": f"{name.capitalize()}, each read separately.",
         },
         "files": _object_schema(
@@ -209,14 +210,22 @@ def example(registered: RegisteredQuestion) -> dict[str, Any]:
         content["text"] = TEXT
     elif max_texts != 0:
         content["texts"] = [TEXT, OTHER_TEXT]
-    if registered.inputs.has_sentences:
+    if registered.inputs.has_sentences and registered.inputs.has_list:
         content[registered.inputs.list_name] = [TEXT, OTHER_TEXT, "Nobody can read a map at night."]
+    elif registered.inputs.has_sentences:
+        file = {"file": registered.inputs.list_file, "content": _VECTORS}
+        content[registered.inputs.list_name] = file
     if any(file.is_required for file in registered.inputs.files.values()):
         file = {"file": "sentences.conllu", "content": _TREEBANK}
         content["files"] = {name: file for name, spec in registered.inputs.files.items() if spec.is_required}
     return content
 
 
+_VECTORS: Final = "".join(
+    json.dumps({"id": name, "vector": [float(number % step == 0) for number in range(384)]}) + "\n"
+    for name, step in (("a", 2), ("b", 3))
+)
+"""Two vectors with the dimensions of the built-in model."""
 _CELL: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
 
 TABLE: Final[Schema] = {

@@ -44,6 +44,13 @@ from bert_probe.runtime.imports import long_lived_imports
 )
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option(
+    "--playground",
+    default="",
+    metavar="URL",
+    help="Playground of a static site, to which pages link with the current texts.  [default: "
+    "BERT_PROBE_PLAYGROUND, or no links]",
+)
+@click.option(
     "--public",
     is_flag=True,
     help="Run a public server: its users can use only the models of --models, and nothing is trained or "
@@ -85,6 +92,7 @@ def app(
     corpora: tuple[Path, ...],
     no_browser: bool,
     view: Path | None,
+    playground: str,
     public: bool,
     models: str | None,
     origins: tuple[str, ...],
@@ -122,6 +130,7 @@ def app(
         view=content,
         corpora=corpora,
         allowed=allowed,
+        playground=playground.strip(),
     )
 
 
@@ -154,8 +163,8 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
     with long_lived_imports():
         import anyio
 
-        from bert_probe.api import agents, mcp_stdio
-        from bert_probe.api.mcp_stdio import LocalModels
+        from bert_probe.api import agents
+        from bert_probe.api.agents import LocalModels
         from bert_probe.runtime import permissions
 
     if models is not None:
@@ -163,7 +172,7 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
     server = agents.build_server(LocalModels(), agents.select_questions(only), __version__)
     failure = ""
     try:
-        anyio.run(mcp_stdio.serve, server, incoming, outgoing)
+        anyio.run(agents.serve, server, incoming, outgoing)
     except* OSError as group:
         failure = str(_first(group).strerror)
     if failure:

@@ -167,7 +167,7 @@ def command_of(question: type[Question], name: str) -> click.Command:
     decorators = [model_decorator, question_options(question)]
     if question.inputs.has_other:
         decorators.insert(1, other_checkpoint_options)
-    decorators += _parameters(question.inputs)
+    decorators += _parameters(question.inputs, name)
     command: Command = functools.reduce(
         lambda wrapped, decorate: decorate(wrapped), reversed(decorators), run
     )
@@ -182,8 +182,8 @@ def _help(question: type[Question]) -> str:
     return text.replace("`", "")
 
 
-def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
-    """Return the arguments and options through which a command reads its inputs."""
+def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]:
+    """Return the arguments and options through which a command of this name reads its inputs."""
     from bert_probe.cli.options import as_named_option, pair_option
     from bert_probe.core.inputs import ManyTraces
 
@@ -211,14 +211,14 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
         for side, option in zip("ab", getattr(inputs, "pair_options", ()), strict=False):
             help_line = f"Second text, encoded together with TEXT_{side.upper()} as a sentence pair."
             parameters.append(click.option(option, f"pair_{side}", metavar="TEXT", help=help_line))
-    parameters += _list_parameters(inputs)
+    parameters += _list_parameters(inputs, name)
     if inputs.has_folder:
         parameters.append(click.argument("folder", type=path, required=False))
-    for name, file in inputs.files.items():
+    for argument, file in inputs.files.items():
         if file.option:
-            parameters.append(click.option(file.option, name, type=path, metavar="FILE", help=file.help))
+            parameters.append(click.option(file.option, argument, type=path, metavar="FILE", help=file.help))
         else:
-            parameters.append(click.argument(name, type=path))
+            parameters.append(click.argument(argument, type=path))
     if inputs.has_sentences or inputs.files:
         parameters.append(as_named_option)
     if inputs.can_skip or inputs.has_folder:
@@ -227,13 +227,15 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
     return parameters
 
 
-def _list_parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
+def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]:
     """Return the arguments and options through which a command reads sentences or documents."""
     from bert_probe.core.inputs import Documents
 
     path = click.Path(path_type=Path)
     if inputs.list_option:
         help_line = f"The {inputs.list_name}: one per line, a table, FASTA, a folder, or a corpus store."
+        if name == "search":
+            help_line = f"{help_line[:-1].replace(' or a', ' a')}, or vectors (.parquet, .jsonl, .npz, .npy)."
         return [
             click.option(inputs.list_option, "file", type=path, required=True, metavar="FILE", help=help_line)
         ]
@@ -254,6 +256,7 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
     from bert_probe.core.inputs import InputValues
     from bert_probe.runtime.progress import terminal_bar
 
+    question = _of_vectors(question, values)
     inputs, truncate = question.inputs, values["truncate"]
     other = values.get("other")
     checkpoints = [values["checkpoint"], *([] if other is None else [other])]
@@ -275,6 +278,35 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
     for note in getattr(result, "notes", ()):
         print_message(note)
     return result
+
+
+def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
+    """Return the search in vectors if the documents of a `Search` are vectors; otherwise the same question.
+
+    Raises:
+        SelectionError: a scorer needs the texts of the documents.
+    """
+    if question.analysis != "search" or not values["file"].is_file():
+        return question
+    from bert_probe.analyses.retrieval.search import BI_ENCODER
+    from bert_probe.corpus.vector_files import has_vectors
+    from bert_probe.corpus.vector_search import VectorSearch
+    from bert_probe.errors import SelectionError, TextError
+
+    file: Path = values["file"]
+    try:
+        with file.open("rb") as stream:
+            if not has_vectors(file.name, stream):
+                return question
+    except OSError as error:
+        raise TextError(f"{file} cannot be opened: {error.strerror}. Check the path.") from None
+    if question.scorers != (BI_ENCODER,):
+        raise SelectionError(
+            f"{file.name} contains vectors, with which only the scorer {BI_ENCODER} works. Leave out "
+            "--scorers, or give a file without vectors."
+        )
+    names = ("query", "count", "prompt", "document_prompt", "dimensions")
+    return VectorSearch(**{name: getattr(question, name) for name in names})
 
 
 def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:

@@ -390,7 +390,7 @@ def read_text(text: str) -> str:
     Raises:
         TextError: the text has several FASTA records, or invalid lines.
     """
-    from bert_probe.text.fasta import single_record
+    from bert_probe.text.formats import single_record
 
     record = single_record(text)
     if record is None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bert_probe.core.input_code import (
+from bert_probe.core.provenance import (
+    InputRecord,
     config_name,
     end_of_options,
     load_expression,
@@ -22,7 +23,6 @@ from bert_probe.core.input_code import (
     trace_statement,
     truncate_argument,
 )
-from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -112,6 +112,7 @@ class Inputs:
         list_name: name of the sentences or documents in Python and in an HTTP request.
         list_file: name of the file in code snippets that read them.
         list_option: command-line option for the file; "" for a positional argument.
+        has_list: whether a request may give the sentences or documents as a list, not only as a file.
         can_truncate: whether the inputs include texts that can be truncated.
         can_skip: whether broken rows of the file can be skipped.
         has_folder: whether a folder in the layout of the BEIR benchmark can contain the files.
@@ -125,6 +126,7 @@ class Inputs:
     list_name: ClassVar[str] = "sentences"
     list_file: ClassVar[str] = SENTENCES_FILE
     list_option: ClassVar[str] = ""
+    has_list: ClassVar[bool] = True
     can_truncate: ClassVar[bool] = True
     can_skip: ClassVar[bool] = False
     has_folder: ClassVar[bool] = False

@@ -8,8 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_probe.core.input_code import config_name, model_name, model_options
-from bert_probe.core.provenance import InputRecord
+from bert_probe.core.provenance import InputRecord, config_name, model_name, model_options
 from bert_probe.core.question import Question
 
 MAX_ARGUMENT_BYTES = 131_071

@@ -14,10 +14,10 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.heads import MAX_ROWS, resolved
 from bert_probe.corpus.inputs import NEIGHBORS
+from bert_probe.corpus.schema import store_errors
 from bert_probe.corpus.sql import StoreTables, open_tables
 from bert_probe.corpus.sql_child import literal
 from bert_probe.corpus.store import SentenceRow, Store, links, rank_columns, sentences
-from bert_probe.corpus.table_files import store_errors
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only

@@ -24,9 +24,8 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.inputs import VECTORS
-from bert_probe.corpus.schema import ROWS, TOKENS
+from bert_probe.corpus.schema import ROWS, TOKENS, store_errors
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.table_files import store_errors
 from bert_probe.corpus.vector_index import RECALL_COUNT, ExactSearch, Hits, LayerVectors, VectorIndex
 from bert_probe.errors import CheckpointError, SelectionError, TextError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress

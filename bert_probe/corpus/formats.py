@@ -25,8 +25,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.fasta import read_records
-from bert_probe.text.formats import FASTA_ENDINGS, ValidationErrors, csv_reader, describe_csv_error
+from bert_probe.text.formats import (
+    FASTA_ENDINGS,
+    ValidationErrors,
+    csv_reader,
+    describe_csv_error,
+    read_records,
+)
 from bert_probe.text.sentence_files import detect_separator, find_column, lines
 from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_reader
 

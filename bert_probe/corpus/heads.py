@@ -23,7 +23,7 @@ from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.inputs import PROFILES
-from bert_probe.corpus.schema import BINS, STATISTICS, bin_edges, bin_indices
+from bert_probe.corpus.schema import BINS, STATISTICS, bin_edges, bin_indices, store_errors
 from bert_probe.corpus.store import (
     SentenceRow,
     Store,
@@ -34,7 +34,6 @@ from bert_probe.corpus.store import (
     row_numbers,
     sentences,
 )
-from bert_probe.corpus.table_files import store_errors
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Array, read_only, resolve_index

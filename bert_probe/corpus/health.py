@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.retrieval.calibration import random_pair_scores
+from bert_probe.analyses.vectors.clusters import cluster, cluster_words
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -21,7 +20,7 @@ from bert_probe.errors import TextError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
-TABLES = ("summary", "duplicates", "outliers", "hubs", "clusters", "rows")
+TABLES = ("summary", "duplicates", "outliers", "hubs", "clusters", "spectrum", "rows")
 OUTLIER_SCORE = 3.5
 """Smallest modified z-score of an outlier (Iglewicz and Hoaglin 1993)."""
 HUB_FACTOR = 10
@@ -29,9 +28,6 @@ HUB_FACTOR = 10
 DUPLICATE_SHARE = 0.25
 """Cosine distance of near duplicates, as a share of that at `DUPLICATE_PERCENTILE` of random pairs."""
 DUPLICATE_PERCENTILE = 99.9
-MAX_CLUSTERED = 5_000
-"""Maximum number of rows that are clustered. Of more rows, a sample is drawn with a fixed seed."""
-CLUSTER_WORDS = 8
 _DISCARDED = 0.1
 """Share of the largest distance ratios that TwoNN leaves out, as in its paper."""
 
@@ -48,7 +44,8 @@ class CorpusHealth(Question):
             of its value at the 99.9th percentile of random pairs.
         min_cluster: smallest number of rows in a cluster (HDBSCAN).
         show: the table to return: measures of the whole corpus ("summary"), groups of "duplicates",
-            "outliers", "hubs", "clusters", or the measures of all "rows".
+            "outliers", "hubs", "clusters", the variance of each principal component ("spectrum"), or the
+            measures of all "rows".
     """
 
     inputs = VectorFile()
@@ -86,6 +83,7 @@ class CorpusHealth(Question):
         outlier_scores = modified_z_scores(1 - scores.mean(axis=1, dtype=np.float64))
         occurrences = np.bincount(neighbors.ravel(), minlength=len(rows))
         sample, labels = cluster(unit, self.min_cluster)
+        variances = principal_variances(vectors.vectors[rows])
         return CorpusHealthResult(
             self,
             vectors.record(),
@@ -98,9 +96,10 @@ class CorpusHealth(Question):
             read_only(occurrences),
             read_only(sample),
             read_only(labels),
+            read_only(variances),
             {
                 "mean_cosine": mean_cosine(unit),
-                "iso_score": iso_score(vectors.vectors[rows]),
+                "iso_score": iso_score(variances),
                 "intrinsic_dimension": two_nn(unit, neighbors),
                 "hub_skewness": skewness(occurrences),
                 "duplicate_threshold": threshold,
@@ -122,6 +121,7 @@ class CorpusHealthResult(Result):
         occurrences: number of rows of whose nearest neighbors each row is one.
         sample: indices into `rows` of the rows that were clustered.
         labels: cluster of each row of the sample, from 0; −1 for rows in no cluster.
+        variances: variance along each principal component, in descending order.
         measures: measures of all rows.
     """
 
@@ -135,6 +135,7 @@ class CorpusHealthResult(Result):
     occurrences: Array
     sample: Array
     labels: Array
+    variances: Array
     measures: Mapping[str, float]
 
     @property
@@ -145,6 +146,11 @@ class CorpusHealthResult(Result):
         return max(OUTLIER_SCORE, float(np.sqrt(2 * np.log(len(self.rows)))))
 
     @property
+    def hub_threshold(self) -> int:
+        """The number of occurrences above which a row is a hub."""
+        return HUB_FACTOR * self.question.neighbors
+
+    @property
     def outliers(self) -> Array:
         """Indices into `rows` of the outliers, the most extreme first."""
         selected = np.flatnonzero(self.outlier_scores > self.outlier_threshold)
@@ -153,8 +159,19 @@ class CorpusHealthResult(Result):
     @property
     def hubs(self) -> Array:
         """Indices into `rows` of the hubs, the most frequent neighbor first."""
-        selected = np.flatnonzero(self.occurrences > HUB_FACTOR * self.question.neighbors)
+        selected = np.flatnonzero(self.occurrences > self.hub_threshold)
         return np.asarray(selected[np.argsort(-self.occurrences[selected], kind="stable")])
+
+    @property
+    def finding(self) -> str:
+        """A sentence with the number of rows with each problem."""
+        duplicates, groups = int((self.groups >= 0).sum()), int(self.groups.max(initial=-1)) + 1
+        return (
+            f"Of {len(self.rows):,} rows, {duplicates:,} are near duplicates in {groups:,} groups (cosine of "
+            f"at least {self.threshold:.3f}), {len(self.outliers):,} are outliers, and {len(self.hubs):,} "
+            f"are hubs. {int(self.labels.max(initial=-1)) + 1:,} clusters contain "
+            f"{np.mean(self.labels >= 0):.0%} of the rows."
+        )
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -188,6 +205,8 @@ class CorpusHealthResult(Result):
             return pd.DataFrame({"measure": [*values], "value": [float(value) for value in values.values()]})
         if show == "clusters":
             return self._clusters()
+        if show == "spectrum":
+            return self._spectrum()
         selected = {
             "duplicates": np.flatnonzero(self.groups >= 0)[
                 np.argsort(self.groups[self.groups >= 0], kind="stable")
@@ -207,12 +226,27 @@ class CorpusHealthResult(Result):
             "nearest_cosine": self.nearest[selected],
             "outlier_score": self.outlier_scores[selected],
             "occurrences": self.occurrences[selected],
+            "cluster": self._clusters_of_rows[selected],
         }
         if self.vectors.dropped is not None:
             columns["tokens_dropped"] = self.vectors.dropped[rows]
         if self.vectors.texts is not None:
             columns["text"] = [self.vectors.texts[row] for row in rows]
         return pd.DataFrame(columns)
+
+    @property
+    def _clusters_of_rows(self) -> Array:
+        """Cluster of each row, from 1; 0 for no cluster, and NaN for rows outside the sample."""
+        clusters = np.full(len(self.rows), np.nan)
+        clusters[self.sample] = self.labels + 1
+        return clusters
+
+    def _spectrum(self) -> pd.DataFrame:
+        """Return the share of the variance along each principal component, and of all components so far."""
+        total = self.variances.sum()
+        share = self.variances / total if total else np.full(len(self.variances), np.nan)
+        columns = {"variance": self.variances, "share": share, "cumulative_share": share.cumsum()}
+        return pd.DataFrame({"component": np.arange(1, len(share) + 1), **columns})
 
     def _clusters(self) -> pd.DataFrame:
         counts = np.bincount(self.labels[self.labels >= 0], minlength=int(self.labels.max(initial=-1)) + 1)
@@ -260,13 +294,22 @@ def mean_cosine(unit: Array) -> float:
     return (total - float(np.square(unit.astype(np.float64)).sum())) / (count * (count - 1))
 
 
-def iso_score(vectors: Array) -> float:
-    """Return IsoScore, 0 to 1: how evenly the variance is spread over all dimensions (Rudman et al. 2022)."""
-    size = vectors.shape[1]
-    if size == 1:
-        return 1.0
+def principal_variances(vectors: Array) -> Array:
+    """Return the variances along the principal components in descending order (Pearson 1901)."""
     centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     variances = np.linalg.eigvalsh(centered.T @ centered / (len(vectors) - 1))
+    return np.maximum(variances[::-1], 0)
+
+
+def iso_score(variances: Array) -> float:
+    """Return IsoScore, 0 to 1: how evenly the variance is spread over all dimensions (Rudman et al. 2022).
+
+    Args:
+        variances: variance along each principal component.
+    """
+    size = len(variances)
+    if size == 1:
+        return 1.0
     norm = float(np.linalg.norm(variances))
     if not norm:
         return float("nan")
@@ -297,33 +340,3 @@ def skewness(occurrences: Array) -> float:
     from scipy.stats import skew
 
     return float(skew(occurrences)) if occurrences.std() else float("nan")
-
-
-def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
-    """Return the rows that were clustered with HDBSCAN, and their clusters (−1 for none)."""
-    from sklearn.cluster import HDBSCAN
-
-    rows = np.arange(len(unit))
-    if len(unit) > MAX_CLUSTERED:
-        rows = np.sort(np.random.default_rng(0).choice(len(unit), MAX_CLUSTERED, replace=False))
-    if len(rows) <= min_cluster:
-        return rows, np.full(len(rows), -1)
-    # Trees do not help in many dimensions: the distances of all pairs are computed 18 times faster.
-    labels = HDBSCAN(min_cluster_size=min_cluster, algorithm="brute", copy=True).fit_predict(unit[rows])
-    return rows, np.where(labels < 0, -1, labels)
-
-
-def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
-    """Return the most typical words of each cluster, by class-based TF-IDF (Grootendorst 2022)."""
-    words_by_cluster: list[Counter[str]] = [Counter() for _ in range(int(labels.max(initial=-1)) + 1)]
-    for text, label in zip(texts, labels, strict=True):
-        if label >= 0:
-            words_by_cluster[label].update(re.findall(r"\w{2,}", text.casefold()))
-    total: Counter[str] = sum(words_by_cluster, Counter())
-    mean = sum(total.values()) / max(1, len(words_by_cluster))
-    results = []
-    for words in words_by_cluster:
-        count = sum(words.values())
-        weights = {word: n / count * np.log1p(mean / total[word]) for word, n in words.items()}
-        results.append(sorted(weights, key=lambda word: (-weights[word], word))[:CLUSTER_WORDS])
-    return results

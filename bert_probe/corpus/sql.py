@@ -50,6 +50,8 @@ MAX_CHARACTERS = 20_000
 """Maximum length of a query in characters. The time to parse a query grows with the square of its length."""
 DEFAULT_SECONDS = 60.0
 """Default time limit of a user's query, in seconds."""
+_TEXT_DTYPE: Any = pd.Series(["text"]).dtype
+"""The type of a column of texts: str since pandas 3; object in pandas 2, whose str would make None a text."""
 _POLL_SECONDS = 0.02
 
 
@@ -297,7 +299,7 @@ def _column(values: pa.ChunkedArray) -> Any:
         return nullable_integers(cells) if None in cells else values.to_numpy()
     if pa.types.is_decimal(data_type):
         return _decimals(cells, data_type.scale)
-    return pd.array([None if cell is None else _text(cell) for cell in cells], dtype="str")
+    return pd.array([None if cell is None else _text(cell) for cell in cells], dtype=_TEXT_DTYPE)
 
 
 def _decimals(cells: list[Any], scale: int) -> Any:

@@ -34,13 +34,14 @@ from bert_probe.corpus.schema import (
     SHARDS,
     STATISTICS,
     TOKENS,
+    TableFile,
     Tables,
     TableSchema,
     layouts,
     read_manifest,
     read_shard,
+    store_errors,
 )
-from bert_probe.corpus.table_files import TableFile, store_errors
 from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress

@@ -1,33 +1,49 @@
-"""Vectors of texts from a Parquet or NPZ file, which any model may have computed."""
+"""Vectors of texts from Parquet, NPZ, NPY and JSON lines files, or from a corpus store."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from bert_probe.core.input_code import end_of_options
-from bert_probe.core.inputs import Inputs
-from bert_probe.core.provenance import InputRecord
-from bert_probe.errors import TextError
-from bert_probe.model.memory import reserved_memory
+from bert_probe.core.inputs import Inputs, SentenceList
+from bert_probe.core.provenance import InputRecord, end_of_options, load_expression, truncate_argument
+from bert_probe.corpus.vector_index import LayerVectors, MappedFile
+from bert_probe.errors import TextError, UnavailableError
+from bert_probe.model.preflight import reserved_memory
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
+from bert_probe.text import strict_json
+from bert_probe.text.documents import Document
 
-VECTOR_NAMES, ID_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("ids", "id"), ("texts", "text")
+if TYPE_CHECKING:
+    from bert_probe.corpus.store import Store
+
+VECTOR_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("texts", "text")
+ID_NAMES = ("ids", "id", "_id", "document")
 """Accepted names of the columns or arrays, in order of precedence."""
 DROPPED = "tokens_dropped"
 """Name of the optional column with the number of truncated tokens of each text."""
+VECTORS_FILE = "vectors.jsonl"
+"""File name of vectors in requests."""
+_DIGEST_BLOCK = 1 << 26
+"""Number of bytes that are added to a digest between two reports of progress."""
+ARRAY_SUFFIXES, JSON_SUFFIXES = (".npz", ".npy"), (".jsonl", ".ndjson")
 _FORMAT_HELP = (
-    "Give a .parquet file with the column vector (lists of numbers of the same length) and possibly id, text "
-    "and tokens_dropped; or an .npz file with the array vectors of shape [text, size] and possibly ids, "
-    "texts and tokens_dropped"
+    "Give a .parquet or .jsonl file with the column vector (lists of numbers of the same length) and "
+    "possibly id, text and tokens_dropped; an .npz file with the array vectors of shape [text, size] and "
+    "possibly ids, texts and tokens_dropped; or an .npy file with the vectors alone"
 )
+MAX_EXPANSION = 20
+"""Maximum ratio of the decompressed to the compressed size of an uploaded NPZ file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +56,9 @@ class VectorSet:
         ids: identifier of each text; its number from 1 if the file has none.
         texts: the texts; None if the file has none.
         dropped: number of truncated tokens of each text; None if the file does not say.
-        digest: SHA-256 of vectors, ids and texts.
+        digest: SHA-256 of vectors, ids and texts. Sets with the same name and digest are equal.
+        note: how the vectors were computed; "" if unknown.
+        file: the file, if its vectors are memory-mapped; it is checked before each access.
     """
 
     name: str
@@ -49,6 +67,50 @@ class VectorSet:
     texts: tuple[str, ...] | None
     dropped: Array | None
     digest: str
+    note: str = ""
+    file: MappedFile | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VectorSet) and (self.name, self.digest) == (other.name, other.digest)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.digest))
+
+    def to_parquet(self) -> bytes:
+        """Return the set as a file that `read_vectors` reads."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        size = self.vectors.shape[1]
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(self.vectors.ravel()), size)
+        columns: dict[str, Any] = {ID_NAMES[1]: list(self.ids), VECTOR_NAMES[1]: lists}
+        columns |= {} if self.texts is None else {TEXT_NAMES[1]: list(self.texts)}
+        columns |= {} if self.dropped is None else {DROPPED: self.dropped}
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(columns), buffer)
+        return buffer.getvalue()
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def rows(self, selection: slice | Array) -> Array:
+        """Return the vectors of some rows.
+
+        Raises:
+            StoreError: the memory-mapped file became smaller.
+        """
+        if self.file is not None:
+            self.file.check()
+        return self.vectors[selection]
+
+    def document(self, row: int) -> Document:
+        """Return the ID and the text of a row, which is "" if the file has no texts."""
+        return Document("" if self.texts is None else self.texts[row], self.ids[row])
+
+    @property
+    def cache_key(self) -> tuple[type, str, str]:
+        """Key that identifies the vectors, ids and texts, and the name of their file in code."""
+        return type(self), self.name, self.digest
 
     def record(self) -> InputRecord:
         """Return the provenance of the vectors."""
@@ -57,7 +119,7 @@ class VectorSet:
 
 @dataclass(frozen=True)
 class VectorFile(Inputs):
-    """A file of vectors, without a model."""
+    """A file of vectors, or a corpus store, without a model."""
 
     can_truncate = False
 
@@ -70,34 +132,197 @@ class VectorFile(Inputs):
         return end_of_options([record.store["store"], *leading])
 
 
-def read_vectors(file: str | os.PathLike[str]) -> VectorSet:
-    """Read vectors of texts from a .parquet or .npz file.
+@dataclass(frozen=True)
+class DocumentVectors(SentenceList):
+    """Vectors of documents, and the model that encodes a query."""
+
+    list_name = "documents"
+    list_file = VECTORS_FILE
+    list_option = "--documents"
+    has_list = False
+
+    def read_list(self, file: Path, column: str | None, as_named: bool) -> Any:  # noqa: ARG002
+        """Return the vectors of a file."""
+        return read_vectors(file)
+
+    def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> Any:  # noqa: ARG002
+        """Return the vectors in the contents of a file with this name."""
+        return parse_vectors(content, name)
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return statements that load the model and read the vectors, and the arguments as code."""
+        lines = [
+            f"checkpoint = {load_expression(record.model)}",
+            f"vectors = bert_probe.read_vectors({record.sentences['file']!r})",
+        ]
+        return lines, ", ".join(["checkpoint", "vectors", *truncate_argument(record)])
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
+        """Return the option and the file of the vectors, and the question's own arguments."""
+        return [self.list_option, record.sentences["file"], *end_of_options(leading)]
+
+
+def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress) -> VectorSet:
+    """Read vectors of texts from a .parquet, .npz, .npy or .jsonl file, or from a corpus store.
+
+    The vectors of an .npy file are memory-mapped, so they may be larger than the memory.
 
     Args:
-        file: a Parquet file with a column of lists, or an NPZ file with a matrix; see `VECTOR_NAMES`,
-            `ID_NAMES` and `TEXT_NAMES` for the names.
+        file: a Parquet or JSON lines file with a column of lists, an NPZ file with a matrix (see
+            `VECTOR_NAMES`, `ID_NAMES` and `TEXT_NAMES` for the names), or an NPY file that is a matrix; or
+            the folder of a store, whose `mean_vectors` are used.
+        progress: called with the number of vectors' bytes in the digest and their total.
 
     Raises:
         TextError: the file cannot be opened, or does not have these columns or arrays.
+        StoreError, UnavailableError: the store is broken, or has no vectors.
         OutOfMemoryError: the vectors do not fit into memory.
     """
     path = Path(file).expanduser()
-    readers = {".parquet": _read_parquet, ".npz": _read_npz}
-    if path.suffix.lower() not in readers:
-        raise TextError(f"{path.name} is not a file of vectors. {_FORMAT_HELP}.")
+    if path.is_dir():
+        from bert_probe.corpus.store import open_corpus
+
+        return mean_vectors(open_corpus(path))
     try:
-        size = path.stat().st_size
-        with reserved_memory(3 * size, path.name, "Use fewer vectors."):
-            columns = readers[path.suffix.lower()](path)
+        if path.suffix.lower() == ".npy":
+            mapped = MappedFile.of(path)
+            columns = _read_npy(path, path.name, "r")
+            return make_vector_set(path.name, **columns, file=mapped, progress=progress)
+        reader = _reader(path.name)
+        with reserved_memory(3 * path.stat().st_size, path.name, "Use fewer vectors."):
+            with path.open("rb") as stream:
+                columns = reader(stream, path.name)
+            return make_vector_set(path.name, **columns, progress=progress)
     except OSError as error:
         raise TextError(f"{path} cannot be opened: {error.strerror or error}. Check the path.") from None
-    return make_vector_set(path.name, **columns)
+
+
+def parse_vectors(content: bytes, name: str, max_bytes: int | None = None) -> VectorSet:
+    """Read vectors from the contents of an untrusted file, as `read_vectors` does.
+
+    Args:
+        name: the file name, whose extension determines the format.
+        max_bytes: maximum size of the decompressed arrays of an NPZ file in bytes; None for any size.
+
+    Raises:
+        TextError: see `read_vectors`; also if a file becomes much larger when it is decompressed.
+    """
+    reader, suffix = _reader(name), Path(name).suffix.lower()
+    if suffix == ".parquet":
+        from bert_probe.text.parquet import check_upload
+
+        check_upload(content, name)
+    if suffix == ".npz":
+        _check_unpacked(content, name, max_bytes)
+    return make_vector_set(name, **reader(io.BytesIO(content), name))
+
+
+def has_vectors(name: str, stream: BinaryIO) -> bool:
+    """Return whether a file with this name contains vectors, and not only texts.
+
+    Args:
+        stream: the open file, which is read from its beginning.
+    """
+    suffix = Path(name).suffix.lower()
+    if suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return _find(VECTOR_NAMES, pq.read_schema(stream).names) is not None
+        except (pa.ArrowException, OSError, ValueError):
+            return False  # the reader of documents explains the error
+    if suffix in JSON_SUFFIXES:
+        try:
+            row = strict_json.loads(next(filter(bytes.strip, stream), b""))
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(row, dict) and _find(VECTOR_NAMES, [*row]) is not None
+    return suffix in ARRAY_SUFFIXES
+
+
+def _reader(name: str) -> Callable[[BinaryIO, str], dict[str, Any]]:
+    readers: dict[str, Callable[[BinaryIO, str], dict[str, Any]]] = {
+        ".parquet": _read_parquet,
+        ".npz": _read_npz,
+        ".npy": _read_npy,
+        **dict.fromkeys(JSON_SUFFIXES, _read_json_lines),
+    }
+    suffix = Path(name).suffix.lower()
+    if suffix not in readers:
+        raise TextError(f"{name} is not a file of vectors. {_FORMAT_HELP}.")
+    return readers[suffix]
+
+
+def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
+    """Raise TextError if an NPZ file becomes much larger when it is decompressed."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise TextError(f"{name} is not a valid NPZ file: {error}. {_FORMAT_HELP}.") from None
+    if size > MAX_EXPANSION * len(content):
+        raise TextError(
+            f"{name} has {size / 1e6:,.0f} MB when it is decompressed, more than {MAX_EXPANSION} times its "
+            "size. Save it with numpy.savez."
+        )
+    if max_bytes is not None and size > max_bytes:
+        raise TextError(
+            f"The arrays of {name} have {size / 1e6:,.0f} MB; at most {max_bytes / 1e6:.0f} MB are allowed. "
+            "Use the command line."
+        )
+
+
+def mean_vectors(store: Store) -> VectorSet:
+    """Return the mean of the stored token vectors of each sentence, in the last layer with stored vectors.
+
+    With whole words, it is the mean of the vectors of the words.
+
+    Raises:
+        UnavailableError: the store has no vectors.
+        StoreError: the store is broken.
+        OutOfMemoryError: the vectors do not fit into memory.
+    """
+    from bert_probe.corpus.inputs import VECTORS
+    from bert_probe.corpus.schema import ROWS, store_errors
+
+    if not store.layers:
+        raise UnavailableError(
+            f"{store.folder.name} has no token vectors. Build it with --keep profiles,vectors, or give a "
+            "file of sentence vectors."
+        )
+    layer = max(store.layers)
+    with store_errors(store.folder.name):
+        tokens = LayerVectors(store.files(VECTORS), layer)
+        rows = store.table(ROWS).to_table(columns=["row", "text", "tokens_dropped"])
+        numbers = rows["row"].to_numpy()
+        size = 12 * len(numbers) * tokens.hidden
+        with reserved_memory(size, store.folder.name, "Use a smaller store."):
+            means = np.zeros((len(numbers), tokens.hidden))
+            counts = np.zeros((len(numbers), 1))
+            for batch in tokens.batches:
+                starts = np.flatnonzero(np.r_[True, batch.rows[1:] != batch.rows[:-1]])
+                indices = np.searchsorted(numbers, batch.rows[starts])
+                means[indices] += np.add.reduceat(batch.vectors, starts, axis=0, dtype=np.float64)
+                counts[indices, 0] += np.diff(np.r_[starts, len(batch.rows)])
+            means = (means / np.maximum(counts, 1)).astype(np.float32)
+        columns = numbers, rows["text"].to_pylist(), rows["tokens_dropped"].to_numpy()
+    unit = "word" if store.question.words else "token"
+    note = f"Mean of the stored {unit} vectors of layer {layer}."
+    return make_vector_set(store.folder.name, means, *columns, note)
 
 
 def make_vector_set(
-    name: str, vectors: Array, ids: Any = None, texts: Any = None, dropped: Any = None
+    name: str,
+    vectors: Array,
+    ids: Any = None,
+    texts: Any = None,
+    dropped: Any = None,
+    note: str = "",
+    file: MappedFile | None = None,
+    progress: Progress = no_progress,
 ) -> VectorSet:
-    """Return vectors in memory as a set, after checking them.
+    """Return vectors in memory as a set, after checking them; see `VectorSet` for the arguments.
 
     Raises:
         TextError: the vectors are not a matrix of numbers, or the other columns have another length.
@@ -115,19 +340,93 @@ def make_vector_set(
             raise TextError(f"{name} has {count:,} vectors, but {len(values):,} {column}.")
     identifiers = tuple(map(str, range(1, count + 1) if ids is None else ids))
     lines = None if texts is None else tuple("" if text is None else str(text) for text in texts)
-    digest = hashlib.sha256(matrix.tobytes())
+    digest, content = hashlib.sha256(), memoryview(matrix.data).cast("B")
+    for start in range(0, len(content), _DIGEST_BLOCK):
+        progress(start, len(content))
+        digest.update(content[start : start + _DIGEST_BLOCK])
     digest.update("\n".join([*identifiers, *(lines or ())]).encode("utf-8", "surrogatepass"))
     counts = None if dropped is None else read_only(np.asarray(dropped, np.int64))
-    return VectorSet(name, read_only(matrix), identifiers, lines, counts, digest.hexdigest())
+    return VectorSet(name, read_only(matrix), identifiers, lines, counts, digest.hexdigest(), note, file)
 
 
-def _find(names: tuple[str, ...], available: Mapping[str, Any] | list[str]) -> str | None:
+def _find(names: tuple[str, ...], available: Iterable[str]) -> str | None:
     return next((name for name in names if name in available), None)
 
 
-def _read_npz(path: Path) -> dict[str, Any]:
+_BROKEN_NPZ = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, MemoryError, RuntimeError)
+"""What NumPy and zipfile raise for a broken, an encrypted or an oversized array."""
+
+
+def _read_npy(file: BinaryIO | Path, name: str, mode: Any = None) -> dict[str, Any]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        vectors = np.load(file, mmap_mode=mode, allow_pickle=False)
+        if not isinstance(vectors, np.ndarray):
+            vectors.close()  # the contents are those of an NPZ file
+            raise ValueError("it has several arrays")
+    except (ValueError, EOFError) as error:
+        raise TextError(f"{name} is not a valid NPY file: {error}. {_FORMAT_HELP}.") from None
+    return {"vectors": vectors}
+
+
+def _read_json_lines(stream: BinaryIO, name: str) -> dict[str, Any]:
+    rows: dict[str, list[Any]] = {}
+    size = 0
+    for number, line in enumerate(stream, 1):
+        if not line.strip():
+            continue
+        try:
+            row = strict_json.loads(line)
+            columns = _row_columns(row) if isinstance(row, dict) else {}
+        except (ValueError, RecursionError, OverflowError):
+            columns = {}
+        if "vectors" not in columns or not len(columns["vectors"]):
+            raise TextError(
+                f"Line {number:,} of {name} is not a JSON object with a list of finite numbers under "
+                f"{VECTOR_NAMES[1]}. {_FORMAT_HELP}."
+            )
+        if rows and rows.keys() != columns.keys():
+            raise TextError(
+                f"Line {number:,} of {name} has {', '.join(columns)}, but the lines before have "
+                f"{', '.join(rows)}. Give every line the same keys."
+            )
+        size = size or len(columns["vectors"])
+        if len(columns["vectors"]) != size:
+            raise TextError(
+                f"The vector in line {number:,} of {name} has {len(columns['vectors']):,} numbers, but those "
+                f"before have {size:,}. Give vectors of the same length."
+            )
+        for key, value in columns.items():
+            rows.setdefault(key, []).append(value)
+    if not rows:
+        raise TextError(f"{name} has no vectors. {_FORMAT_HELP}.")
+    return {**rows, "vectors": np.stack(rows["vectors"])}
+
+
+def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a JSON object by column.
+
+    Raises:
+        ValueError, OverflowError: a value has a wrong type, or a number is not finite.
+    """
+    options = {"vectors": VECTOR_NAMES, "ids": ID_NAMES, "texts": TEXT_NAMES, "dropped": (DROPPED,)}
+    columns = {key: row[name] for key, names in options.items() if (name := _find(names, [*row])) is not None}
+    vector = columns.get("vectors")
+    if not isinstance(vector, list) or not all(type(value) in (int, float) for value in vector):
+        raise ValueError("not a list of numbers")
+    columns["vectors"] = np.array([float(value) for value in vector])
+    is_count = type(columns.get("dropped", 0)) is int
+    is_text = isinstance(columns.get("texts", ""), str) and isinstance(columns.get("ids", ""), str | int)
+    if not np.isfinite(columns["vectors"]).all() or not is_count or not is_text:
+        raise ValueError("a value has another type")
+    return columns
+
+
+def _read_npz(stream: BinaryIO, name: str) -> dict[str, Any]:
+    try:
+        arrays = np.load(stream, allow_pickle=False)
+        if isinstance(arrays, np.ndarray):
+            raise ValueError("it has a single array")
+        with arrays:
             columns = {
                 key: _find(names, arrays.files)
                 for key, names in (
@@ -138,36 +437,37 @@ def _read_npz(path: Path) -> dict[str, Any]:
                 )
             }
             if columns["vectors"] is None:
-                raise TextError(f"{path.name} has the arrays {', '.join(arrays.files[:8])}. {_FORMAT_HELP}.")
-            return {key: arrays[name] for key, name in columns.items() if name is not None}
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
-        raise TextError(f"{path.name} is not a valid NPZ file: {error}. {_FORMAT_HELP}.") from None
+                raise TextError(f"{name} has the arrays {', '.join(arrays.files[:8])}. {_FORMAT_HELP}.")
+            return {key: arrays[column] for key, column in columns.items() if column is not None}
+    except _BROKEN_NPZ as error:
+        raise TextError(f"{name} is not a valid NPZ file: {error}. {_FORMAT_HELP}.") from None
 
 
-def _read_parquet(path: Path) -> dict[str, Any]:
+def _read_parquet(stream: BinaryIO, name: str) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        names = pq.read_schema(path).names
+        file = pq.ParquetFile(stream)
+        names = file.schema_arrow.names
         vector = _find(VECTOR_NAMES, names)
         if vector is None:
-            raise TextError(f"{path.name} has the columns {', '.join(names[:8])}. {_FORMAT_HELP}.")
+            raise TextError(f"{name} has the columns {', '.join(names[:8])}. {_FORMAT_HELP}.")
         columns = {
-            key: name
+            key: column
             for key, options in (("ids", ID_NAMES), ("texts", TEXT_NAMES), ("dropped", (DROPPED,)))
-            if (name := _find(options, names)) is not None
+            if (column := _find(options, names)) is not None
         }
-        table = pq.read_table(path, columns=[vector, *columns.values()])
+        table = file.read([vector, *columns.values()])
     except pa.ArrowException as error:
-        raise TextError(f"{path.name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
+        raise TextError(f"{name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
     lists = table[vector].combine_chunks()
     if not isinstance(lists, pa.ListArray | pa.FixedSizeListArray | pa.LargeListArray) or not len(lists):
-        raise TextError(f"The column {vector} of {path.name} has no lists of numbers. {_FORMAT_HELP}.")
+        raise TextError(f"The column {vector} of {name} has no lists of numbers. {_FORMAT_HELP}.")
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
     sizes = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), float)
     if lists.null_count or len(set(sizes.tolist())) != 1:
-        raise TextError(f"The vectors of {path.name} have different lengths. {_FORMAT_HELP}.")
+        raise TextError(f"The vectors of {name} have different lengths. {_FORMAT_HELP}.")
     return {"vectors": numbers.reshape(len(lists), -1)} | {
-        key: table[name].to_pylist() for key, name in columns.items()
+        key: table[column].to_pylist() for key, column in columns.items()
     }

@@ -61,11 +61,10 @@ from bert_probe.model.encoding import Encoder, panics_as_errors
 from bert_probe.model.head_loading import check_heads, modern_name, open_heads
 from bert_probe.model.late_interaction import add_markers, open_multi_vector_model
 from bert_probe.model.lengths import check_expansion
-from bert_probe.model.memory import format_bytes, reserved_memory
 from bert_probe.model.outputs import (
     OutputHead,
 )
-from bert_probe.model.preflight import check_sizes, read_headers
+from bert_probe.model.preflight import check_sizes, format_bytes, read_headers, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.repository_code import unused_code_note
 from bert_probe.model.sentence_head import open_sentence_head

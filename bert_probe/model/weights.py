@@ -15,7 +15,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from bert_probe.errors import WeightsError
-from bert_probe.model.logging_utils import SilencedLogging
+from bert_probe.model.sources import SilencedLogging
 
 try:
     import fcntl

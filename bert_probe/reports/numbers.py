@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
 
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
+from bert_probe.analyses.retrieval.calibration import SimilarityCalibrationResult, calibrate_result
+from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.core.result import Result
 from bert_probe.errors import ReportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -41,6 +44,12 @@ FLOOR: Final = 32 * float(np.finfo(np.float32).eps)
 MAX_STATED_FACTOR: Final = 8
 """Limit of a report's stated tolerance, as a multiple of the recomputed tolerance. With few numbers, the
 recomputed error may be small by chance, so a larger stated tolerance is accepted up to this limit."""
+
+_SHARE: Final = re.compile(r"facts\.calibration\.(percentile|histogram\.percent\.[0-9]+)")
+"""Matches the paths of percentages of random pairs in a provenance."""
+_MIN_SHARE_ERROR: Final = 0.01
+"""Minimum error of a percentile or of a bar of a histogram, in percent. It is four of 44,850 random
+pairs, whose scores may be so close to a limit that rounding moves them to its other side."""
 
 ENTRIES: Final = "entries"
 """Name of a picture's array of colors, which contains indices into the color table."""
@@ -124,10 +133,16 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
 
 def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tolerance, ...]:
     """Return the tolerance of each float in a provenance or in the description of a picture."""
-    return tuple(
+    tolerances = [
         _from_pairs(path, [(value, double.get(path, value))])
         for path, value in single.items()
         if isinstance(value, float)
+    ]
+    return tuple(
+        replace(tolerance, error=max(tolerance.error, _MIN_SHARE_ERROR))
+        if _SHARE.fullmatch(tolerance.of)
+        else tolerance
+        for tolerance in tolerances
     )
 
 
@@ -456,6 +471,7 @@ class NamedModels:
     open: Callable[[ModelReference], Checkpoint]
     _opened: dict[ModelReference, Checkpoint] = field(default_factory=dict)
     _references: dict[ModelReference, Checkpoint] = field(default_factory=dict)
+    _calibrations: dict[Hashable, SimilarityCalibrationResult] = field(default_factory=dict)
     as_named: bool = False
 
     def of(self, view: ViewFile) -> list[Checkpoint]:
@@ -497,9 +513,19 @@ class NamedModels:
         Raises:
             ProbeError: a model cannot be opened, or the question cannot be answered.
         """
-        single = ViewNumbers.of(view, view.answer(*self.of(view), progress=progress))
-        double = ViewNumbers.of(view, view.answer(*self.float64_references(view), progress=progress))
+        single, double = (
+            ViewNumbers.of(view, self._answer(view, models, progress))
+            for models in (self.of(view), self.float64_references(view))
+        )
         return single, ViewTolerances.of(single, double)
+
+    def _answer(self, view: ViewFile, models: Sequence[Checkpoint], progress: Progress) -> AnsweredView:
+        """Answer a view's question, and compare scores of sentence vectors with reference sentences."""
+        answered = view.answer(*models, progress=progress)
+        if not isinstance(answered.result, SentenceSimilarityResult | SentencesResult):
+            return answered
+        result = calibrate_result(answered.result, models[0], progress, self._calibrations)
+        return replace(answered, result=result)
 
 
 def _rename(checkpoint: Checkpoint, model: ModelReference) -> Checkpoint:

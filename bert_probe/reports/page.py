@@ -8,16 +8,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bert_probe.errors import ReportError
 from bert_probe.reports import tables
 from bert_probe.reports.numbers import FACTOR, ViewTolerances
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.views import built
 from bert_probe.views.page import theme_style
+from bert_probe.views.text import describe_calibration
 
 MAX_ROWS: Final = 200
 MAX_COLUMNS: Final = 60
 """Maximum number of displayed columns of a table; the JSON data of the page contain the complete table."""
 
+_WIDTH: Final = 320
+_HEIGHT: Final = 64
+"""Width and height of the histogram of a calibration in CSS pixels."""
 _FOLDER: Final = Path(__file__).parent
 _PACKAGE_NAMES: Final = ("bert_probe", "bert-probe")
 """Names of this package among the library versions of a report."""
@@ -94,7 +99,8 @@ def _view(number: int, view: Mapping[str, Any]) -> str:
     table = ReportTable.from_json(view["table"])
     return (
         f'<article id="view-{number}"><h2><span class=number>{number}</span> {_text(view["title"])}</h2>'
-        f"{_texts(view['provenance'])}{_note(view['note'], table)}{_picture(number, view['picture'])}"
+        f"{_texts(view['provenance'])}{_note(view['note'], table)}{_calibration(view['provenance'])}"
+        f"{_picture(number, view['picture'])}"
         f"{_table(number, table, is_open=not view['picture'].get('component'))}"
         f"{_tolerances(ViewTolerances.from_json(view['tolerances']), table)}"
         f"{_provenance(view['provenance'])}{_code(view['code'])}</article>"
@@ -120,6 +126,42 @@ def _note(note: Mapping[str, str], table: ReportTable) -> str:
         for segment in tables.split_note(note["written"], table)
     ]
     return f"<p class=note>{''.join(parts)}</p>"
+
+
+def _calibration(provenance: Mapping[str, Any]) -> str:
+    """Render the calibration of a score: a sentence and a histogram of random pairs with the score marked.
+
+    Raises:
+        ReportError: the calibration in the provenance does not have the form that `calibrate_result` writes.
+    """
+    facts = provenance.get("facts")
+    calibration = facts.get("calibration") if isinstance(facts, Mapping) else None
+    if calibration is None:
+        return ""
+    try:
+        sentence = describe_calibration(calibration)
+        bars = [float(percent) for percent in calibration["histogram"]["percent"]]
+        low, high = (float(calibration["histogram"][name]) for name in ("low", "high"))
+        score = calibration.get("score")
+        mark = None if score is None else _WIDTH * (float(score) - low) / (high - low)
+        unit = _HEIGHT / max(bars)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
+        raise ReportError("The calibration of a view is invalid. Choose another file.") from None
+    step = _WIDTH / len(bars)
+    rectangles = "".join(
+        f'<rect x="{step * index:.2f}" y="{_HEIGHT - unit * bar:.2f}" width="{step:.2f}" '
+        f'height="{unit * bar:.2f}"></rect>'
+        for index, bar in enumerate(bars)
+    )
+    line = "" if mark is None else f'<line x1="{mark:.2f}" x2="{mark:.2f}" y1="0" y2="{_HEIGHT}"></line>'
+    return (
+        f"<figure class=calibration><p>{_text(sentence)}</p>"
+        f'<svg viewBox="-2 0 {_WIDTH + 4} {_HEIGHT}" preserveAspectRatio=none role=img '
+        f'aria-label="Histogram of random pairs of reference sentences">{rectangles}{line}</svg>'
+        f"<div class=ends><span>{low:.2f}</span><span>{high:.2f}</span></div>"
+        "<figcaption>Other texts have other percentiles: long documents of one field are more similar to "
+        "each other.</figcaption></figure>"
+    )
 
 
 def _picture(number: int, picture: Mapping[str, Any]) -> str:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import bert_probe
 from bert_probe.core.earlier_names import current_parameters, current_question
-from bert_probe.core.input_code import model_name
 from bert_probe.core.inputs import Inputs, InputValues
-from bert_probe.core.provenance import describe_file, hash_sentences
+from bert_probe.core.provenance import describe_file, hash_sentences, model_name
 from bert_probe.core.question import QUESTIONS, Question, field_type, url_key
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -351,7 +350,8 @@ def _model_reference(model: Mapping[str, Any]) -> ModelReference:
 
 def _find_sentences(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the input sentences of a result, which the result or ``data`` contains."""
-    digest = result.inputs.sentences.get("sentences_sha256")
+    record = result.inputs.sentences
+    digest = record.get("sentences_sha256", record.get("vectors_sha256"))
     if digest is None:
         return ()
     for candidate in (getattr(result, "sentences", None), *data.values()):

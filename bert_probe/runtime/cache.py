@@ -174,8 +174,9 @@ def _input_key(value: Any) -> Hashable:
         # The complete description is needed: models with equal weights may differ in config or tokenizer.
         model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
-    if isinstance(value, Checkpoint | Document | DocumentList):
-        return value.cache_key
+    if isinstance(value, Checkpoint | Document | DocumentList) or hasattr(type(value), "cache_key"):
+        key: Hashable = value.cache_key
+        return key
     if isinstance(value, Sentence):  # equal to every string with the same text
         return (str(value), value.name)
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

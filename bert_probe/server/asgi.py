@@ -345,6 +345,7 @@ def apply_settings() -> None:
     try:
         settings = paths.settings() | {"server.allowedHosts": [*hosts.own_names(), *hosts.additional_names()]}
         authorization.token()
+        paths.playground()
     except AddressError as error:
         sys.exit(f"bert-probe: {error}")
     for name, value in settings.items():

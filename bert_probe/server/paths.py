@@ -1,12 +1,14 @@
-"""Paths of the pages, of Streamlit's settings, and of the corpus stores that the pages can open."""
+"""Paths of pages and settings, the corpus stores that the pages can open, and the URL of the playground."""
 
 from __future__ import annotations
 
 import os
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from bert_probe.errors import AddressError
 from bert_probe.runtime import permissions
@@ -83,6 +85,22 @@ def stores() -> dict[str, Path]:
     return by_name
 
 
+VECTOR_SUFFIXES: Final = (".npy", ".npz", ".parquet")
+"""Extensions of files of vectors next to the stores."""
+
+
+def vector_files() -> dict[str, Path]:
+    """Return the files in the configured folders that may contain vectors of documents, by name."""
+    by_name: dict[str, Path] = {}
+    for parent in _configured_folders():
+        if not (parent / MANIFEST).is_file():
+            with suppress(OSError):
+                for path in sorted(parent.iterdir()):
+                    if path.suffix.lower() in VECTOR_SUFFIXES and path.is_file():
+                        by_name.setdefault(path.name, path)
+    return by_name
+
+
 def _configured_folders() -> list[Path]:
     folders = _store_folders or [
         Path(path) for path in os.environ.get(STORES_VARIABLE, "").split(os.pathsep) if path
@@ -100,3 +118,42 @@ def _stores_in(parent: Path) -> Iterator[Path]:
     except OSError:
         return
     yield from (folder for folder in children if (folder / MANIFEST).is_file())
+
+
+PLAYGROUND_VARIABLE: Final = "BERT_PROBE_PLAYGROUND"
+"""Name of the environment variable with the URL of the playground, a page of the static site."""
+
+_playground: list[str] = []  # set by `set_playground`
+
+
+def set_playground(url: str) -> None:
+    """Let the pages link to the playground at `url`, instead of the one in the environment variable.
+
+    Raises:
+        AddressError: The URL is invalid.
+    """
+    _playground[:] = [_check_url(url)] if url else []
+    playground()
+
+
+def playground() -> str:
+    """Return the URL of the playground, or "" if none is configured.
+
+    Raises:
+        AddressError: The URL in the environment variable is invalid.
+    """
+    return _playground[0] if _playground else _check_url(os.environ.get(PLAYGROUND_VARIABLE, "").strip())
+
+
+def _check_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
+    except ValueError:
+        is_valid = False
+    if url and (not is_valid or " " in url or "#" in url):
+        raise AddressError(
+            f"{url[:200]!r} is not the URL of a playground. Give a URL with http:// or https:// and without "
+            f"#, such as https://example.org/playground/, in --playground or {PLAYGROUND_VARIABLE}."
+        )
+    return url

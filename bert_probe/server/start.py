@@ -35,6 +35,7 @@ def start(
     token_file: Path | None = None,
     corpora: Sequence[Path] = (),
     allowed: Permissions | None = None,
+    playground: str = "",
 ) -> None:
     """Serve the app until Ctrl+C, with the settings of `paths.settings_file`.
 
@@ -47,10 +48,11 @@ def start(
         token_file: File with the token that other machines need for the API.
         corpora: Stores, and folders of stores, that the pages can open; see `paths.stores`.
         allowed: Permissions of the users; by default those of the user of this machine.
+        playground: URL of the playground that pages link to; see `paths.playground`.
 
     Raises:
-        AddressError: The address does not belong to this machine, the port is in use, a host name or the
-            token is invalid, or a folder of stores does not exist.
+        AddressError: The address does not belong to this machine, the port is in use, a host name, the token
+            or a URL is invalid, or a folder of stores does not exist.
     """
     allowed = Permissions() if allowed is None else allowed
     permissions.set_current(allowed)
@@ -61,6 +63,7 @@ def start(
     host = paths.settings()["server.address"] if host is None else host
     _check(host, port)
     paths.set_store_folders(corpora)
+    paths.set_playground(playground)
     address = "" if host in _WILDCARDS else host
     answers_to = list(
         dict.fromkeys((*hosts.own_names(), *filter(None, [address]), *hosts.additional_names(names)))

@@ -16,17 +16,19 @@ from typing import Any, BinaryIO, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.model.lengths import check_text
-from bert_probe.text.fasta import FastaRecord, read_records, records_in_text
 from bert_probe.text.formats import (
     FASTA,
     LINES,
     TABLE,
     BrokenRow,
+    FastaRecord,
     JsonRow,
     NonTextCell,
     ValidationErrors,
     check_format,
     format_of,
+    read_records,
+    records_in_text,
 )
 from bert_probe.text.parquet import parquet_table
 from bert_probe.text.sentence_files import (

@@ -18,19 +18,21 @@ from types import SimpleNamespace
 from typing import BinaryIO, cast
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.fasta import FastaRecord, parse_fasta, records_in_text
 from bert_probe.text.formats import (
     FASTA,
     JSON_LINES,
     LINES,
     TABLE,
     BrokenRow,
+    FastaRecord,
     NonTextCell,
     check_format,
     csv_reader,
     describe_csv_error,
     format_of,
     json_table,
+    parse_fasta,
+    records_in_text,
 )
 
 DEFAULT_COLUMNS = ("sentence", "text")

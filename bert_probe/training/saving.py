@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from bert_probe.analyses.outputs.tuned_lens import lens_files
 from bert_probe.core.writing import is_reserved, locked
 from bert_probe.errors import CheckpointError, ExportError
-from bert_probe.model.memory import format_bytes
+from bert_probe.model.preflight import format_bytes
 from bert_probe.model.sources import read_json
 from bert_probe.model.training_history import HISTORY_FILE
 

@@ -17,7 +17,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.errors import SelectionError, memory_errors
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
-from bert_probe.model.memory import format_bytes, reserved_memory
+from bert_probe.model.preflight import format_bytes, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.training_history import TrainingHistory, overlap_warning
 from bert_probe.text.labeled_texts import LabeledTexts
@@ -62,7 +62,6 @@ from bert_probe.training.sentence_classifier import (
     sentence_head_problem,
     with_sentence_head,
 )
-from bert_probe.training.trainer import train_model
 from bert_probe.training.training_loop import (
     DIVERGED,
     EARLY,
@@ -72,6 +71,7 @@ from bert_probe.training.training_loop import (
     TrainingLoop,
     ignore_evaluation,
     make_evaluator,
+    train_model,
 )
 from bert_probe.training.training_result import DEFAULT_HELD_OUT, TrainingResult
 

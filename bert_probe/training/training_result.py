@@ -1,4 +1,4 @@
-"""The result of a training: its history, notes, and the trained checkpoint."""
+"""The result of a training: its history and notes, and the trained checkpoint with files for its use."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
-from bert_probe.core import input_code
+from bert_probe.core import provenance
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.outputs import OutputHead
 from bert_probe.model.sentence_head import HEAD_FOLDER, SentenceClassifier, write_sentence_head
 from bert_probe.model.sentence_modules import SentenceModel
 from bert_probe.model.sentence_writing import write_sentence_model
 from bert_probe.model.training_history import write_training_history
 from bert_probe.model.weights import QUIET
 from bert_probe.training.models import LoraAdapter
-from bert_probe.training.prediction_script import SCRIPT_FILE, prediction_script
 from bert_probe.training.saving import write_folder, write_zip
 from bert_probe.training.training_loop import EvaluationPoint
 
@@ -179,7 +179,7 @@ class TrainingResult(Result):
             [
                 "import bert_probe",
                 "",
-                f"checkpoint = {input_code.load_expression(self.inputs.model)}",
+                f"checkpoint = {provenance.load_expression(self.inputs.model)}",
                 *read,
                 f"bert_probe.{self.question!r}.of({arguments}).table()",
             ]
@@ -195,7 +195,7 @@ class TrainingResult(Result):
         held_out = self.files.get("held_out") or (f"{share:g}" if share != DEFAULT_HELD_OUT else None)
         values = {
             "--held-out": held_out,
-            "--model": input_code.model_name(model),
+            "--model": provenance.model_name(model),
             "--revision": model.get("revision"),
             "--dtype": "float64" if model["dtype"] == "float64" else None,
         }
@@ -251,6 +251,28 @@ EMBEDDER_USAGE = Usage(
     ),
 )
 
+SCRIPT_FILE = "predict.py"
+
+_SCRIPT = '''"""Print {meaning} for each text of the command line, as JSON. Needs sentence-transformers."""
+import json, pathlib, sys
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+folder = pathlib.Path(__file__).resolve().parent
+labels = json.loads((folder / "classification_head/labels.json").read_text(encoding="utf-8"))["labels"]
+head = load_file(folder / "classification_head/model.safetensors")
+vectors = SentenceTransformer(str(folder), device="cpu").encode(sys.argv[1:], convert_to_tensor=True)
+logits = vectors.to(head["linear.bias"]) @ head["linear.weight"].T + head["linear.bias"]
+for text, row in zip(sys.argv[1:], logits{activation}.tolist()):
+    print(json.dumps({{"text": text, "{name}": dict(zip(labels, row))}}))
+'''
+
+_OUTPUTS = {
+    "single_label_classification": ("the probability of each label", ".softmax(dim=-1)", "probabilities"),
+    "multi_label_classification": ("the probability of each label", ".sigmoid()", "probabilities"),
+    "regression": ("the predicted number", "", "prediction"),
+}
+"""Problem type → what the script prints, the activation, and the name of the output."""
+
 SENTENCE_USAGE = Usage(
     "sentence-transformers",
     (
@@ -266,6 +288,12 @@ SENTENCE_USAGE = Usage(
         f"head, which is in {HEAD_FOLDER}.",
     ),
 )
+
+
+def prediction_script(head: OutputHead) -> str:
+    """Return the script for a head."""
+    meaning, activation, name = _OUTPUTS[head.problem]
+    return _SCRIPT.format(meaning=meaning, activation=activation, name=name)
 
 
 def model_card(

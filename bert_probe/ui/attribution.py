@@ -104,7 +104,7 @@ def part(
             )
             export(exported, f"attribution-{inputs}-{task}", label="Export attribution")
     if task == SENTENCE_SIMILARITY:
-        _input_pairs(traces, SimilarityAttribution(**pair_options))
+        show_input_pairs(traces, SimilarityAttribution(**pair_options))
 
 
 def _pair_options(similarity: SentenceSimilarity) -> dict[str, Any]:
@@ -321,7 +321,7 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
     return result
 
 
-def _input_pairs(traces: Sequence[Trace], question: SimilarityAttribution) -> None:
+def show_input_pairs(traces: Sequence[Trace], question: SimilarityAttribution) -> None:
     """Draw how much each pair of input words contributes to the similarity of two texts."""
     st.subheader("Similarity attributed to pairs of input words", anchor=False)
     result: SimilarityAttributionResult | None = _answer(

@@ -1,4 +1,4 @@
-"""The Corpus page. This module selects the store and section, and draws the Find and Query sections."""
+"""The Corpus page. This module selects the view, store and section, and draws the Find and Query sections."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bert_probe.runtime import permissions, shared_cache
 from bert_probe.ui import (
     blocks,
     corpus_heads,
+    corpus_health,
     corpus_rows,
     corpus_search,
     corpus_stores,
@@ -29,11 +30,13 @@ from bert_probe.ui.export import export
 
 NEW: Final = "new"
 """URL value that stands for a new store instead of the name of an existing one."""
+_VIEWS: Final = {"stores": "Stores of sentences", "vectors": "Health of vectors"}
 _PARTS: Final = {
     "heads": "Heads",
     "near": "Nearest contexts",
     "find": "Find",
     "sql": "Query",
+    "health": "Health",
     "about": "About",
 }
 _COMMAND: Final = "bert-probe corpus run sentences.txt --out corpora/mine\nbert-probe app --corpus corpora"
@@ -46,9 +49,13 @@ def render() -> None:
     blocks.heading(
         "Corpus",
         "What do attention heads do on average, in which sentences, and where is a word used in a similar "
-        "way? The model reads a few to millions of sentences once and saves the results in a store.",
+        "way? The model reads a few to millions of sentences once and saves the results in a store. Health "
+        "finds duplicates, outliers and hubs among vectors.",
     )
     try:
+        if state.segmented_control("corpus_view", "View", _VIEWS, "stores") == "vectors":
+            corpus_health.render_vectors(workbench.checkpoint())
+            return
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             with st.container(width=320):
                 name = _choose_store()
@@ -110,6 +117,7 @@ def _store(store: Store) -> None:
         "near": corpus_search.part,
         "find": render_find,
         "sql": render_query,
+        "health": corpus_health.render_store,
         "about": _about,
     }[part]
     draw(store)

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.core import files
-from bert_probe.core.input_code import model_name
+from bert_probe.core.provenance import model_name
 from bert_probe.corpus.contexts import (
     ContextClusters,
     NearestContexts,

@@ -22,8 +22,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.text.labeled_texts import LabeledTexts
-from bert_probe.text.sample_data import everyday_topics
-from bert_probe.text.tables import to_file
+from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
 from bert_probe.ui import blocks, evaluation_figures, jobs, second_model, sentence_input, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.views.text import shorten
@@ -38,6 +37,7 @@ _PART_HELP = (
 _ROWS = 200
 """Maximum number of rows of a table of pairs, queries or texts. Exports have all rows."""
 _SAMPLE = "topics"
+_SOURCES = {"sample": "Sample data", "file": "Your file"}
 _MEASURES = {
     "cosine_spearman": "Spearman, cosine",
     "cosine_pearson": "Pearson, cosine",
@@ -80,23 +80,29 @@ def render() -> None:
         blocks.error_box(error, "Change the file or the options above.")
 
 
-def _read(file: FileInput) -> Callable[[str, bytes], EvaluationFile]:
+def _read(parse: Callable[[bytes, str], Any]) -> Callable[[str, bytes], EvaluationFile]:
     """Return a function that reads an uploaded file."""
 
     def read(name: str, content: bytes) -> EvaluationFile:
         try:
             sentence_input.check_size(name, content)
-            return EvaluationFile(name, file.parse(content, name))
+            return EvaluationFile(name, parse(content, name))
         except ProbeError as error:
             return EvaluationFile(name, error)
 
     return read
 
 
-def _upload(key: str, label: str, types: Sequence[str], help_text: str, file: FileInput) -> Any:
-    """Draw an uploader and return the rows of its file; None without a file."""
+def _upload(
+    key: str, label: str, types: Sequence[str], help_text: str, parse: Callable[[bytes, str], Any]
+) -> Any:
+    """Draw an uploader and return the rows of its file; None without a file.
+
+    Args:
+        parse: function that returns the rows in the content of a file with a name.
+    """
     help_text = f"{help_text} UTF-8, {sentence_input.upload_note()}"
-    uploaded = sentence_input.upload_file(key, label, types, help_text, _read(file))
+    uploaded = sentence_input.upload_file(key, label, types, help_text, _read(parse))
     if uploaded is not None and isinstance(uploaded.rows, ProbeError):
         raise uploaded.rows
     return None if uploaded is None else uploaded.rows
@@ -129,13 +135,20 @@ def _answer(question: Any, label: str, *inputs: Any) -> Any:
 
 
 def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
-    pairs = _upload(
-        "evaluate_pairs",
-        "A table with the columns text_a, text_b and score",
-        ["csv", "tsv", "jsonl"],
-        "An optional column group names the source of each pair.",
-        SimilarityEvaluation.inputs.files["pairs"],
-    )
+    if state.segmented_control("evaluate_pairs_from", "Source of the pairs", _SOURCES, "sample") == "sample":
+        pairs = sample_pairs()
+        blocks.caveat(
+            f"{len(pairs.rows)} pairs that were written for BERT Probe, with scores from 0 to 5 by their "
+            "author. For a comparison of models, use pairs that several people rated, such as STS-B."
+        )
+    else:
+        pairs = _upload(
+            "evaluate_pairs",
+            "A table with the columns text_a, text_b and score",
+            ["csv", "tsv", "jsonl"],
+            "An optional column group names the source of each pair.",
+            SimilarityEvaluation.inputs.files["pairs"].parse,
+        )
     if pairs is None:
         st.info("Choose a table of text pairs with a judged similarity, such as a split of STS-B.")
         return
@@ -181,15 +194,26 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         "queries": ("Queries, such as queries.jsonl", ["jsonl", "csv", "tsv", "txt", "parquet", "gz", "zst"]),
         "judgments": ("Relevant documents, qrels.tsv", ["tsv", "txt", "gz", "zst"]),
     }
-    columns = st.columns(3)
-    data = {}
-    for column, (name, (label, types)) in zip(columns, labels.items(), strict=True):
-        with column:
-            data[name] = _upload(f"evaluate_{name}", label, types, files[name].help, files[name])
+    data: dict[str, Any] = {}
+    if state.segmented_control("evaluate_search_from", "Source of the data", _SOURCES, "sample") == "sample":
+        data = dict(zip(labels, sample_search(), strict=True))
+        blocks.caveat(
+            f"{len(data['documents'])} articles of an invented help center and {len(data['queries'])} "
+            "queries that were written for BERT Probe. Differences on so few queries rarely exclude 0."
+        )
+    else:
+        columns = st.columns(3)
+        for column, (name, (label, types)) in zip(columns, labels.items(), strict=True):
+            parse = files[name].parse if name == "judgments" else sentence_input.parse_valid_documents
+            with column:
+                data[name] = _upload(f"evaluate_{name}", label, types, files[name].help, parse)
     if any(rows is None for rows in data.values()):
         st.info("Choose documents, queries and judgments, in the layout of the BEIR benchmark or of TREC.")
         return
-    sentence_input.check_count(data["documents"], sentence_input.MAX_DOCUMENTS, "documents")
+    for name in ("documents", "queries"):
+        if data[name].skipped_sentence:
+            note = state.escape(f"{name.title()}: {data[name].skipped_sentence}", 2000)
+            st.warning(note, icon=":material/warning:")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         against = state.toggle(
             "evaluate_bm25", "Compare with BM25", True, "BM25 ranks by words, without a model."
@@ -212,7 +236,7 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     frame = queries.table()
     row = _selected(frame, "evaluate_query_rows", "Queries with nDCG@10 of each scorer")
     if row is not None:
-        _search_button(str(frame["text"][row]), data["documents"])
+        sentence_input.search_button(str(frame["text"][row]), data["documents"])
     export(queries, "retrieval-queries", label="Export the queries", caption="All queries.", data=data)
     st.header("Relevant documents ranked low", anchor=False)
     blocks.caveat(
@@ -222,19 +246,9 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     frame = failures.table()
     row = _selected(frame, "evaluate_failure_rows", "Relevant documents that are not among the first ten")
     if row is not None:
-        _search_button(str(frame["text"][row]), data["documents"])
+        sentence_input.search_button(str(frame["text"][row]), data["documents"])
     export(failures, "retrieval-failures", label="Export the failures", caption="All failures.", data=data)
     _vectors_and_curve(result, "ndcg@10", "nDCG@10", data)
-
-
-def _search_button(query: str, documents: Any) -> None:
-    """Draw a button that opens a query and the documents on the Search page."""
-    if st.button("Open the query in Search", icon=":material/search:"):
-        sentence_input.use_documents("documents.jsonl", to_file(documents))
-        st.session_state["search_query"] = query
-        st.session_state["documents_from"] = "file"
-        state.preserve("search_query", "documents_from")
-        st.switch_page(paths.page_script("search"))
 
 
 # ---------------------------------------------------------------- labeled texts
@@ -251,7 +265,7 @@ def _labels(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
             "A table with the columns text and label",
             ["csv", "tsv", "jsonl"],
             "Each text has one class.",
-            FileInput(formats=(TABLE,)),
+            FileInput(formats=(TABLE,)).parse,
         )
     if texts is None:
         st.info("Choose a table of texts with one class each.")
@@ -343,6 +357,17 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
             column_config=dict.fromkeys(("value", "low", "high"), number),
         )
         export(vectors, "vector-agreement", label="Export the agreement", data=data)
+        neighbors = result.showing(show="neighbors")
+        blocks.table(
+            neighbors.table().head(_ROWS),
+            "Texts by the share of nearest neighbors that both models have",
+            column_config={"overlap": number},
+        )
+        blocks.caveat(
+            "lost is the nearest text that only the first model has among its nearest neighbors, and gained "
+            "the nearest that only the second model has."
+        )
+        export(neighbors, "changed-neighbors", label="Export the neighbors", data=data)
     if result.curve is not None:
         st.header("Shorter vectors", anchor=False)
         curve = result.showing(show="curve")

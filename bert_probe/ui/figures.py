@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -168,10 +170,18 @@ def as_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
 
 
-def sentence_map(plane: SentenceMapResult, names: Sequence[str] = ()) -> Any:
-    """Return a scatter plot of sentences, numbered if there are few, with the name or the text on hover."""
+def sentence_map(
+    plane: SentenceMapResult, names: Sequence[str] = (), groups: Sequence[str] | None = None
+) -> Any:
+    """Return a scatter plot of sentences, numbered if there are few, with the name or the text on hover.
+
+    Args:
+        groups: name of the group of each sentence, such as its label; "" for none. The largest groups have a
+            color and a marker of their own.
+    """
     sentences, layout = names or plane.sentences, plane.layout
     few = len(sentences) <= MAX_NUMBERED
+    colors, symbols, legend = _group_markers(groups, len(sentences))
     figure = go.Figure()
     figure.add_scatter(
         x=layout.points[:, 0],
@@ -181,10 +191,22 @@ def sentence_map(plane: SentenceMapResult, names: Sequence[str] = ()) -> Any:
         textposition="top center",
         customdata=[f"{number} · {_wrapped(sentence)}" for number, sentence in enumerate(sentences, start=1)],
         hovertemplate="%{customdata}<extra></extra>",
-        marker={"color": ACCENT, "size": 10 if few else 6, "opacity": 1 if few else 0.6},
-        selected={"marker": {"color": SECOND, "opacity": 1}},
-        unselected={"marker": {"opacity": 0.35}},
+        marker={
+            "color": colors,
+            "symbol": symbols,
+            "size": 10 if few or legend else 6,
+            "opacity": 1 if few else 0.75 if legend else 0.6,
+        },
+        selected={"marker": {"opacity": 1} if legend else {"color": SECOND, "opacity": 1}},
+        unselected={"marker": {"opacity": 0.2 if legend else 0.35}},
+        showlegend=False,
     )
+    for name, (
+        color,
+        symbol,
+    ) in legend.items():  # a selection has indices of one trace
+        marker = {"color": color, "symbol": symbol, "size": 9}
+        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=as_text(name))
     axes = [{"title": "", "showticklabels": False}] * 2
     if layout.explained is not None:
         shares = zip(("First", "Second"), layout.explained, strict=True)
@@ -195,8 +217,25 @@ def sentence_map(plane: SentenceMapResult, names: Sequence[str] = ()) -> Any:
         xaxis={**axes[0], "zeroline": False},
         yaxis={**axes[1], "zeroline": False, "scaleanchor": "x"},
         dragmode="lasso",
+        legend="below" if legend else None,
     )
     return figure
+
+
+def _group_markers(
+    groups: Sequence[str] | None, count: int
+) -> tuple[list[str], list[str], dict[str, tuple[str, str]]]:
+    """Return the color and the symbol of each point, and those of each group in the legend."""
+    if groups is None:
+        return [ACCENT] * count, ["circle"] * count, {}
+    sizes = Counter(filter(None, groups))
+    markers = zip(HEADS, itertools.cycle(_SYMBOLS), strict=False)
+    legend = {name: marker for (name, _), marker in zip(sizes.most_common(), markers, strict=False)}
+    other = (GRAY, "circle-open")
+    points = [legend.get(name, other) for name in groups]
+    if any(name not in legend for name in groups):
+        legend["others" if len(sizes) > len(legend) else "none"] = other
+    return [color for color, _ in points], [symbol for _, symbol in points], legend
 
 
 def _wrapped(sentence: str) -> str:
@@ -206,15 +245,20 @@ def _wrapped(sentence: str) -> str:
 
 
 def score_histogram(
-    values: Array, marks: Mapping[str, float], name: str, pairs: str = "random pairs of your documents"
+    values: Array,
+    marks: Mapping[str, float],
+    name: str,
+    pairs: str = "random pairs of your documents",
+    unit: str = "pairs",
 ) -> Any:
-    """Return a histogram of the scores of random pairs, with a vertical line for each marked score.
+    """Return a histogram of the scores of pairs or rows, with a vertical line for each marked score.
 
     Args:
-        values: sorted scores of random pairs.
+        values: sorted scores.
         marks: label of each line → its score.
         name: name of the score.
-        pairs: name of the random pairs in the legend.
+        pairs: name of the pairs or rows in the legend.
+        unit: what has a score, in the plural.
     """
     marks = {label: value for label, value in marks.items() if not math.isnan(value)}
     low, high = (float(end([*values[[0, -1]], *marks.values()])) for end in (min, max))
@@ -230,7 +274,7 @@ def score_histogram(
             width=np.diff(edges),
             marker={"color": GRAY, "opacity": 0.55, "line": {"width": 0}},
             name=pairs,
-            hovertemplate=f"{name} %{{x:.2f}}: %{{y:.1f}}% of the pairs<extra></extra>",
+            hovertemplate=f"{name} %{{x:.2f}}: %{{y:.1f}}% of the {unit}<extra></extra>",
         )
     )
     colors = (ACCENT, SECOND)
@@ -249,7 +293,7 @@ def score_histogram(
         legend="above",
         bargap=0,
         xaxis={"title": name, "zeroline": False, "range": [low - margin, high + margin]},
-        yaxis={"title": "% of the pairs", "zeroline": False},
+        yaxis={"title": f"% of the {unit}", "zeroline": False},
     )
 
 
@@ -474,9 +518,9 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     _set_layout(
         figure, layer, len(curves), low, "cosine − mean of unrelated tokens" if is_corrected else "cosine"
     )
-    return figure.update_layout(
-        height=380, legend={"orientation": "v", "x": 1.01, "y": 1, "tracegroupgap": 0}
-    )
+    # Below the curves, because next to them it would leave no space for the curves on a phone.
+    rows = math.ceil(len(figure.data) / 2)
+    return figure.update_layout(height=360 + 20 * rows, legend={**_LEGENDS["below"], "tracegroupgap": 0})
 
 
 def _add_unrelated(

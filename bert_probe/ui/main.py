@@ -50,6 +50,7 @@ def main() -> None:
         workbench.draw_precision()
         page.run()
         view_files.warn_other_weights()
+        workbench.draw_playground_link()
     except ProbeError as error:
         blocks.error_box(error)
     finally:

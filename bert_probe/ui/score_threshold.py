@@ -35,7 +35,7 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
     Args:
         question: the pooling, the prompts and the dimensions of the search.
     """
-    label = "From which score on does a document match? Find a threshold from labeled pairs"
+    label = "Which score is a match? Find a threshold from labeled pairs"
     with st.expander(label, expanded="threshold_file" in st.session_state):
         file = sentence_input.upload_file(
             "threshold",

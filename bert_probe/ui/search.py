@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from bert_probe.analyses.attribution.attribution import SimilarityAttribution
 from bert_probe.analyses.retrieval.late_interaction import TokenMatches
 from bert_probe.analyses.retrieval.rank_swap import RankSwap
 from bert_probe.analyses.retrieval.search import (
@@ -30,12 +31,14 @@ from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS
 from bert_probe.core.inputs import DOCUMENTS_FILE
+from bert_probe.corpus.vector_files import VectorSet
 from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths
 from bert_probe.text.documents import Document, DocumentList
 from bert_probe.ui import (
+    attribution,
     blocks,
     figures,
     jobs,
@@ -43,6 +46,7 @@ from bert_probe.ui import (
     sentence_input,
     state,
     url_texts,
+    vector_search,
     workbench,
 )
 from bert_probe.ui.components import heatmap
@@ -90,18 +94,21 @@ def render() -> None:
         query = sentence_input.choose_query()
         documents = sentence_input.choose_documents()
         if documents is None:
-            st.info("Choose a file with one document per line, or a table with a column named text.")
+            st.info("Choose a file with one document per line, a table with a column named text, or vectors.")
         elif not query.strip():
             st.info("Type a query.")
         else:
-            sentence_input.check_count(documents, sentence_input.MAX_DOCUMENTS, "documents")
-            _search(_choose_question(checkpoint, query), checkpoint, documents, request.truncate)
+            _search(_choose_question(checkpoint, query, documents), checkpoint, documents, request.truncate)
     except ProbeError as error:
         blocks.error_box(error, "Change the query or the documents above, or choose the example.")
 
 
-def _choose_question(checkpoint: Checkpoint, query: str) -> Search:
+def _choose_question(checkpoint: Checkpoint, query: str, documents: DocumentList | VectorSet) -> Search:
     """Draw selectors for the scorers, the prompts and the number of dimensions."""
+    if isinstance(documents, VectorSet):
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+            return _choose_vectors(checkpoint, Search(query, count=_choose_count()))
+    sentence_input.check_count(documents, sentence_input.MAX_DOCUMENTS, "documents")
     names = _available_scorers(checkpoint)
     help_text = " ".join(f"{_SCORERS[name]}: {_SCORER_HELP[name]}." for name in names)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
@@ -117,13 +124,16 @@ def _choose_question(checkpoint: Checkpoint, query: str) -> Search:
             "none",
             "A second scorer, whose scores and ranks are shown next to those of the first.",
         )
-        count = state.segmented_control(
-            "search_count", "Rows", _COUNTS, "10", "Number of documents in the table."
-        )
         scorers = (first,) if second == "none" else (first, second)
-        question = Search(query, scorers, count=int(count))
+        question = Search(query, scorers, count=_choose_count())
         uses_vectors = BI_ENCODER in scorers or LATE_INTERACTION in scorers
         return _choose_vectors(checkpoint, question) if uses_vectors else question
+
+
+def _choose_count() -> int:
+    return int(
+        state.segmented_control("search_count", "Rows", _COUNTS, "10", "Number of documents in the table.")
+    )
 
 
 def _choose_vectors(checkpoint: Checkpoint, question: Search) -> Search:
@@ -153,7 +163,12 @@ def _available_scorers(checkpoint: Checkpoint) -> tuple[str, ...]:
     return (BI_ENCODER, LATE_INTERACTION, BM25_SCORER)
 
 
-def _search(question: Search, checkpoint: Checkpoint, documents: DocumentList, truncate: bool) -> None:
+def _search(
+    question: Search, checkpoint: Checkpoint, documents: DocumentList | VectorSet, truncate: bool
+) -> None:
+    if isinstance(documents, VectorSet):
+        vector_search.show_ranking(question, checkpoint, documents, truncate, _tokens, _links)
+        return
     index = _index(question, checkpoint, documents, truncate)
     result = None if index is None else _result(question, checkpoint, index, truncate)
     if index is None or result is None:
@@ -336,6 +351,8 @@ def _explanation(
         explanation = shared_cache.answers.of(question.of, checkpoint, index, truncate)
     except UnavailableError as error:
         st.caption(state.escape(str(error), 1000))
+        if len(selected) > 1:
+            _swap(checkpoint, index, result.question, documents, scorer, truncate)
         for document in documents:
             _links(result.question.query, document)
         return
@@ -348,28 +365,52 @@ def _explanation(
         )
     if len(selected) > 1:
         _difference(explanation, names)
-        if scorer in (BI_ENCODER, BM25_SCORER):
-            swap = RankSwap(
-                result.question.query,
-                documents[0].id,
-                documents[1].id,
-                scorer,
-                prompt=result.question.prompt,
-                document_prompt=result.question.document_prompt,
-                dimensions=result.question.dimensions,
-            )
-            show_swap(checkpoint, index, swap, truncate)
+        _swap(checkpoint, index, result.question, documents, scorer, truncate)
     parts = zip(names, documents, explanation.contributions, strict=True)
     for number, (name, document, part) in enumerate(parts):
         if len(selected) > 1:
             st.subheader(name, anchor=False)
         if isinstance(part, TokenContributions):
             _tokens(part, f"search_contributions_{number}", explanation.largest)
+            if len(selected) == 1 and checkpoint.has_pooling:
+                _attribution(checkpoint, result.question, document, truncate)
         elif isinstance(part, TokenMatches):
             _matches(part, f"search_matches_{number}", explanation.largest)
         else:
             _terms(part, document)
         _links(result.question.query, document)
+
+
+def _attribution(checkpoint: Checkpoint, search: Search, document: Document, truncate: bool) -> None:
+    """Draw a button that attributes the score to the input words, and the result."""
+    pair = [(search.query, None), (str(document), None)]
+    traces = workbench.trace_texts(checkpoint, pair, truncate or checkpoint.sentence_model is not None)
+    threshold = _threshold_question(checkpoint, search)
+    question = SimilarityAttribution(
+        prompt=threshold.prompt, pair_prompt=threshold.pair_prompt, dimensions=search.dimensions
+    )
+    attribution.show_input_pairs(traces, question)
+
+
+def _swap(
+    checkpoint: Checkpoint,
+    index: IndexedDocuments,
+    search: Search,
+    documents: list[Document],
+    scorer: str,
+    truncate: bool,
+) -> None:
+    """Draw the words that swap the first two of the documents."""
+    question = RankSwap(
+        search.query,
+        documents[0].id,
+        documents[1].id,
+        scorer,
+        prompt=search.prompt,
+        document_prompt=search.document_prompt,
+        dimensions=search.dimensions,
+    )
+    show_swap(checkpoint, index, question, truncate)
 
 
 def _name(document: Document) -> str:

@@ -8,24 +8,32 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Literal, TypeVar
 
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import DeletedFile
 
+from bert_probe.corpus.vector_files import VectorSet, has_vectors, parse_vectors, read_vectors
 from bert_probe.errors import InvalidFileError, ProbeError, TextError
+from bert_probe.model.progress import Progress
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import TextInput, ViewFile
 from bert_probe.runtime import permissions
+from bert_probe.server import paths
 from bert_probe.text.documents import DocumentList, as_documents, documents_in_text, parse_documents
 from bert_probe.text.formats import FASTA_ENDINGS
+from bert_probe.text.labeled_texts import CLASSES, parse_labeled_texts
+from bert_probe.text.sample_data import everyday_topics, sample_search
 from bert_probe.text.sentence_files import (
     column_names,
     default_column,
     parse_sentences,
     sentences_in_text,
 )
-from bert_probe.ui import blocks, state, url_texts
+from bert_probe.text.tables import to_file
+from bert_probe.ui import blocks, jobs, state, url_texts
 
 T = TypeVar("T")
 
@@ -37,6 +45,7 @@ FASTA_TYPES = [ending.removeprefix(".") for ending in FASTA_ENDINGS]
 
 _UPLOAD, _FILE = "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Text", "file": "File"}
+_SENTENCE_SOURCES = {**_SOURCES, "sample": "Sample sentences"}
 
 
 def choose_sentences() -> tuple[str, ...] | None:
@@ -45,8 +54,34 @@ def choose_sentences() -> tuple[str, ...] | None:
     Raises:
         TextError, SelectionError: the file cannot be read; see `parse_sentences`.
     """
-    source = state.segmented_control("sentences_from", "Source of the sentences", _SOURCES, "typed")
+    source = state.segmented_control("sentences_from", "Source of the sentences", _SENTENCE_SOURCES, "typed")
+    if source == "sample":
+        texts = tuple(str(row.text) for row in everyday_topics().rows)
+        st.caption(f"{len(texts)} sentences on six topics, which are their labels.")
+        return texts
     return sentences_in_text(_SENTENCES.draw()) if source == "typed" else _sentences_from_file()
+
+
+def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the label of each sentence that `choose_sentences` returned; None if they have no labels.
+
+    The sentences of a table have labels if it has the columns text and label, and no row without a text.
+    """
+    source = st.session_state.get("sentences_from")
+    if source == "sample":
+        rows = everyday_topics().rows
+    elif source == "file" and _FILE in st.session_state:
+        name, content = st.session_state[_FILE]
+        try:
+            if "label" not in {column.casefold() for column in column_names(content, name)}:
+                return None
+            rows = parse_labeled_texts(content, name, CLASSES).rows
+        except ProbeError:
+            return None
+    else:
+        return None
+    labels = tuple(str(row.label) for row in rows)
+    return labels if tuple(row.text for row in rows) == tuple(map(str, sentences)) else None
 
 
 def check_size(name: str, content: bytes | str) -> None:
@@ -345,20 +380,7 @@ _SENTENCES = TypedList(
 QUERY = "I cannot log in"
 """Example query of the Search page."""
 
-DOCUMENTS = (
-    "Open the sign-in page, choose Forgot password, and follow the link in the message.",
-    "To change your email address, open Settings, then Account, and enter the new address.",
-    "After five failed attempts, your account is locked for 30 minutes.",
-    "Accounts are deleted 30 days after you request it in Settings.",
-    "Log files record every request; download them under Administration, Logs.",
-    "We cannot refund an order that was shipped more than 14 days ago.",
-    "If two-factor codes are rejected, check that the clock of your phone is correct.",
-    "Invoices are sent on the first day of each month.",
-    "You can share a folder with people who have no account by creating a link.",
-    "The app works offline and synchronizes when you are connected again.",
-    "Lumber is cut to length on request; a log is delivered within a week.",
-    "Single sign-on requires that your administrator has connected your company's directory.",
-)
+DOCUMENTS = tuple(map(str, sample_search()[0][:12]))
 """Example of the Search page: articles of a help center, of which four are relevant to `QUERY`."""
 
 _DOCUMENTS = TypedList(
@@ -390,25 +412,36 @@ def choose_query() -> str:
     return query
 
 
-def choose_documents() -> DocumentList | None:
-    """Draw a text field or an uploader, and return the documents, or None if no file is uploaded yet.
+def choose_documents() -> DocumentList | VectorSet | None:
+    """Draw a text field, an uploader, or a selector for files of vectors on the server.
+
+    Returns:
+        The documents or their vectors, or None if no file is uploaded or read yet.
 
     Raises:
         TextError, EmptyTextError, SelectionError: the documents cannot be read; see `read_documents`.
     """
-    if state.segmented_control("documents_from", "Source of the documents", _SOURCES, "typed") == "typed":
+    sources = _SOURCES | ({"vectors": "Vectors"} if paths.vector_files() else {})
+    source = state.segmented_control("documents_from", "Source of the documents", sources, "typed")
+    if source == "typed":
         return as_documents(documents_in_text(_DOCUMENTS.draw()))
+    if source == "vectors":
+        return _choose_vectors()
     file = upload_file(
         "documents",
-        "A text file with one document per line, a table with a column named text, or FASTA",
-        ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "parquet", "gz", "zst"],
-        "A table may also have the columns _id and title, as in the BEIR benchmark. UTF-8, optionally "
-        f"compressed (.gz, .zst), {upload_note()}",
+        "A text file with one document per line, a table with a column named text, FASTA, or vectors",
+        ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "parquet", "npz", "npy", "gz", "zst"],
+        "A table may also have the columns _id and title, as in the BEIR benchmark. Vectors that were "
+        "computed elsewhere are an .npz file (vectors, ids, texts), an .npy file, or JSON lines (vector, id, "
+        f"text). UTF-8, optionally compressed (.gz, .zst), {upload_note()}",
         _read_documents,
     )
     if file is None:
         return None
     documents = file.documents
+    if isinstance(documents, VectorSet):
+        blocks.caveat(f"{len(documents):,} vectors from {state.escape(file.name)}.")
+        return documents
     if file.remaining is not None:
         label = f"Skip the broken rows and search the other {len(file.remaining):,} documents"
         if st.checkbox(label, key="documents_skip_broken", persist_state="session"):
@@ -421,14 +454,54 @@ def choose_documents() -> DocumentList | None:
     return documents
 
 
+def _choose_vectors() -> VectorSet | None:
+    """Draw a selector for the files of vectors in the folders that were given at startup.
+
+    Returns:
+        The vectors of the selected file, which a job reads; None if it has not finished.
+
+    Raises:
+        TextError, OutOfMemoryError: the file cannot be read.
+    """
+    files = paths.vector_files()
+    with st.container(width=420):
+        names = {name: state.escape(name, 100) for name in files}
+        name = state.selectbox("vectors", "Vectors", names, next(iter(names)), show_label=True)
+    path = files[name]
+    status = path.stat()
+    return jobs.run(
+        "read vectors",
+        (path, status.st_mtime_ns, status.st_size),
+        "Read the vectors",
+        partial(_read, path),
+        unit="B",
+        activity="Reading",
+        start=True,
+    )
+
+
+def _read(path: Path, progress: Progress) -> VectorSet:
+    return read_vectors(path, progress)
+
+
 def use_documents(name: str, content: bytes) -> None:
     """Use a file of documents as if the user had uploaded it."""
     store_file("documents", _read_documents(name, content))
 
 
+def search_button(query: str, documents: DocumentList, label: str = "Open the query in Search") -> None:
+    """Draw a button that opens a query and documents on the Search page."""
+    if st.button(label, icon=":material/search:"):
+        use_documents("documents.jsonl", to_file(documents))
+        st.session_state["search_query"] = query
+        st.session_state["documents_from"] = "file"
+        state.preserve("search_query", "documents_from")
+        st.switch_page(paths.page_script("search"))
+
+
 @dataclass(frozen=True)
 class _DocumentsFile:
-    """The documents of an uploaded file, or the error that occurred when they were read.
+    """The documents of an uploaded file, or their vectors, or the error that occurred when they were read.
 
     Attributes:
         remaining: the other documents of a file with broken rows; None if there are no broken rows, or no
@@ -436,13 +509,15 @@ class _DocumentsFile:
     """
 
     name: str
-    documents: DocumentList | ProbeError
+    documents: DocumentList | VectorSet | ProbeError
     remaining: DocumentList | None = None
 
 
 def _read_documents(name: str, content: bytes) -> _DocumentsFile:
     try:
         check_size(name, content)
+        if has_vectors(name, io.BytesIO(content)):
+            return _DocumentsFile(name, parse_vectors(content, name, max_bytes()))
         return _DocumentsFile(name, _parse(name, content))
     except InvalidFileError as error:
         try:
@@ -451,6 +526,15 @@ def _read_documents(name: str, content: bytes) -> _DocumentsFile:
             return _DocumentsFile(name, error)
     except ProbeError as error:
         return _DocumentsFile(name, error)
+
+
+def parse_valid_documents(content: bytes, name: str) -> DocumentList:
+    """Return the documents of a file, without its broken rows, which `DocumentList.skipped` lists.
+
+    Raises:
+        ProbeError: see `read_documents`.
+    """
+    return _parse(name, content, skip_broken=True)
 
 
 def _parse(name: str, content: bytes, skip_broken: bool = False) -> DocumentList:

@@ -8,7 +8,12 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.retrieval.calibration import SimilarityCalibration
+from bert_probe.analyses.retrieval.calibration import (
+    SimilarityCalibration,
+    SimilarityCalibrationResult,
+    calibration_of,
+    reference_sentences,
+)
 from bert_probe.analyses.vectors import layouts
 from bert_probe.analyses.vectors.dimensions import DimensionCurve, DimensionCurveResult
 from bert_probe.analyses.vectors.pooling import (
@@ -26,13 +31,12 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.cache import cache_key
-from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.sentence_files import sentence_name
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.views.heatmaps import sentences_heatmap
-from bert_probe.views.text import percentage
+from bert_probe.views.text import describe_calibration, percentage
 
 MAX_SENTENCES = 2_000
 """Maximum number of sentences. The similarity matrix of more sentences would not be readable."""
@@ -52,6 +56,8 @@ _POOLINGS = {
     "pooler": "Pooler",
     "max": "Maximum",
 }
+_COLORS = {"none": "One color", "cluster": "Clusters"}
+_CLUSTER_SIZES = (2, 3, 5, 10, 20, 50)
 _METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _UNITS = {"pca": "", "tsne": "", "umap": "epochs"}
 _UMAP_NOTE = (
@@ -145,19 +151,32 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
     return None if name == default else int(name)
 
 
+def reference_calibration(
+    checkpoint: Checkpoint, question: SimilarityCalibration
+) -> SimilarityCalibrationResult | None:
+    """Return the scores of random pairs of reference sentences, which a job encodes once for each model,
+    pooling, prompt and number of dimensions; None if it has not finished, or if an error was drawn.
+    """
+    try:
+        return jobs.answer(
+            "similarity calibration",
+            question.of,
+            checkpoint,
+            reference_sentences(),
+            True,
+            label="Compare with reference sentences",
+            unit="sentences",
+            activity="Encoding reference sentences",
+            start=True,
+        )
+    except ProbeError as error:
+        st.caption(f"The reference sentences cannot be compared: {state.escape(str(error), 400)}")
+        return None
+
+
 def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, score: float) -> None:
     """Draw the position of a score among random pairs of reference sentences, which a job encodes."""
-    reference = tuple(row.text for row in everyday_topics().rows)
-    result = jobs.answer(
-        "similarity calibration",
-        question.of,
-        checkpoint,
-        reference,
-        label="Compare with reference sentences",
-        unit="sentences",
-        activity="Encoding reference sentences",
-        start=True,
-    )
+    result = reference_calibration(checkpoint, question)
     if result is None:
         return
     name = result.recipe.score_name
@@ -186,7 +205,8 @@ def _choose_question(checkpoint: Checkpoint) -> Sentences:
         return Sentences(pooling, prompt=prompt)
     question = Sentences(pooling, prompt=prompt, dimensions=choose_dimensions(checkpoint, "dimensions"))
     config = resolve_pooling(checkpoint, pooling, question.prompt, question.dimensions)
-    st.markdown(f":gray[This model's pooling: {state.escape(str(config), 1000)}.]")
+    description = state.escape(str(config), 1000)
+    st.markdown(f":gray[The model's own pooling, as in sentence-transformers: {description}.]")
     return question
 
 
@@ -200,7 +220,8 @@ def _choose_pooling(checkpoint: Checkpoint) -> str:
         available[0],
         "How token vectors are combined into one sentence vector.",
     )
-    st.markdown(f":gray[{POOLINGS[pooling]}]")
+    if pooling != "model" or checkpoint.sentence_model is None:
+        st.markdown(f":gray[{POOLINGS[pooling]}]")
     if checkpoint.sentence_model_error is not None:
         st.caption(state.escape(str(checkpoint.sentence_model_error), 1000))
     return pooling
@@ -283,14 +304,14 @@ def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint, name
         return
     cell = heatmap(sentences_heatmap(ordered, names), key="sentences_matrix")
     if cell is None:
-        blocks.caveat("Click a cell to read its two sentences.")
+        blocks.caveat("Click a cell to read its two sentences and to see whether their score is high.")
     else:
         for index in (ordered.order[cell.row], ordered.order[cell.column]):
             name = "" if names[index] == result.sentences[index] else f"{names[index]}  "
             st.text(f"{index + 1}  {name}{result.sentences[index]}")
         st.markdown(f"{result.recipe.score_title} **{scores[cell.row, cell.column]:.4f}**")
-        settings = result.question
-        calibration = SimilarityCalibration(settings.pooling, settings.prompt, settings.dimensions)
+        calibration = calibration_of(result)
+        assert calibration is not None  # all sentences have the same prompt
         show_calibration(checkpoint, calibration, float(scores[cell.row, cell.column]))
 
 
@@ -304,6 +325,13 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Most similar pairs", anchor=False)
         _exports(pairs, "nearest-sentences", result)
+    question_of_reference = calibration_of(result)
+    assert question_of_reference is not None  # all sentences have the same prompt
+    calibration = reference_calibration(checkpoint, question_of_reference)
+    if calibration is not None:
+        scores = table[pairs.recipe.similarity]
+        table.insert(1, "percentile", [calibration.percentile(float(score)) for score in scores])
+        st.markdown(describe_calibration(calibration.about()))
     blocks.table(
         table,
         f"Pairs of sentences by {pairs.recipe.score_name}, largest first",
@@ -311,6 +339,12 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
         column_config={
             pairs.recipe.similarity: st.column_config.NumberColumn(
                 pairs.recipe.score_name, format="%.4f", width="small"
+            ),
+            "percentile": st.column_config.NumberColumn(
+                format="%.1f%%",
+                width="small",
+                help="Percentage of random pairs of 300 short English reference sentences with a lower "
+                "score.",
             ),
             "a": st.column_config.NumberColumn("a", width="small"),
             "b": st.column_config.NumberColumn("b", width="small"),
@@ -335,17 +369,58 @@ def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool
     )
 
 
+def _color_map(
+    plane: SentenceMapResult, result: SentencesResult
+) -> tuple[SentenceMapResult | None, Sequence[str] | None]:
+    """Draw the selectors for the colors; return the map, with clusters if they are selected, and the group of
+    each sentence. The map is None while the clusters are computed.
+    """
+    labels = sentence_input.sentence_labels(result.sentences)
+    options = _COLORS | ({} if labels is None else {"label": "Labels"})
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        color = state.segmented_control(
+            "sentences_color", "Color", options, "none" if labels is None else "label"
+        )
+        if color != "cluster":
+            return plane, labels if color == "label" else None
+        sizes = [size for size in _CLUSTER_SIZES if size <= max(2, len(result.sentences) // 3)]
+        default = min(sizes, key=lambda size: abs(size - len(result.sentences) / 30))
+        size = state.segmented_control(
+            "sentences_cluster",
+            "Smallest cluster",
+            {str(size): str(size) for size in sizes},
+            str(default),
+            "Smallest number of sentences in a cluster.",
+        )
+    clustered = jobs.run(
+        "sentence clusters",
+        (plane, size),
+        "Find clusters",
+        lambda _: plane.with_clusters(result, int(size)),
+        start=True,
+    )
+    if clustered is None or clustered.clusters is None:
+        return None, None
+    names = [f"{number} {' '.join(words[:3])}" for number, words in enumerate(clustered.cluster_words, 1)]
+    return clustered, [names[index] if index >= 0 else "" for index in clustered.clusters]
+
+
 def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names: tuple[str, ...]) -> None:
     """Draw the sentences as points on a two-dimensional map."""
     plane = _compute_map(result, checkpoint, truncate)
     if plane is None:
         return
+    plane, groups = _color_map(plane, result)
+    if plane is None:
+        return
     table, method = plane.frame().assign(sentence=list(names)), plane.question.method
+    if groups is not None and plane.clusters is None:
+        table.insert(3, "label", list(groups))
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header(f"Sentences by {_METHODS[method]}", anchor=False)
         _exports(plane, "sentence-map", result)
     event = st.plotly_chart(
-        figures.sentence_map(plane, names),
+        figures.sentence_map(plane, names, groups),
         width="stretch",
         config=figures.MAP_CONFIG,
         key=f"sentences_map_{method}",
@@ -354,6 +429,11 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names:
         alt=f"{len(result.sentences)} sentences as points on a plane",
     )
     blocks.caveat(_CAVEATS[method])
+    if plane.clusters is not None:
+        blocks.caveat(
+            "HDBSCAN finds the clusters among the vectors with all their dimensions, so a cluster may look "
+            "scattered on the map. Its name consists of words that are typical of it."
+        )
     selected = sorted({point for point in event.selection.point_indices if point < len(table)})
     blocks.table(
         table.iloc[selected] if selected else table,

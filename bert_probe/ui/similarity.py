@@ -5,16 +5,22 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from bert_probe.analyses.retrieval.calibration import calibration_of
+from bert_probe.analyses.vectors.pooling import available_poolings
+from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.analyses.vectors.similarity import (
     Similarity,
     SimilarityBaseline,
     SimilarityBaselineResult,
     SimilarityResult,
 )
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, state, workbench
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
+from bert_probe.ui.sentences import show_calibration
 from bert_probe.views.heatmaps import similarity_heatmap
 from bert_probe.views.matrix import Cell, HeatmapSpec
 from bert_probe.views.text import place_name, shorten
@@ -58,6 +64,27 @@ def render() -> None:
             blocks.caveat("The text is compared with itself. Write sentence B to compare two texts.")
     with right:
         _baseline(result, shared_cache.answers.of(SimilarityBaseline().of, traced.checkpoint), pinned)
+    if traced.b is not None:
+        _sentence_score(traced.checkpoint, traced.a, traced.b)
+
+
+def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
+    """Draw the score of the sentence vectors of both texts among those of reference sentences."""
+    st.header("Similarity of the two texts", anchor=False)
+    question = Sentences(available_poolings(checkpoint)[0])
+    texts = (a.encoding.text, b.encoding.text)
+    result: SentencesResult = shared_cache.answers.of(question.of, checkpoint, texts, True)
+    score = float(result.scores[0, 1])
+    st.metric(result.recipe.score_title, f"{score:.4f}")
+    st.caption(
+        f"Sentence vectors: {state.escape(str(result.recipe), 400)}. The page Sentences has other poolings."
+    )
+    if any(token.residue is not None for trace in (a, b) for token in trace.tokens):
+        blocks.caveat("The reference sentences are English, so this score is not compared with them.")
+        return
+    calibration = calibration_of(result)
+    assert calibration is not None  # both texts have the same prompt
+    show_calibration(checkpoint, calibration, score)
 
 
 def _table(result: SimilarityResult, drawing: HeatmapSpec) -> None:

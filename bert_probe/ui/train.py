@@ -17,7 +17,7 @@ from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ExportError, ProbeError
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, Checkpoint
-from bert_probe.model.memory import format_bytes
+from bert_probe.model.preflight import format_bytes
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths

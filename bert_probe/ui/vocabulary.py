@@ -142,6 +142,7 @@ def _table(result: VocabularyResult) -> None:
             "id": st.column_config.NumberColumn("id", format="%d", help="Row of the word embedding matrix."),
             "token": st.column_config.TextColumn("token", help="Entry of the vocabulary."),
             "text": st.column_config.TextColumn("text", help="Readable form of the token."),
+            "kind": st.column_config.TextColumn("type"),
             "length": st.column_config.NumberColumn(
                 "length", help="Number of characters in the readable form."
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -15,8 +16,8 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.server import asgi
-from bert_probe.text.fasta import single_record
+from bert_probe.server import asgi, paths
+from bert_probe.text.formats import single_record
 from bert_probe.ui import blocks, consent, jobs, model_fields, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
 
@@ -25,6 +26,8 @@ PATIENCE = 4.0
 _SEEN, _REPLACED = "model files", "replaced models"
 _OPENING, _NEXT_MODEL = "opening", "next model"
 """Session keys of the file stamps of each opened model, and of the models whose files were replaced."""
+_RUNS = "runs"
+"""Session key of the number of runs that the user started in the sidebar."""
 _SILENCE = 300.0
 """Number of seconds without progress after which opening a model is aborted."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
@@ -111,6 +114,14 @@ class TracedRequest:
     a: Trace
     b: Trace | None
 
+
+_PLAYGROUND_VIEWS = {
+    "attention": "heads",
+    "tokens": "tokens",
+    "similarity": "similarity",
+    "answer": "sentences",
+}
+"""Page → the view of the playground with the same content; see `js/site/playground.js`."""
 
 _TEXT_FIELDS = ("a", "b", "model", "revision")
 """Fields of a request that contain free text of any length."""
@@ -228,13 +239,20 @@ def _run() -> None:
     draft["model"] = "" if model == BUILT_IN else model
     new, now = Request(**draft), request()
     consent.choose((new.model, new.revision), (now.model, now.revision))
+    _count_run()
     submit(new)
+
+
+def _count_run() -> None:
+    """Count a run. On a phone, `server/static/index.js` then closes the sidebar, which covers the page."""
+    st.session_state[_RUNS] = st.session_state.get(_RUNS, 0) + 1
 
 
 def _run_example() -> None:
     title = st.session_state["example"]
     example = next((example for example in EXAMPLES if example.title == title), None)
     if example is not None:
+        _count_run()
         submit(replace(request(), a=example.a, b=example.b, relation=example.relation))
 
 
@@ -249,7 +267,7 @@ def _own_input() -> OwnInput | None:
 
 
 def _draw_inputs() -> None:
-    """Draw a note about the page's own input, if any; mark the form fields that the page reads, and its menu.
+    """Draw a note about the page's own input, if any, and data for the browser: fields, menu and runs.
 
     The style sheet hides the other fields. They remain in the browser, because only the browser keeps text
     that was typed but not submitted.
@@ -259,7 +277,8 @@ def _draw_inputs() -> None:
     note = "" if own is None else f"This page reads {own.description}. {_KEPT}"
     page = state.current_page()
     section = next((title for title, pages in asgi.sections().items() if page in pages), "")
-    st.html(f'<p class="workbench-inputs" data-inputs="{inputs}" data-section="{section}">{note}</p>')
+    data = f'data-inputs="{inputs}" data-section="{section}" data-runs="{st.session_state.get(_RUNS, 0)}"'
+    st.html(f'<p class="workbench-inputs" {data}>{note}</p>')
 
 
 def _submitted_values() -> dict[str, str]:
@@ -364,6 +383,27 @@ def draw_model_line() -> None:
             st.caption(
                 "The model's files have been replaced since this page was opened. The new files are used."
             )
+
+
+def draw_playground_link() -> None:
+    """Draw a link that opens the texts in the playground, if one is configured and has a view of this page.
+
+    The playground runs the built-in model, and does not join two texts.
+    """
+    now, url, page = request(), paths.playground(), state.current_page()
+    is_model_view = page == "attention" and st.session_state.get("show") == "model"
+    view = "model" if is_model_view else _PLAYGROUND_VIEWS.get(page)
+    is_joined = bool(now.b.strip()) and now.relation == "pair"
+    if not url or view is None or (now.model or BUILT_IN) != BUILT_IN or is_joined:
+        return
+    texts = {"a": now.a, "b": now.b} if now.b.strip() else {"a": now.a}
+    st.link_button(
+        "Open in the playground",
+        f"{url}#{urlencode(texts | {'view': view})}",
+        type="tertiary",
+        help="Opens the same texts on a page that runs the model in your browser. The texts are in the part "
+        "of the URL after #, which browsers do not send.",
+    )
 
 
 def checkpoint() -> Checkpoint:

@@ -1,8 +1,10 @@
 """Labels of tokens and words, shortened because a user's text may contain a very long word."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from bert_probe.analyses.vectors.pooling import SCORES
 from bert_probe.model.encoding import Token
 from bert_probe.text.words import Unit
 
@@ -23,6 +25,29 @@ def percentage(value: float) -> str:
     if math.isnan(value):
         return "an undefined share"
     return f"{value if value == 100 else min(value, 99.9):.1f}%"
+
+
+def describe_calibration(calibration: Mapping[str, Any]) -> str:
+    """Return a sentence about a score, or about the distribution of scores if no score is marked.
+
+    Args:
+        calibration: what `SimilarityCalibrationResult.about` returns.
+
+    Raises:
+        TypeError, ValueError, LookupError: the values do not have this form.
+    """
+    reference = f"random pairs of {int(calibration['sentences']):,} short English reference sentences"
+    name = calibration["score_name"]
+    if name not in SCORES.values():
+        raise ValueError(f"{name!r} is not the name of a score.")
+    if "score" in calibration:
+        share = percentage(float(calibration["percentile"]))
+        return f"{float(calibration['score']):.4f} is higher than the {name} of {share} of {reference}."
+    median, high, highest = (float(calibration["percentiles"][key]) for key in ("50", "95", "99"))
+    return (
+        f"Half of the {reference} have a {name} below {median:.2f}, 95% have one below {high:.2f}, and 99% "
+        f"have one below {highest:.2f}."
+    )
 
 
 def labels(units: Sequence[Token | Unit]) -> list[str]:

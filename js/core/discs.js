@@ -24,15 +24,36 @@ const SUBPIXELS = 4; // subpixel positions per axis
  * @returns {import("./pen.js").Pixels}
  */
 export function rasterizeDiscs(groups, area, ratio, background) {
+  const pixels = createPixels(area, ratio, background);
+  drawDiscs(pixels, groups, area, ratio);
+  return pixels;
+}
+
+/**
+ * An area in the background color.
+ *
+ * @param {import("./pen.js").Area} area
+ * @param {number} ratio pixels in a CSS pixel
+ * @param {string} background
+ * @returns {import("./pen.js").Pixels}
+ */
+export function createPixels(area, ratio, background) {
   const [width, height] = [Math.round(area.width * ratio), Math.round(area.height * ratio)];
-  const rgba = new Uint32Array(width * height).fill(packColor(parseColor(background)));
+  return { width, height, rgba: new Uint32Array(width * height).fill(packColor(parseColor(background))) };
+}
+
+/**
+ * Draws discs on the pixels of an area.
+ *
+ * @param {import("./pen.js").Pixels} target
+ * @param {Discs[]} groups
+ * @param {import("./pen.js").Area} area
+ * @param {number} ratio
+ */
+export function drawDiscs({ width, height, rgba }, groups, area, ratio) {
   const pixels = new Int32Array(rgba.buffer); // signed, because engines compute with signed 32-bit integers
-  /** @type {Map<string, ReturnType<typeof createStamps>>} */
-  const stampCache = new Map();
   for (const { positions, radius, fill, alpha } of groups) {
-    const style = `${radius} ${alpha}`;
-    if (!stampCache.has(style)) stampCache.set(style, createStamps(radius * ratio, alpha, width));
-    const { stamps, before, side } = /** @type {ReturnType<typeof createStamps>} */ (stampCache.get(style));
+    const { stamps, before, side } = getStamps(radius * ratio, alpha, width);
     const color = packColor(parseColor(fill)) | 0;
     for (let i = 0; i < positions.length; i += 2) {
       const [x, y] = [(positions[i] - area.x) * ratio, (positions[i + 1] - area.y) * ratio];
@@ -44,7 +65,6 @@ export function rasterizeDiscs(groups, area, ratio, background) {
       blend(pixels, left + top * width, isInside ? stamp : clipStamp(stamp, left, top, width, height), color);
     }
   }
-  return { width, height, rgba };
 }
 
 /**
@@ -57,6 +77,19 @@ export function rasterizeDiscs(groups, area, ratio, background) {
  */
 
 const FULL = 256;
+const MAX_STYLES = 32; // maximum number of styles whose stamps are kept
+
+/** @type {Map<string, ReturnType<typeof createStamps>>} */
+const stampCache = new Map();
+
+/** The stamps of a style, which are kept. @param {number} radius @param {number} alpha @param {number} width */
+function getStamps(radius, alpha, width) {
+  const style = `${radius} ${alpha} ${width}`;
+  const stamps = stampCache.get(style) ?? createStamps(radius, alpha, width);
+  if (stampCache.size >= MAX_STYLES && !stampCache.has(style)) stampCache.clear();
+  stampCache.set(style, stamps);
+  return stamps;
+}
 
 /**
  * The stamps of a disc for each subpixel position of its center.

@@ -24,6 +24,11 @@ export function button(title, text) {
   return element("button", { type: "button", title, "aria-label": title }, text);
 }
 
+/** Whether the main input device can point without a click, unlike a touch screen. */
+export function hasPointer() {
+  return !matchMedia("(hover: none)").matches;
+}
+
 /**
  * A group of controls.
  *

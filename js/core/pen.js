@@ -60,7 +60,7 @@ const ALIGNMENTS = { start: "left", middle: "center", end: "right" };
  *
  * @typedef {Pick<CanvasRenderingContext2D, "arc" | "beginPath" | "bezierCurveTo" | "clip" | "drawImage" | "fill" |
  *   "fillRect" | "fillStyle" | "fillText" | "font" | "getTransform" | "globalAlpha" | "imageSmoothingEnabled" | "lineTo" |
- *   "lineWidth" | "moveTo" | "rect" | "resetTransform" | "restore" | "rotate" | "roundRect" | "save" | "stroke" |
+ *   "lineWidth" | "moveTo" | "putImageData" | "rect" | "resetTransform" | "restore" | "rotate" | "roundRect" | "save" | "stroke" |
  *   "strokeRect" | "strokeStyle" | "textAlign" | "textBaseline" | "translate">} DrawingContext
  */
 
@@ -180,6 +180,15 @@ export class CanvasPen {
     context.imageSmoothingEnabled = false;
     context.drawImage(canvas, x, y, Math.round(area.width * ratio), Math.round(area.height * ratio));
     context.restore();
+  }
+
+  /** Replaces an area aligned to device pixels, also outside the clipped area. @param {Pixels} pixels @param {Area} area */
+  replacePixels({ width, height, rgba }, { x, y }) {
+    const { context } = this;
+    const { a: ratio, e, f } = context.getTransform();
+    const bytes = new Uint8ClampedArray(/** @type {ArrayBuffer} */ (rgba.buffer));
+    const image = new ImageData(bytes, width, height); // shares the bytes
+    context.putImageData(image, Math.round(x * ratio + e), Math.round(y * ratio + f));
   }
 
   /** Paints clipped to an area. @param {Area} area @param {() => void} paint */

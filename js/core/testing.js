@@ -66,6 +66,10 @@ export class RecordingContext {
     this.shapes.push(`rect ${numbers.join(" ")} ${this.strokeStyle}`);
   }
 
+  putImageData() {
+    this.shapes.push("pixels");
+  }
+
   /** @param {...number} numbers */
   roundRect(...numbers) {
     this.trace.push(numbers.slice(0, 4).join(" "));

@@ -1,7 +1,7 @@
 // The head view component: attention as lines between tokens. `versioned` is the only copy of its selection.
 
 import { clampIndex, lookUp } from "../core/canvas_view.js";
-import { element } from "../core/dom.js";
+import { element, hasPointer } from "../core/dom.js";
 import { createMount } from "../core/mount.js";
 import { Payload } from "../core/payload.js";
 import { requireValue } from "../core/require_value.js";
@@ -352,7 +352,9 @@ class HeadView extends ScrolledView {
     parts.pinnedLine.replaceChildren(
       pinned
         ? element("span", {}, element("span", { class: "pin" }, "Pinned"), element("bdi", {}, pinned))
-        : "Point at a token or use the arrow keys; click to pin it, several to add them up",
+        : hasPointer()
+          ? "Point at a token or use the arrow keys; click to pin it. Several pins are added up."
+          : "Tap a token to pin it. Several pins are added up.",
     );
     parts.details.style.visibility = weights ? "visible" : "hidden"; // hidden without a layout shift
     if (weights && parts.details.open) {

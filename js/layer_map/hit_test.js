@@ -42,8 +42,13 @@ export function findMark(model, { panels }, spot) {
  */
 export function findMarksWithin(model, { layers, transform }, line) {
   const lasso = line.map((spot) => unprojectPoint(transform, spot));
-  const marksByLayer = layers.map((layer) => findEnclosed(getPoints(model, layer), lasso));
-  return [...new Set(marksByLayer.flat())].sort((a, b) => a - b);
+  const isEnclosed = new Uint8Array(model.count);
+  for (const layer of layers)
+    for (const mark of findEnclosed(getPoints(model, layer), lasso)) isEnclosed[mark] = 1;
+  /** @type {number[]} */
+  const marks = [];
+  for (let mark = 0; mark < model.count; mark++) if (isEnclosed[mark]) marks.push(mark);
+  return marks;
 }
 
 /** @param {import("../core/pen.js").Area} area @param {Spot} spot */

@@ -1,11 +1,13 @@
 // The token map component: a 2-D projection of tokens, layer by layer.
 
 import { CanvasView, clampIndex, lookUp } from "../core/canvas_view.js";
-import { element, sizeCanvas } from "../core/dom.js";
+import { element, hasPointer, sizeCanvas } from "../core/dom.js";
 import { createMount } from "../core/mount.js";
 import { readColors } from "../core/scale.js";
+import { runAll, SlicedTask } from "../core/sliced_task.js";
 import { formatCount } from "../core/text.js";
 import { DURATION, LayerAnimation } from "./animation.js";
+import { DiscCache, isDense } from "./disc_cache.js";
 import { Dragging } from "./dragging.js";
 import { exportMap } from "./file.js";
 import { findMark, findMarksWithin } from "./hit_test.js";
@@ -14,7 +16,6 @@ import {
   createColoring,
   describeOrigin,
   describePoint,
-  findMarks,
   findNextText,
   getContext,
   getPoints,
@@ -23,6 +24,7 @@ import {
 import { createLegendEntries, paintLasso, paintMap, paintRing, paintTrajectory } from "./paint.js";
 import { Panning } from "./panning.js";
 import { legendEntry, mapParts } from "./parts.js";
+import { SearchIndex } from "./search.js";
 
 /**
  * @typedef {import("./layout.js").MapGeometry} MapGeometry
@@ -61,8 +63,15 @@ class LayerMap extends CanvasView {
     /** @type {number[]} */
     this.selected = [];
     this.query = "";
-    /** @type {number[] | null} */
+    /** The search results, in ascending order. @type {Uint32Array | null} */
     this.matches = null;
+    /** @type {SearchIndex | null} */
+    this.searchIndex = null;
+    /** The highlighted marks: search results and selection, in ascending order. @type {ArrayLike<number> | null} */
+    this.highlighted = null;
+    /** @type {DiscCache | null} */
+    this.discCache = null;
+    this.drawing = new SlicedTask();
     /** Positions of the marks during an animation. @type {Float32Array | null} */
     this.animatedPoints = null;
     this.reportTimer = 0;
@@ -74,7 +83,7 @@ class LayerMap extends CanvasView {
     this.setState = () => {};
     this.listenToControls();
     this.panning = new Panning(parts.base, () => {
-      paintMap(this.penFor(parts.base), this.picture);
+      paintMap(this.penFor(parts.base), this.drawPicture());
       this.paintOverlay();
     });
     this.animation = new LayerAnimation({
@@ -127,7 +136,8 @@ class LayerMap extends CanvasView {
     this.pinned = state?.pinned ?? null;
     this.selected = state?.selected ?? [];
     this.hovered = null;
-    this.matches = findMarks(model, this.query);
+    this.searchIndex = null;
+    this.findMatches(this.query);
     // If another page was visible in between, this page no longer has the selection; after a remount it still has it.
     if (savedState?.began !== model.began && (this.pinned || this.selected.length)) this.reportSelection();
   }
@@ -145,6 +155,7 @@ class LayerMap extends CanvasView {
     if (this.reportTimer) this.reportDisplay(); // a late timer could overwrite the report of a newer view
     this.animation.stop();
     this.panning.stop();
+    this.stopDrawing();
     if (this.reportTimer) this.reportDisplay();
   }
 
@@ -209,7 +220,47 @@ class LayerMap extends CanvasView {
   }
 
   paint() {
+    this.stopDrawing();
     this.panning.paint();
+  }
+
+  /** Paints with other highlighted marks, in slices if there are many marks, so that the page can handle the next key. */
+  paintHighlights() {
+    const { picture } = this;
+    if (!isDense(picture)) {
+      this.paint();
+      return;
+    }
+    this.panning.stop();
+    this.parts.stage.setAttribute("aria-busy", "true");
+    const discs = this.getDiscs(picture);
+    this.drawing.start(discs.draw(picture.highlighted), (drawn) => {
+      this.stopDrawing();
+      if (!discs.isFor(this.picture, this.ratio)) {
+        this.paint(); // the user has moved the map in the meantime
+        return;
+      }
+      paintMap(this.penFor(this.parts.base), { ...picture, drawn });
+      this.paintOverlay();
+    });
+  }
+
+  stopDrawing() {
+    this.drawing.cancel();
+    this.parts.stage.removeAttribute("aria-busy");
+  }
+
+  /** The picture with its discs, which are drawn if they have changed. @returns {import("./paint.js").MapPicture} */
+  drawPicture() {
+    const { picture } = this;
+    if (!isDense(picture)) return picture;
+    return { ...picture, drawn: runAll(this.getDiscs(picture).draw(picture.highlighted)) };
+  }
+
+  /** @param {import("./paint.js").MapPicture} picture */
+  getDiscs(picture) {
+    if (!this.discCache?.isFor(picture, this.ratio)) this.discCache = new DiscCache(picture, this.ratio);
+    return this.discCache;
   }
 
   /** Pans the plane. @param {number} right @param {number} down in pixels */
@@ -228,16 +279,16 @@ class LayerMap extends CanvasView {
 
   /** @returns {import("./paint.js").MapPicture} */
   get picture() {
-    const { model, theme, measure, geometry, colors, animatedPoints } = this;
+    const { model, theme, measure, geometry, colors, highlighted, animatedPoints } = this;
     const { by } = this.display;
-    return { model, theme, measure, geometry, colors, by, highlighted: this.highlighted, animatedPoints };
+    return { model, theme, measure, geometry, colors, by, highlighted, animatedPoints };
   }
 
-  /** The highlighted marks: search results and selection. */
-  get highlighted() {
+  updateHighlighted() {
     const { matches, selected } = this;
-    if (!matches && !selected.length) return null;
-    return matches ? [...new Set([...selected, ...matches])] : selected;
+    if (!selected.length) this.highlighted = matches;
+    else if (!matches) this.highlighted = selected;
+    else this.highlighted = Uint32Array.from(new Set([...selected, ...matches])).sort();
   }
 
   updateTools() {
@@ -290,9 +341,10 @@ class LayerMap extends CanvasView {
       return `${formatCount(matches.length)} of ${formatCount(model.count)} found; Enter selects them`;
     if (selected.length)
       return `${formatCount(selected.length)} of ${formatCount(model.count)} selected; Escape clears the selection`;
-    if (this.display.mode === "each") return "Point at a mark to see where it is in every layer";
-    const click = model.joined ? ", click it for its trajectory through the layers" : "";
-    return `Point at a mark${click}; drag to pan, draw a lasso to select`;
+    const point = hasPointer() ? "Point at" : "Tap";
+    if (this.display.mode === "each") return `${point} a mark to see where it is in every layer`;
+    const click = hasPointer() ? ", click it for its trajectory" : " for its trajectory";
+    return `${point} a mark${model.joined ? `${click} through the layers` : ""}; drag to pan, draw a lasso to select`;
   }
 
   // Controls
@@ -310,7 +362,13 @@ class LayerMap extends CanvasView {
     parts.play.onclick = () => (this.animation.isPlaying ? this.animation.stop() : this.animation.play());
     parts.search.oninput = () => this.search(parts.search.value);
     parts.search.onkeydown = (event) => {
-      if (event.key === "Enter" && this.matches) this.setSelected(this.matches);
+      if (event.key === "Enter" && this.matches) this.setSelected([...this.matches]);
+    };
+    // The first key needs the faded marks.
+    parts.search.onfocus = () => {
+      const { picture } = this;
+      if (this.drawing.isRunning || !isDense(picture)) return;
+      this.drawing.start(this.getDiscs(picture).prepare(), () => {});
     };
     parts.lasso.onclick = () => {
       const pressed = parts.lasso.getAttribute("aria-pressed") === "true";
@@ -373,18 +431,25 @@ class LayerMap extends CanvasView {
 
   /** @param {string} query */
   search(query) {
-    this.query = query;
-    this.matches = findMarks(this.model, query);
-    this.paint();
+    this.findMatches(query);
+    this.paintHighlights();
     this.announce(this.matches ? `${this.matches.length} found` : "");
+  }
+
+  /** @param {string} query */
+  findMatches(query) {
+    this.query = query;
+    this.searchIndex ??= new SearchIndex(this.model);
+    this.matches = this.searchIndex.find(query);
+    this.updateHighlighted();
   }
 
   /** @param {number[]} marks */
   setSelected(marks) {
     this.selected = marks;
-    this.query = this.parts.search.value = "";
-    this.matches = null;
-    this.paint();
+    this.parts.search.value = "";
+    this.findMatches("");
+    this.paintHighlights();
     this.announce(marks.length ? `${marks.length} selected` : "Nothing is selected");
     this.reportSelection();
   }

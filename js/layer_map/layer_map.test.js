@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { packPayload } from "../core/payload.js";
 import { SvgPen } from "../core/pen.js";
+import { runAll } from "../core/sliced_task.js";
 import { measure, theme } from "../core/testing.js";
+import { DiscCache } from "./disc_cache.js";
 import { exportMap } from "./file.js";
 import {
   computeMapLayout,
@@ -19,7 +21,6 @@ import {
   describeOrigin,
   describePoint,
   findEnclosed,
-  findMarks,
   findNearest,
   findNextText,
   getContext,
@@ -28,10 +29,12 @@ import {
   unpackMap,
 } from "./model.js";
 import { createLegend, createLegendEntries, paintMap, paintTrajectory } from "./paint.js";
+import { SearchIndex } from "./search.js";
 
 const WORDS = ["the", "boat", "the", "river", "sinks"];
 const TEXTS = [0, 0, 1, 1, 2];
 const BOX = { width: 800, height: 400 };
+const hexTheme = { ...theme, background: "#ffffff", muted: "#808080", ink: "#000000" };
 const RAMP = Array.from({ length: 256 }, (_, i) => `ramp-${i}`);
 
 /** Five tokens of three texts at three layers. @param {Record<string, unknown>} more @param {string[]} words */
@@ -208,10 +211,89 @@ test("the nearest mark within reach is found", () => {
 });
 
 test("a search finds parts of words and ignores case", () => {
-  assert.deepEqual(findMarks(createMap(), " ThE"), [0, 2]);
-  assert.deepEqual(findMarks(createMap(), "i"), [3, 4]);
-  assert.deepEqual(findMarks(createMap(), "nowhere"), []);
-  assert.equal(findMarks(createMap(), "  "), null);
+  const index = new SearchIndex(createMap());
+  /** @param {string} query */
+  const find = (query) => [...(index.find(query) ?? [])];
+  assert.deepEqual(find(" ThE"), [0, 2]);
+  assert.deepEqual(find("i"), [3, 4]);
+  assert.deepEqual(find("nowhere"), []);
+  assert.equal(index.find("  "), null);
+});
+
+test("a search after other searches finds the same as a new one", () => {
+  const letters = "ab";
+  const words = Array.from({ length: 200 }, (_, i) =>
+    Array.from({ length: 6 }, (_, place) => letters[(i >> place) & 1]).join(""),
+  );
+  const map = createMap({}, words);
+  const index = new SearchIndex(map);
+  for (const query of [
+    "a",
+    "ab",
+    "aba",
+    "ab",
+    "a",
+    "",
+    "b",
+    "AB",
+    "bab",
+    "babb",
+    "zz",
+    "zzz",
+    "a",
+    "bbbbbb",
+    "abab",
+  ]) {
+    const expected = query
+      ? words.flatMap((word, mark) => (word.includes(query.toLowerCase()) ? [mark] : []))
+      : null;
+    const found = index.find(query);
+    assert.deepEqual(found && [...found], expected, query);
+  }
+});
+
+test("the pixels of highlighted marks are the same whether they are kept or drawn anew", () => {
+  const words = Array.from({ length: 1500 }, (_, i) => `w${i % 40}`);
+  const map = createMap({ count: 1500 }, words);
+  for (const mode of /** @type {const} */ (["all", "layer", "each"])) {
+    const picture = createPicture(map, { mode }, { theme: hexTheme });
+    const kept = new DiscCache(picture, 1);
+    for (const highlighted of [[3], [3, 7, 900], null, Uint32Array.from(words.keys())]) {
+      const drawn = runAll(kept.draw(highlighted));
+      const anew = runAll(new DiscCache(picture, 1).draw(highlighted));
+      for (const [i, { pixels }] of drawn.entries()) assert.deepEqual(pixels.rgba, anew[i].pixels.rgba);
+    }
+  }
+});
+
+test("faded marks are drawn further where an earlier search stopped", () => {
+  const words = Array.from({ length: 3000 }, (_, i) => `w${i % 40}`);
+  const picture = createPicture(createMap({}, words), { mode: "all" }, { theme: hexTheme });
+  const kept = new DiscCache(picture, 1);
+  const first = kept.draw([1]);
+  for (let step = 0; step < 3; step++) first.next();
+  const [continued] = runAll(kept.draw([5]));
+  const [anew] = runAll(new DiscCache(picture, 1).draw([5]));
+  assert.deepEqual(continued.pixels.rgba, anew.pixels.rgba);
+});
+
+test("a lasso in bands encloses the same marks as the even-odd rule", () => {
+  const line = Array.from({ length: 90 }, (_, i) => ({
+    x: 50 + 40 * Math.sin(i * 0.7) * Math.cos(i / 9),
+    y: 50 + 45 * Math.sin(i * 1.3 + 1),
+  }));
+  const points = Float32Array.from({ length: 4000 }, (_, i) => ((i * 7919) % 1009) / 10);
+  const expected = [];
+  for (let i = 0; 2 * i < points.length; i++) {
+    const [x, y] = [points[2 * i], points[2 * i + 1]];
+    const crossings = line.filter((b, j) => {
+      const a = line[(j + line.length - 1) % line.length];
+      return b.y > y !== a.y > y && x < ((a.x - b.x) * (y - b.y)) / (a.y - b.y) + b.x;
+    });
+    if (crossings.length % 2) expected.push(i);
+  }
+  assert.ok(expected.length > 100);
+  assert.deepEqual(findEnclosed(points, line), expected);
 });
 
 test("the most frequent words have colors, and the others are gray", () => {

@@ -161,36 +161,57 @@ function rankLabels(labelOf, labels) {
 // Search and selection
 
 /**
- * The marks whose name contains a text, ignoring case; null for an empty text.
- *
- * @param {MapModel} model
- * @param {string} query
- */
-export function findMarks(model, query) {
-  const text = query.trim().toLowerCase();
-  if (!text) return null;
-  const isMatch = model.names.map((name) => name.toLowerCase().includes(text));
-  return filterIndices(model.count, (i) => isMatch[model.nameOf[i]]);
-}
-
-/**
  * The marks within a closed line, by the even-odd rule.
  *
  * @param {ArrayLike<number>} points x and y of each mark
  * @param {Spot[]} line
  */
 export function findEnclosed(points, line) {
-  return filterIndices(points.length / 2, (i) => isWithin(points[2 * i], points[2 * i + 1], line));
+  /** @type {number[]} */
+  const enclosed = [];
+  if (!line.length) return enclosed;
+  const bands = new LineBands(line);
+  for (let i = 0; 2 * i < points.length; i++) {
+    if (bands.encloses(points[2 * i], points[2 * i + 1])) enclosed.push(i);
+  }
+  return enclosed;
 }
 
-/** @param {number} x @param {number} y @param {Spot[]} line */
-function isWithin(x, y, line) {
-  let within = false;
-  for (let i = 0, j = line.length - 1; i < line.length; j = i++) {
-    const [a, b] = [line[i], line[j]];
-    if (a.y > y !== b.y > y && x < ((b.x - a.x) * (y - a.y)) / (b.y - a.y) + a.x) within = !within;
+const BANDS = 256;
+
+/** A closed line, cut into horizontal bands, so that a mark is compared only with the edges of its band. */
+class LineBands {
+  /** @param {Spot[]} line */
+  constructor(line) {
+    const [xs, ys] = [line.map(({ x }) => x), line.map(({ y }) => y)];
+    this.left = Math.min(...xs);
+    this.right = Math.max(...xs);
+    this.low = Math.min(...ys);
+    this.high = Math.max(...ys);
+    this.scale = BANDS / (this.high - this.low || 1);
+    /** @type {{a: Spot, b: Spot}[][]} */
+    this.edges = Array.from({ length: BANDS }, () => []);
+    line.forEach((b, i) => {
+      const a = line[(i + line.length - 1) % line.length];
+      const [first, last] = [this.getBand(Math.min(a.y, b.y)), this.getBand(Math.max(a.y, b.y))];
+      for (let band = first; band <= last; band++) this.edges[band].push({ a, b });
+    });
   }
-  return within;
+
+  /** @param {number} y */
+  getBand(y) {
+    return Math.min(Math.floor((y - this.low) * this.scale), BANDS - 1);
+  }
+
+  /** @param {number} x @param {number} y */
+  encloses(x, y) {
+    if (!(x >= this.left && x <= this.right && y >= this.low && y <= this.high)) return false;
+    let within = false;
+    for (const { a, b } of this.edges[this.getBand(y)]) {
+      if (b.y > y !== a.y > y && x < ((a.x - b.x) * (y - b.y)) / (a.y - b.y) + b.x) within = !within;
+    }
+    return within;
+  }
 }
 
 /**
@@ -207,13 +228,6 @@ export function findNearest(points, { x, y }, reach) {
     if (distance <= minDistance) [index, minDistance] = [i, distance];
   }
   return index < 0 ? null : { index: index, distance: Math.sqrt(minDistance) };
-}
-
-/** @param {number} count @param {(index: number) => boolean} predicate */
-function filterIndices(count, predicate) {
-  const selected = [];
-  for (let i = 0; i < count; i++) if (predicate(i)) selected.push(i);
-  return selected;
 }
 
 /**

@@ -1,5 +1,6 @@
 // Painting, for the screen and for files. All lengths are CSS pixels.
 
+import { CanvasPen } from "../core/pen.js";
 import { formatNumber } from "../core/text.js";
 import { computeRadius, projectPoint, projectPoints } from "./layout.js";
 import { getPoints } from "./model.js";
@@ -21,9 +22,13 @@ import { getPoints } from "./model.js";
  * @property {import("./layout.js").MapGeometry} geometry
  * @property {Coloring} colors
  * @property {import("./model.js").By} by
- * @property {number[] | null} highlighted highlighted marks; null for none
+ * @property {ArrayLike<number> | null} highlighted highlighted marks in ascending order; null for none
  * @property {ArrayLike<number> | null} animatedPoints positions of the marks during an animation
+ * @property {DrawnPanel[]} [drawn] the discs of each panel, if they are already drawn
  */
+
+/** @typedef {{points: Float32Array, pixels: import("../core/pen.js").Pixels}} DrawnPanel positions of the marks in pixels,
+ *   [layer, mark, 2], and the drawn discs */
 
 const MAX_LABELS = 600; // maximum number of marks with names
 const MAX_LABELS_SMALL = 30;
@@ -52,19 +57,43 @@ export function paintMap(pen, picture) {
       const right = { size: 11, fill: theme.muted, anchor: /** @type {const} */ ("end") };
       if (share !== null) pen.text(`${Math.round(100 * share)}%`, x + width, y - 6, right);
     }
-    pen.clip(panel.area, () => paintPanel(pen, picture, panel, isSmall));
+    const drawn = picture.drawn?.[geometry.panels.indexOf(panel)];
+    if (drawn && pen instanceof CanvasPen) pen.replacePixels(drawn.pixels, panel.area);
+    pen.clip(panel.area, () => paintPanel(pen, picture, panel, isSmall, drawn));
     pen.rectangle(x + 0.5, y + 0.5, width - 1, height - 1, { stroke: theme.line, radius: isSmall ? 4 : 8 });
   }
 }
 
-/** @param {Pen} pen @param {MapPicture} picture @param {Panel} panel @param {boolean} isSmall */
-function paintPanel(pen, picture, { layers, area, transform }, isSmall) {
-  const { model, theme, animatedPoints } = picture;
-  const radius = computeRadius(model.count * layers.length, isSmall);
-  const pointsByLayer = layers.map((layer) =>
-    projectPoints(transform, animatedPoints ?? getPoints(model, layer)),
-  );
-  pen.discs(createDiscs(picture, pointsByLayer, layers, radius), area, theme.background);
+/**
+ * @param {Pen} pen
+ * @param {MapPicture} picture
+ * @param {Panel} panel
+ * @param {boolean} isSmall
+ * @param {DrawnPanel} [drawn]
+ */
+function paintPanel(pen, picture, panel, isSmall, drawn) {
+  const { layers, area, transform } = panel;
+  const { model, theme } = picture;
+  const points = drawn?.points ?? projectPanel(picture, panel);
+  if (!drawn) {
+    const grouped = groupMarks(picture, layers);
+    const mask = picture.highlighted && new Uint8Array(model.count);
+    if (mask) for (const mark of Array.from(picture.highlighted ?? [])) mask[mark] = 1;
+    const discs = mask
+      ? [
+          ...createDiscs(
+            picture,
+            panel,
+            points,
+            grouped,
+            "faded",
+            mask.map((isStrong) => 1 - isStrong),
+          ),
+          ...createDiscs(picture, panel, points, grouped, "strong", mask),
+        ]
+      : createDiscs(picture, panel, points, grouped, "plain", null);
+    pen.discs(discs, area, theme.background);
+  }
   const zero = projectPoint(transform, 0, 0);
   const cross = { stroke: theme.line, alpha: 0.6 };
   pen.path((path) => {
@@ -74,7 +103,8 @@ function paintPanel(pen, picture, { layers, area, transform }, isSmall) {
     path.lineTo(zero.x, area.y + area.height);
   }, cross);
   const maxLabels = isSmall ? MAX_LABELS_SMALL : MAX_LABELS;
-  if (layers.length === 1) paintNames(pen, picture, pointsByLayer[0], area, radius, model.count <= maxLabels);
+  const radius = computeRadius(model.count * layers.length, isSmall);
+  if (layers.length === 1) paintNames(pen, picture, points, area, radius, model.count <= maxLabels);
   if (isSmall) return;
   const [first, second] = formatAxisNames(model);
   const style = { size: 11, fill: theme.muted };
@@ -88,45 +118,106 @@ function formatAxisNames({ explained }) {
   return [`component 1${shares[0]} →`, `↑ component 2${shares[1]}`];
 }
 
+/** The positions of the marks of a panel in pixels, [layer, mark, 2]. @param {MapPicture} picture @param {Panel} panel */
+export function projectPanel({ model, animatedPoints }, { layers, transform }) {
+  const points = new Float32Array(2 * model.count * layers.length);
+  layers.forEach((layer, i) => {
+    points.set(projectPoints(transform, animatedPoints ?? getPoints(model, layer)), 2 * model.count * i);
+  });
+  return points;
+}
+
 /**
- * The discs of all marks, with highlighted marks on top.
+ * Discs grouped by color: group g contains `order[starts[g]]` to `order[starts[g + 1] - 1]`, which are indices of points.
  *
- * They are ordered in rounds with some marks of each layer and color, so that no color covers all other colors.
- *
- * @param {MapPicture} picture
- * @param {Float32Array[]} pointsByLayer positions in pixels, for each layer
- * @param {number[]} layers
- * @param {number} radius
- * @returns {import("../core/discs.js").Discs[]}
+ * @typedef {{order: Uint32Array, starts: Uint32Array}} GroupedMarks
  */
-function createDiscs({ model, theme, colors, by, highlighted }, pointsByLayer, layers, radius) {
-  const fills = [theme.muted, ...colors.entries.map(({ color }) => color)];
-  const rounds = model.count * layers.length > MAX_SPARSE_MARKS ? ROUNDS : 1;
-  const heaps = () => Array.from({ length: rounds * fills.length }, () => /** @type {number[]} */ ([]));
-  const strong = highlighted && new Set(highlighted);
-  const front = heaps();
-  const back = strong ? heaps() : front;
-  pointsByLayer.forEach((points, panelIndex) => {
-    for (let i = 0; i < model.count; i++) {
-      const entry = by === "layer" ? layers[panelIndex] : colors.colorOf[i];
-      // Gray marks are below all colors.
-      const heap = entry < 0 ? 0 : ((i + panelIndex) % rounds) * fills.length + entry + 1;
-      (strong?.has(i) === false ? back : front)[heap].push(points[2 * i], points[2 * i + 1]);
+
+/**
+ * Groups the marks of some layers in rounds with some marks of each layer and color, so that no color covers all other
+ * colors. Gray marks come first, below all colors.
+ *
+ * @param {Pick<MapPicture, "model" | "colors" | "by">} picture
+ * @param {number[]} layers
+ * @returns {GroupedMarks}
+ */
+export function groupMarks({ model: { count }, colors, by }, layers) {
+  const fills = colors.entries.length + 1;
+  const rounds = count * layers.length > MAX_SPARSE_MARKS ? ROUNDS : 1;
+  const groupOf = new Uint16Array(count * layers.length);
+  const starts = new Uint32Array(rounds * fills + 1);
+  layers.forEach((layer, i) => {
+    for (let mark = 0; mark < count; mark++) {
+      const entry = by === "layer" ? layer : colors.colorOf[mark];
+      const group = entry < 0 ? 0 : ((mark + i) % rounds) * fills + entry + 1;
+      groupOf[i * count + mark] = group;
+      starts[group + 1]++;
     }
   });
+  for (let group = 1; group < starts.length; group++) starts[group] += starts[group - 1];
+  const next = starts.slice();
+  const order = new Uint32Array(groupOf.length);
+  for (let point = 0; point < groupOf.length; point++) order[next[groupOf[point]]++] = point;
+  return { order, starts };
+}
+
+/**
+ * The discs of marks in a style: faded marks are the background of highlighted (strong) marks.
+ *
+ * @param {MapPicture} picture
+ * @param {Panel} panel
+ * @param {Float32Array} points of `projectPanel`
+ * @param {GroupedMarks} grouped
+ * @param {"plain" | "faded" | "strong"} style
+ * @param {Uint8Array | null} mask 1 for each mark to include; null for all
+ * @returns {import("../core/discs.js").Discs[]}
+ */
+export function createDiscs(
+  { model, theme, colors, geometry },
+  { layers },
+  points,
+  { order, starts },
+  style,
+  mask,
+) {
+  const fills = [theme.muted, ...colors.entries.map(({ color }) => color)];
+  const radius = computeRadius(model.count * layers.length, geometry.panels.length > 1);
   const alpha = model.count > MAX_SPARSE_MARKS ? 0.7 : 0.85;
-  /** @param {number[][]} of @param {(fill: string, isOther: boolean) => object} look */
-  const discs = (of, look) =>
-    of.map((positions, heap) => {
-      const entry = heap % fills.length;
-      return { positions, radius, fill: fills[entry], alpha, ...look(fills[entry], entry === 0) };
-    });
-  if (!strong) return discs(front, (_, isOther) => ({ alpha: isOther ? 0.45 : alpha }));
-  const emphasis = { radius: 1.5 * radius, alpha: 1 };
-  return [
-    ...discs(back, () => ({ alpha: FADED_ALPHA })),
-    ...discs(front, (fill, isOther) => ({ ...emphasis, fill: isOther ? theme.ink : fill })),
-  ].filter(({ positions }) => positions.length);
+  const looks = {
+    plain: (/** @type {boolean} */ isOther) => ({ radius, alpha: isOther ? 0.45 : alpha }),
+    faded: () => ({ radius, alpha: FADED_ALPHA }),
+    strong: (/** @type {boolean} */ isOther) => ({
+      radius: 1.5 * radius,
+      alpha: 1,
+      ...(isOther ? { fill: theme.ink } : {}),
+    }),
+  };
+  const discs = [];
+  for (let group = 0; group + 1 < starts.length; group++) {
+    const positions = gatherPoints(
+      points,
+      order.subarray(starts[group], starts[group + 1]),
+      mask,
+      model.count,
+    );
+    const entry = group % fills.length;
+    if (positions.length) discs.push({ positions, fill: fills[entry], ...looks[style](entry === 0) });
+  }
+  return discs;
+}
+
+/** @param {Float32Array} points @param {Uint32Array} indices @param {Uint8Array | null} mask @param {number} count */
+function gatherPoints(points, indices, mask, count) {
+  const positions = new Float32Array(2 * indices.length);
+  let length = 0;
+  for (let i = 0; i < indices.length; i++) {
+    const point = indices[i];
+    if (mask && !mask[point % count]) continue;
+    positions[length] = points[2 * point];
+    positions[length + 1] = points[2 * point + 1];
+    length += 2;
+  }
+  return positions.subarray(0, length);
 }
 
 /**
@@ -140,12 +231,14 @@ function createDiscs({ model, theme, colors, by, highlighted }, pointsByLayer, l
  * @param {boolean} canLabelAll whether all marks can have names, or only highlighted marks
  */
 function paintNames(pen, { model, theme, measure, highlighted }, points, area, radius, canLabelAll) {
-  const first = highlighted ?? [];
-  const strong = new Set(first);
+  const first = Array.from({ length: Math.min(highlighted?.length ?? 0, MAX_HIGHLIGHTED_LABELS) }, (_, i) =>
+    Number(highlighted?.[i]),
+  );
+  const strong = new Set(canLabelAll ? Array.from(highlighted ?? []) : first);
   const unhighlighted = canLabelAll ? Array.from({ length: model.count }, (_, i) => i) : [];
   unhighlighted.sort((a, b) => points[2 * b] - points[2 * a]); // the rightmost mark of a cluster first, which has free space on its right
   const occupied = new OccupiedSpace(FONT_SIZE + 3);
-  for (const i of [...first.slice(0, MAX_HIGHLIGHTED_LABELS), ...unhighlighted]) {
+  for (const i of [...first, ...unhighlighted]) {
     const [middle, y] = [points[2 * i], points[2 * i + 1]];
     if (middle < area.x || middle > area.x + area.width || y < area.y || y > area.y + area.height) continue;
     const name = model.names[model.nameOf[i]].slice(0, 24);

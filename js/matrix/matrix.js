@@ -2,7 +2,7 @@
 
 import { moveInGrid } from "../core/canvas_view.js";
 import { Choice } from "../core/choice.js";
-import { element } from "../core/dom.js";
+import { element, hasPointer } from "../core/dom.js";
 import { drawLegend, updateLegend } from "../core/legend.js";
 import { createMount } from "../core/mount.js";
 import { readColors } from "../core/scale.js";
@@ -172,7 +172,7 @@ class MatrixView extends ScrolledView {
     const { contentWidth, contentHeight } = this.geometry;
     const { width, height } = this.viewport;
     if (contentWidth <= width + 1 && contentHeight <= height + 1) {
-      return "Point at a cell or use the arrow keys; click to pin it";
+      return hasPointer() ? "Point at a cell or use the arrow keys; click to pin it" : "Tap a cell to pin it";
     }
     return `${this.model.rowCount} × ${this.model.columnCount} cells: scroll, or press Fit to see them all`;
   }

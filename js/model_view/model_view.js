@@ -1,7 +1,7 @@
 // The model view component: sortable thumbnails of all heads.
 
 import { CanvasView, moveInGrid } from "../core/canvas_view.js";
-import { element, sizeCanvas, togglePopover } from "../core/dom.js";
+import { element, hasPointer, sizeCanvas, togglePopover } from "../core/dom.js";
 import { drawLegend, updateLegend } from "../core/legend.js";
 import { createMount } from "../core/mount.js";
 import { readColors } from "../core/scale.js";
@@ -155,8 +155,9 @@ class ModelView extends CanvasView {
   }
 
   createHint() {
-    const hint = ` · point at a head to see it larger${this.canOpen ? ", click to open it" : ""}`;
-    return [this.model.caption, element("span", { class: "hint" }, hint)];
+    let hint = `point at a head to see it larger${this.canOpen ? ", click to open it" : ""}`;
+    if (!hasPointer()) hint = `tap a head to ${this.canOpen ? "open it" : "see it larger"}`;
+    return [this.model.caption, element("span", { class: "hint" }, ` · ${hint}`)];
   }
 
   /** @param {HeadIndex} headIndex */

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from bert_probe import Sentences, SimilarityCalibration
+from bert_probe import Sentences, SentenceSimilarity, SimilarityCalibration
 from bert_probe.analyses.retrieval import calibration
 from bert_probe.analyses.retrieval.calibration import PERCENTILES, percentile_of, random_pair_scores
 from bert_probe.errors import EmptyTextError, UnavailableError
@@ -80,3 +82,25 @@ def test_too_few_sentences_are_refused(minilm: Checkpoint) -> None:
         SimilarityCalibration().of(minilm, ["a boat"])
     with pytest.raises(EmptyTextError):
         SimilarityCalibration().of(minilm, [])
+
+
+def test_result_is_calibrated_with_the_reference_sentences(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "reference_sentences", lambda: TEXTS)
+    random = SimilarityCalibration("model").of(minilm, TEXTS).random
+    pair = SentenceSimilarity().of(*map(minilm.trace, TEXTS[:2]))
+    calibrations: dict[Hashable, calibration.SimilarityCalibrationResult] = {}
+    about = calibration.calibrate_result(pair, minilm, calibrations=calibrations).metadata["calibration"]
+    assert about["percentile"] == pytest.approx(100 * (random < pair.score).mean())
+    assert (about["sentences"], about["random_pairs"], about["score"]) == (6, 15, pair.score)
+    histogram = about["histogram"]
+    edges = np.linspace(histogram["low"], histogram["high"], len(histogram["percent"]) + 1)
+    np.testing.assert_allclose(histogram["percent"], 100 * np.histogram(random, edges)[0] / 15, atol=1e-9)
+    assert min(edges[0], edges[-1]) <= pair.score <= edges[-1]
+    many = calibration.calibrate_result(
+        Sentences("model").of(minilm, TEXTS), minilm, calibrations=calibrations
+    )
+    assert "score" not in many.metadata["calibration"]
+    assert many.metadata["calibration"]["percentiles"]["95"] == pytest.approx(np.percentile(random, 95))
+    assert len(calibrations) == 1, "the reference sentences are encoded once for both results"

@@ -35,7 +35,7 @@ from bert_probe.errors import (
     TextError,
     UnavailableError,
 )
-from bert_probe.model import memory
+from bert_probe.model import preflight
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.late_interaction import open_multi_vector_model
@@ -292,7 +292,7 @@ def test_documents_are_encoded_once_and_equal_documents_share_vectors(
 def test_too_many_vectors_are_refused_before_they_are_allocated(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "free", lambda: 1_000)
+    monkeypatch.setattr(preflight, "free_memory", lambda: 1_000)
     with pytest.raises(OutOfMemoryError, match=r"Keeping the vectors of 2 tokens .* Use fewer documents"):
         Search(QUERY, ("late-interaction",)).index(minilm, ["a boat"])
 

@@ -36,6 +36,21 @@ def test_map_of_existing_vectors_runs_no_model(
     assert files.to_bytes(again.table(), "json") == files.to_bytes(full.table(), "json")
 
 
+def test_clusters_are_those_of_scikit_learn(minilm: Checkpoint) -> None:
+    from sklearn.cluster import HDBSCAN
+
+    vectors = Sentences("model").of(minilm, SENTENCES)
+    result = SentenceMap("pca", "model", min_cluster=2).of_vectors(vectors)
+    unit = vectors.vectors / np.linalg.norm(vectors.vectors, axis=1, keepdims=True)
+    expected = HDBSCAN(min_cluster_size=2, copy=True).fit_predict(unit)
+    assert result.frame()["cluster"].tolist() == (expected + 1).tolist()
+    assert expected.max() >= 1
+    golf = {result.frame()["cluster"][row] for row, text in enumerate(SENTENCES) if "golf" in text}
+    assert golf <= {0.0} or "golf" in result.cluster_words[int(golf.pop()) - 1]
+    assert len(result.metadata["cluster_words"]) == expected.max() + 1
+    assert list(SentenceMap("pca", "model").of_vectors(vectors).frame()) == ["number", "x", "y", "sentence"]
+
+
 def test_table_of_map_has_method_metadata(minilm: Checkpoint) -> None:
     result = SentenceMap("pca", "model").of(minilm, [*SENTENCES, "word " * 300])
     expected = layouts.pca(Sentences("model").of(minilm, [*SENTENCES, "word " * 300]).vectors)
@@ -51,6 +66,7 @@ def test_table_of_map_has_method_metadata(minilm: Checkpoint) -> None:
         "pooling": "model",
         "prompt": None,
         "dimensions": None,
+        "min_cluster": None,
     }
     assert description["facts"]["explained_variance"] == list(expected.explained or ())
     assert description["facts"]["tokens_dropped_of_sentence"] == {"11": 46}

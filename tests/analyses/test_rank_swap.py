@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 
 import bert_probe
-from bert_probe import Document, RankSwap, Search
+from bert_probe import Document, RankSwap, Search, SearchExplanation
 from bert_probe.analyses.retrieval import rank_swap
 from bert_probe.analyses.retrieval.rank_swap import RankSwapResult, SwapSteps, without_words
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers import sentence_models
+from tests.helpers import families, sentence_models
+from tests.helpers.gate import prove_unless
 
 QUERY = "boats that cross a river"
 DOCUMENTS = (
@@ -67,7 +69,10 @@ def assert_equal_to_independent_searches(
         assert all(margin >= 0 for margin in steps.margins[:-1])
 
 
-@pytest.mark.parametrize("scorer", ["bi-encoder", "bm25"])
+@pytest.mark.parametrize(
+    "scorer",
+    prove_unless(lambda name: name != "late-interaction", ["bi-encoder", "late-interaction", "bm25"]),
+)
 def test_steps_equal_independent_searches(minilm: Checkpoint, scorer: str) -> None:
     question = RankSwap(QUERY, "b", "a", scorer)
     result = question.of(minilm, DOCUMENTS)
@@ -78,6 +83,43 @@ def test_steps_equal_independent_searches(minilm: Checkpoint, scorer: str) -> No
     assert list(table.loc[table["step"] == 0, "text"]) == [str(DOCUMENTS[1]), QUERY]
     index = Search(QUERY, (scorer,)).index(minilm, DOCUMENTS)
     assert question.of(minilm, index).table().equals(table)
+
+
+def test_steps_of_a_cross_encoder_equal_independent_searches(tmp_path: Path) -> None:
+    model = transformers.BertForSequenceClassification(families.config("bert", num_labels=1))
+    families.randomize(model, 1)
+    model.save_pretrained(tmp_path)
+    families.save_tokenizer("bert", tmp_path)
+    checkpoint = bert_probe.load(tmp_path)
+    documents = ["a small boat crosses the wide river", "the night was dark", "a light at night"]
+    result = RankSwap("where is the boat", "1", "2", "cross-encoder", max_words=2).of(checkpoint, documents)
+    assert set(result.pair) == {0, 1}
+    assert_equal_to_independent_searches(checkpoint, result, documents, "where is the boat", "cross-encoder")
+    assert result.recipe is None
+
+
+def test_only_words_with_the_best_matches_are_tried_in_long_documents(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_swap, "MAX_CANDIDATES", 3)
+    question = RankSwap(QUERY, "a", "b", "late-interaction", max_words=1)
+    result = question.of(minilm, DOCUMENTS)
+    a = DOCUMENTS[result.pair[0]]
+    explanation = SearchExplanation(QUERY, a.id, scorer="late-interaction").of(minilm, DOCUMENTS)
+    (part,) = explanation.contributions
+    values = [
+        sum(
+            float(value)
+            for token, value in zip(part.document.tokens, part.of_document, strict=True)
+            if token.start is not None and token.start < end and token.end > start
+        )
+        for start, end in rank_swap._spans(a)
+    ]
+    removal = result.changes["remove"]
+    assert removal.candidates == 3
+    largest = np.argsort(-np.array(values), kind="stable")[:3]
+    assert set(removal.positions) <= {int(index) for index in largest}
+    np.testing.assert_allclose(removal.scores[-1], removal.verified, atol=1e-5)
 
 
 def test_each_step_is_the_best_word(minilm: Checkpoint) -> None:

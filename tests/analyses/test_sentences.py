@@ -30,7 +30,7 @@ from bert_probe.errors import (
     UnavailableError,
 )
 from bert_probe.model import forward as passes
-from bert_probe.model import memory
+from bert_probe.model import preflight
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui.sentence_input import SENTENCES
 from tests.helpers import families
@@ -245,6 +245,6 @@ def test_nearest_considers_all_pairs(minilm: Checkpoint) -> None:
 def test_vectors_that_do_not_fit_into_memory_are_refused_before_they_are_allocated(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "free", lambda: 2 * 384 * 16 - 1)
+    monkeypatch.setattr(preflight, "free_memory", lambda: 2 * 384 * 16 - 1)
     with pytest.raises(OutOfMemoryError, match=r"Comparing 2 texts needs about .* Use fewer texts"):
         Sentences().of(minilm, ["a boat", "a map"])

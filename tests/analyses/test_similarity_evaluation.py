@@ -150,9 +150,21 @@ def test_neighbors_by_hand() -> None:
     assert second.ravel().tolist() == [4, 0, 1, 2, 0]
     assert vector_comparison._mutual_pairs(first) == {(0, 1)}
     assert vector_comparison._mutual_pairs(second) == {(0, 4)}
-    result = vector_comparison.compare_vectors(a, a * 2, "euclidean", "euclidean")
+    result = vector_comparison.compare_vectors(a, a * 2, "euclidean", "euclidean", "abcde")
     assert result.cka == pytest.approx(1)
     assert (result.overlap == 1).all()
+    assert not result.changed_neighbors()[["lost", "gained"]].any(axis=None)
+
+
+def test_changed_neighbors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The neighbors of the points above; only those of the first and the last point change."""
+    monkeypatch.setattr(vector_comparison, "NEIGHBORS", 1)
+    a = np.array([[1.0], [2.0], [4.0], [9.0], [19.0]])
+    b = np.array([[1.0], [2.0], [4.0], [9.0], [0.5]])
+    result = vector_comparison.compare_vectors(a, b, "euclidean", "euclidean", "vwxyz")
+    frame = result.changed_neighbors()
+    assert frame.head(2).to_numpy().tolist() == [["v", 0, "w", "z"], ["z", 0, "y", "v"]]
+    assert list(frame["overlap"]) == [0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, ViewportSize, expect
+from playwright.sync_api import Page, Playwright, ViewportSize, expect
 
+from benchmarks import running_app
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.retrieval.calibration import SimilarityCalibration
 from bert_probe.model.checkpoint import Checkpoint
@@ -34,7 +35,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.prove]
 PHONE = ViewportSize(width=390, height=844)
 MAX_DOWNLOAD = 50_000_000
 
-IN_WORKER = """async ([texts, hasArrays]) => {
+IN_WORKER = """async ([texts, hasArrays, backend]) => {
   const worker = new Worker(new URL("../assets/worker.js", location.href), { type: "module" });
   const ask = (request) => new Promise((resolve, reject) => {
     worker.onmessage = ({ data }) => {
@@ -43,7 +44,7 @@ IN_WORKER = """async ([texts, hasArrays]) => {
     };
     worker.postMessage(request);
   });
-  await ask({ kind: "load" });
+  const loaded = await ask({ kind: "load", ...(backend && { backend }) });
   const results = [];
   for (const [id, text] of texts.entries()) {
     const { encoded } = await ask({ kind: "encode", id, text });
@@ -53,6 +54,7 @@ IN_WORKER = """async ([texts, hasArrays]) => {
         ["hidden", "queries", "keys"].map((name) => [name, [...encoded.arrays[name]]]),
       )),
       milliseconds: encoded.milliseconds,
+      backend: loaded.backend,
     });
   }
   worker.terminate();
@@ -120,7 +122,32 @@ def test_size(folder: Path) -> None:
 def test_numbers_in_browser_are_near_those_of_library(page: Page, site: str, minilm: Checkpoint) -> None:
     page.goto(f"{site}playground/")
     texts = list(compared_sentences())
-    results: list[dict[str, Any]] = page.evaluate(IN_WORKER, [texts, True])
+    results = page.evaluate(IN_WORKER, [texts, True, None])
+    assert results[0]["backend"] == "wasm", "this browser has no graphics processor"
+    expect_near(texts, results, minilm)
+
+
+def test_numbers_with_webgpu_are_near_those_of_library(
+    playwright: Playwright, site: str, minilm: Checkpoint
+) -> None:
+    """The graphics processor is simulated; real ones can differ, so the playground checks its own numbers."""
+    flags = [flag for flag in running_app.FLAGS if flag != "--disable-gpu"]
+    flags += ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
+    browser = playwright.chromium.launch(executable_path=running_app.browser(), args=flags)
+    page = browser.new_page()
+    page.goto(f"{site}playground/")
+    if not page.evaluate("navigator.gpu?.requestAdapter().then(Boolean)"):
+        browser.close()
+        pytest.skip("this Chromium has no WebGPU")
+    texts = list(compared_sentences())
+    results = page.evaluate(IN_WORKER, [texts, True, "webgpu"])
+    browser.close()
+    assert results[0]["backend"] == "webgpu"
+    expect_near(texts, results, minilm)
+
+
+def expect_near(texts: Sequence[str], results: Sequence[dict[str, Any]], minilm: Checkpoint) -> None:
+    """Compare the numbers that a browser computed with those of the library."""
     largest = dict.fromkeys(("attention", "hidden", "cosine"), 0.0)
     pooled = []
     for text, result in zip(texts, results, strict=True):
@@ -149,7 +176,7 @@ def test_numbers_in_browser_are_near_those_of_library(page: Page, site: str, min
 def test_duration_of_forward_pass(page: Page, site: str) -> None:
     page.goto(f"{site}playground/")
     texts = [" ".join(["ferry"] * (count - 2)) for count in (20, 128) for _ in range(5)]
-    times = [result["milliseconds"] for result in page.evaluate(IN_WORKER, [texts, False])]
+    times = [result["milliseconds"] for result in page.evaluate(IN_WORKER, [texts, False, None])]
     assert min(times[:5]) < 300
     assert min(times[5:]) < 1500
 
@@ -236,6 +263,24 @@ def test_link_opens_same_text_in_app(page: Page, site: str, app: App) -> None:
     expect(page.locator("textarea").first).to_have_value("The ferry & the boat")
     assert "layer=1" in page.url
     assert "head=3" in page.url
+
+
+def test_second_sentence_opens_in_app(page: Page, site: str) -> None:
+    open_playground(page, site, "#a=One+text&b=Another+text")
+    page.get_by_role("button", name="Sentence B").click()
+    assert "&of=b" in (page.locator("#open-app").get_attribute("href") or "")
+
+
+def test_link_of_app_opens_same_texts(page: Page, site: str) -> None:
+    with running_app.started(options=("--playground", f"{site}playground/")) as app:
+        visit(page, f"{app.origin}/similarity?a=The+ferry+%26+the+boat&b=Another+%23+text")
+        link = page.get_by_role("link", name="Open in the playground")
+        expect(link).to_have_attribute("target", "_blank")
+        address = link.get_attribute("href") or ""
+    open_playground(page, site, address.removeprefix(f"{site}playground/"))
+    expect(page.locator("#text-a")).to_have_value("The ferry & the boat")
+    expect(page.locator("#text-b")).to_have_value("Another # text")
+    expect(page.get_by_role("tab", name="Token similarity")).to_have_attribute("aria-selected", "true")
 
 
 def test_landing_page_moves_until_paused(page: Page, site: str) -> None:

@@ -21,7 +21,7 @@ import bert_probe
 from bert_probe.cli.main import main
 from bert_probe.conversion import child
 from bert_probe.conversion import convert as conversion
-from bert_probe.conversion.checkpoint_files import find_files
+from bert_probe.conversion.convert import find_files
 from bert_probe.errors import (
     CheckpointError,
     ExportError,

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_probe
-from bert_probe.corpus import heads, table_files
+from bert_probe.corpus import heads, schema
 from bert_probe.corpus.build import FileDifference
 from bert_probe.corpus.schema import TableSchema
 from bert_probe.errors import StoreError
@@ -231,12 +231,12 @@ def test_verification_compares_indexes_of_vectors(store: Path) -> None:
 def test_parquet_with_extreme_compression_is_refused(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_files, "UNCHECKED_BYTES", 2**20)
+    monkeypatch.setattr(schema, "UNCHECKED_BYTES", 2**20)
     layout = TableSchema(pa.schema({"row": pa.int64(), "text": pa.string()}))
     table = pa.table([pa.nulls(10**6, field.type) for field in layout.schema], schema=layout.schema)
     path = tmp_path / "bomb.parquet"
     pq.write_table(table, path, compression="zstd")
     size = path.stat().st_size
-    file = table_files.TableFile(path, layout, 10**6, size, "", path.stat().st_mtime_ns)
+    file = schema.TableFile(path, layout, 10**6, size, "", path.stat().st_mtime_ns)
     assert file.problem() == f"would take 12,000,000 bytes of memory, but the file has only {size:,} bytes"
     assert bert_probe.verify_corpus(store).differences == ()

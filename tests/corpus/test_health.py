@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +15,19 @@ import pytest
 
 import bert_probe
 from bert_probe import CorpusHealth
+from bert_probe.analyses.vectors.clusters import cluster_words
 from bert_probe.corpus import exact_neighbors
 from bert_probe.corpus.exact_neighbors import nearest_neighbors
 from bert_probe.corpus.health import (
-    cluster_words,
     group_duplicates,
     iso_score,
     mean_cosine,
     modified_z_scores,
+    principal_variances,
     two_nn,
 )
-from bert_probe.corpus.vector_files import make_vector_set
+from bert_probe.corpus.store import Store
+from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
 from bert_probe.errors import TextError
 from tests.helpers.command_line import bert_probe as run
 
@@ -56,7 +60,7 @@ def test_planted_problems_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     The precision is 1 for duplicates and at least 0.75 for outliers. Isotropic noise in 64 dimensions has
     hubs of its own, which are listed after the planted hubs.
     """
-    monkeypatch.setattr("bert_probe.corpus.health.MAX_CLUSTERED", 500)
+    monkeypatch.setattr("bert_probe.analyses.vectors.clusters.MAX_CLUSTERED", 500)
     rows, expected = planted(10_000)
     result = CorpusHealth().of(make_vector_set("planted", rows))
     for show, indices in expected.items():
@@ -95,11 +99,21 @@ def test_mean_cosine_equals_all_pairs() -> None:
 def test_iso_score_at_its_bounds() -> None:
     """Equal variances give 1, and a single dimension of variance gives 0 (Rudman et al. 2022, section 4)."""
     corners = np.array([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]])
-    assert iso_score(corners) == pytest.approx(1)
-    assert iso_score(corners * [1.0, 0, 0]) == pytest.approx(0, abs=1e-12)
-    assert iso_score(
-        corners @ np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
-    ) == pytest.approx(1)
+    turned = corners @ np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    assert iso_score(principal_variances(corners)) == pytest.approx(1)
+    assert iso_score(principal_variances(corners * [1.0, 0, 0])) == pytest.approx(0, abs=1e-12)
+    assert iso_score(principal_variances(turned)) == pytest.approx(1)
+
+
+def test_spectrum_is_that_of_a_principal_component_analysis() -> None:
+    from sklearn.decomposition import PCA
+
+    vectors = np.random.default_rng(3).normal(size=(60, 5)) * [3, 2, 1, 1, 0.1]
+    spectrum = CorpusHealth(show="spectrum").of(make_vector_set("random", vectors)).frame()
+    expected = PCA().fit(vectors)
+    np.testing.assert_allclose(spectrum["variance"], expected.explained_variance_, atol=1e-12)
+    np.testing.assert_allclose(spectrum["share"], expected.explained_variance_ratio_, atol=1e-12)
+    assert spectrum["cumulative_share"].iloc[-1] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("dimension", [2, 5])
@@ -168,3 +182,32 @@ def test_files_that_are_not_vectors(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"text")
     with pytest.raises(TextError, match="not a"):
         bert_probe.read_vectors(tmp_path / name)
+
+
+def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> None:
+    """The means of the stored vectors of the last layer are the vectors with mean pooling."""
+    store = stores("tokens")
+    vectors = bert_probe.read_vectors(store.folder)
+    assert vectors.texts == tuple(document.text for document in store.documents)
+    expected = bert_probe.Sentences("mean").of(store.checkpoint(trust=True), list(vectors.texts))
+    np.testing.assert_allclose(vectors.vectors, expected.vectors, rtol=1e-5, atol=1e-6)
+    assert vectors.ids == tuple(document.id for document in store.documents)
+    assert vectors.note == "Mean of the stored token vectors of layer 3."
+    (tmp_path / "a.parquet").write_bytes(vectors.to_parquet())
+    assert bert_probe.read_vectors(tmp_path / "a.parquet").digest == vectors.digest
+
+
+def test_uploads_are_bounded() -> None:
+    """Archives that expand, arrays that state more elements than they have, and pickles are refused."""
+    contents = []
+    for values, compress in ((np.zeros((300_000, 8), np.float32), True), (np.array([{}], object), False)):
+        buffer = io.BytesIO()
+        (np.savez_compressed if compress else np.savez)(buffer, vectors=values)
+        contents.append(buffer.getvalue())
+    header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr':'<f4','fortran_order':False,'shape':(10**9,10**6)}"
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("vectors.npy", header.replace(b"10**9,10**6", b"9999999999,99999").ljust(128))
+    for content in (*contents, buffer.getvalue(), b"PK\x03\x04"):
+        with pytest.raises(TextError, match=r"when it is decompressed|not a valid NPZ"):
+            parse_vectors(content, "a.npz")

@@ -120,6 +120,7 @@ def test_actor_loads_same_model_or_returns_error(
     assert "There is no folder" in error_of(model=str(tmp_path / "nowhere"))
 
 
+@pytest.mark.usefixtures("without_ray")
 def test_impossible_ray_run_is_refused_before_it_starts(
     family_folder: Callable[[str], Path],
     inputs: list[Path],

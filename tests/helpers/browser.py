@@ -72,6 +72,15 @@ def wait_until_still(place: Page | Frame) -> None:
     place.evaluate(_UNTIL_STILL)
 
 
+def wait_until_ready(page: Page) -> None:
+    """Wait until the script of the page has run, nothing is computed, and nothing moves."""
+    wait_until_settled(page, 120_000)
+    for name in ("stSpinner", "stProgress"):
+        page.get_by_test_id(name).first.wait_for(state="detached", timeout=120_000)
+    wait_until_settled(page, 120_000)
+    wait_until_still(page)
+
+
 _UNTIL_STILL = """() => new Promise(done => {
   let frames = 0;
   const changes = new MutationObserver(() => { frames = 0; });

@@ -224,6 +224,8 @@ def reference(folder: Path, dtype: str = "float32") -> Any:
             str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": getattr(torch, dtype)}
         )
     if dtype == "float64":
-        model.double()
+        # Buffers keep their type, as in `bert_probe.load`: rotary frequencies are float32.
+        for parameter in model.parameters():
+            parameter.data = parameter.data.double()
         keep_float64(model[0].auto_model)
     return model

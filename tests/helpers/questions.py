@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -61,6 +62,8 @@ from bert_probe.analyses.vocabulary.vocabulary import Neighbors, Vocabulary
 from bert_probe.analyses.weights.parameters import Parameters
 from bert_probe.analyses.weights.positions import Positions
 from bert_probe.core.question import Question
+from bert_probe.corpus.vector_files import parse_vectors
+from bert_probe.corpus.vector_search import VectorSearch
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.documents import Document, parse_documents
 from bert_probe.text.labeled_texts import parse_labeled_texts
@@ -96,6 +99,13 @@ DOCUMENTS = (
 )
 
 
+VECTORS = "".join(
+    json.dumps(
+        {"id": document.id, "text": document.text, "vector": [(index * step) % 7 - 3.5 for step in range(16)]}
+    )
+    + "\n"
+    for index, document in enumerate(DOCUMENTS, 1)
+)
 TWO_SENTENCES = (Document(f"{TEXT} {OTHER}", "d1", "Boats"), Document("A map. It is wide.", "d2"))
 
 
@@ -155,6 +165,10 @@ def a_pair_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 def some_documents(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, DOCUMENTS
+
+
+def some_vectors(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, parse_vectors(VECTORS.encode(), "vectors.jsonl")
 
 
 def two_sentences_each(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -507,6 +521,12 @@ EXAMPLES = (
         files=_DOCUMENT_FILE,
     ),
     QuestionExample(
+        VectorSearch("Where are the boats?", 3, dimensions=16, document_prompt="none"),
+        some_vectors,
+        {"query": "--who", "count": 2, "prompt": "none", "document_prompt": None, "dimensions": 32},
+        files={"vectors.jsonl": VECTORS},
+    ),
+    QuestionExample(
         TruncationAudit(8, show="lost"),
         some_documents,
         {"limit": 9, "document_prompt": "none", "show": "limits"},
@@ -586,9 +606,13 @@ EXAMPLES = (
         {"rank": 4, "layers": [1], "seed": 3},
         files={"data.conllu": treebank.SAILING_FILE, "held_out.conllu": treebank.SLEEPING_FILE},
     ),
-    QuestionExample(SentenceMap(), many_sentences, {"method": "tsne", "pooling": "cls", **_OTHER_VECTOR}),
     QuestionExample(
-        SentenceMap("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean", **_OTHER_VECTOR}
+        SentenceMap(), many_sentences, {"method": "tsne", "pooling": "cls", "min_cluster": 3, **_OTHER_VECTOR}
+    ),
+    QuestionExample(
+        SentenceMap("tsne", "model", min_cluster=2),
+        many_sentences,
+        {"method": "umap", "pooling": "mean", "min_cluster": 4, **_OTHER_VECTOR},
     ),
     QuestionExample(
         FillMask(mask="river", top=3),

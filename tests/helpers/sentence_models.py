@@ -190,7 +190,9 @@ def reference(folder: Path, dtype: str = "float32") -> Any:
             str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": getattr(torch, dtype)}
         )
     if dtype == "float64":
-        model.double()
+        # Buffers keep their type, as in `bert_probe.load`: rotary frequencies are float32.
+        for parameter in model.parameters():
+            parameter.data = parameter.data.double()
         for module in model.modules():
             if hasattr(module, "auto_model"):
                 keep_float64(module.auto_model)

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
 import bert_probe
 from bert_probe.errors import CheckpointError, OutOfMemoryError, TokenizerError, WeightsError
-from bert_probe.model import config, lengths, memory, preflight, sources
+from bert_probe.model import config, lengths, preflight, sources
 from bert_probe.model.progress import Cancelled
 from tests.helpers.families import FAMILIES, TEXT, representative
 from tests.helpers.folders import assert_refused, change_config, change_weights
@@ -118,41 +118,41 @@ def test_headers_give_tensor_and_parameter_counts(folder: Path) -> None:
 def test_model_larger_than_free_memory_is_refused_with_both_sizes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "free", lambda: 50_000)
+    monkeypatch.setattr(preflight, "free_memory", lambda: 50_000)
     message = assert_refused(OutOfMemoryError, folder, "of memory, but only 0 MB are free", "smaller model")
     assert "needs about" in message
 
 
 def test_reserved_memory_is_not_available_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free", lambda: 10_000_000_000)
-    with memory.reserved_memory(6_000_000_000, "A", "Wait."):
+    monkeypatch.setattr(preflight, "free_memory", lambda: 10_000_000_000)
+    with preflight.reserved_memory(6_000_000_000, "A", "Wait."):
         with (
             pytest.raises(OutOfMemoryError, match=r"B needs about 5\.0 GB .* 4\.0 GB are free\. Wait\."),
-            memory.reserved_memory(5_000_000_000, "B", "Wait."),
+            preflight.reserved_memory(5_000_000_000, "B", "Wait."),
         ):
             pass
-        with memory.reserved_memory(4_000_000_000, "C", "Wait."):
+        with preflight.reserved_memory(4_000_000_000, "C", "Wait."):
             pass
-    with memory.reserved_memory(10_000_000_000, "D", "Wait."):
+    with preflight.reserved_memory(10_000_000_000, "D", "Wait."):
         pass
 
 
 def test_reservation_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free", lambda: 10)
+    monkeypatch.setattr(preflight, "free_memory", lambda: 10)
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError), memory.reserved_memory(10, "A", "Wait."):
+        with pytest.raises(ZeroDivisionError), preflight.reserved_memory(10, "A", "Wait."):
             raise ZeroDivisionError
 
 
 def test_container_limit_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    machine_free = memory.free()
+    monkeypatch.setattr(preflight, "_CGROUP", tmp_path)
+    machine_free = preflight.free_memory()
     assert machine_free > 1_000_000
     for name, text in {"max": "1000", "current": "700", "stat": "anon 500\ninactive_file 200\n"}.items():
         (tmp_path / f"memory.{name}").write_text(text)
-    assert memory.free() == 500
+    assert preflight.free_memory() == 500
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory.free() > 1_000_000
+    assert preflight.free_memory() > 1_000_000
 
 
 def test_notice_is_shown_before_weights_are_read(folder: Path) -> None:

@@ -196,6 +196,7 @@ def test_numbers_equal_the_native_model(layout: str, tmp_path: Path) -> None:
 
 
 def test_ntk_frequencies_equal_the_formula() -> None:
+    _ = families.family_of("gte").config_class  # skips the test if transformers does not have it
     config = build_config(GTE | {"vocab_size": 100}, "gte")
     rope = config.rope_parameters
     native = rope["rope_theta"] ** (-np.arange(0, 8, 2) / 8) / rope["factor"]

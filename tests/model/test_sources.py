@@ -1,9 +1,12 @@
 """Checkpoint files: missing or broken ones are named, with a remedy."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 import bert_probe
 from bert_probe.errors import CheckpointError, NotFoundError, PickledWeightsError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.sources import read_config, read_json, stamp
+from bert_probe.model.sources import SilencedLogging, read_config, read_json, stamp
 from bert_probe.model.weights import write_lease
 from tests.helpers.families import TEXT
 from tests.helpers.folders import assert_refused, change_config, copy, shard, write_index
@@ -211,3 +214,37 @@ def test_changes_of_modules_in_folders_of_any_name_are_noticed(tmp_path: Path, p
     assert f"{part}/config.json" in [name for name, *_ in before or ()]
     file.write_text('{"size": 2}')
     assert stamp(str(tmp_path)) != before
+
+
+@pytest.fixture
+def messages() -> list[str]:
+    return ["spoken"]
+
+
+@pytest.fixture
+def restored_logging(messages: list[str]) -> SilencedLogging:
+    def silence() -> Callable[[], None]:
+        before = messages[-1]
+        messages.append("silent")
+        return lambda: messages.append(before)
+
+    return SilencedLogging(silence)
+
+
+def test_logging_is_restored_after_the_last_overlapping_context(
+    restored_logging: SilencedLogging, messages: list[str]
+) -> None:
+    restored_logging.__enter__()
+    restored_logging.__enter__()
+    restored_logging.__exit__()
+    assert messages == ["spoken", "silent"], "the second context is still open"
+    restored_logging.__exit__()
+    assert messages == ["spoken", "silent", "spoken"]
+
+
+def test_logging_is_restored_after_an_error(restored_logging: SilencedLogging, messages: list[str]) -> None:
+    with pytest.raises(ValueError, match="inside"), restored_logging:
+        raise ValueError("inside")
+    with restored_logging:
+        assert messages[-1] == "silent"
+    assert messages[-1] == "spoken"

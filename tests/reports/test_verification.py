@@ -17,6 +17,8 @@ import pandas as pd
 import pytest
 
 import bert_probe
+from bert_probe.analyses.retrieval import calibration
+from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
@@ -44,6 +46,8 @@ from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.verification import verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.views.payload import encode_text, pack, unpack
+from bert_probe.views.text import percentage
+from tests.helpers import sentence_models
 from tests.helpers.pages import HOSTILE
 
 TEXT = "the small boat crosses the wide river"
@@ -355,6 +359,42 @@ def test_all_other_statements_are_checked(
     changed = differences_of(unsigned(stated))
     assert part in {difference.table for difference in changed}
     assert {difference.view for difference in changed} == {1}
+
+
+def test_scores_of_sentence_vectors_are_calibrated(
+    family_folder: Callable[[str], Path], tmp_path: Path, read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = calibration.reference_sentences()[::5]
+    monkeypatch.setattr(calibration, "reference_sentences", lambda: reference)
+    checkpoint = bert_probe.load(sentence_models.save("mean", family_folder("bert"), tmp_path / "model"))
+    models = NamedModels(lambda _: checkpoint)
+    texts = (TEXT, "a boat on the river")
+    similarity = bert_probe.SentenceSimilarity().of(*map(checkpoint.trace, texts))
+    sentences = bert_probe.Sentences("model", "nearest").of(checkpoint, texts)
+    entries = [DraftEntry(ViewFile.of(result)) for result in (similarity, sentences)]
+    report = Report.of(Draft("", tuple(entries)), models)
+    random = bert_probe.SimilarityCalibration("model").of(checkpoint, reference).random
+    html = report.html()
+    share = percentage(100 * float((random < similarity.score).mean()))
+    sentence = (
+        f"{similarity.score:.4f} is higher than the cosine of {share} of random pairs of 60 short English"
+    )
+    assert sentence in html
+    assert "Half of the random pairs of 60 short English reference sentences have a cosine below" in html
+    assert html.count("<figure class=calibration>") == 2
+    for change, is_found in ((0.02, False), (1.0, True)):  # tolerance: 0.08
+        stated = restated(report)
+        stated["views"][0]["provenance"]["facts"]["calibration"]["percentile"] -= change
+        differences = verify(read(unsigned(stated)), models).differences
+        columns = {difference.column for difference in differences if difference.finding == DIFFERS}
+        assert columns == ({"facts.calibration.percentile"} if is_found else set())
+    whole = restated(report)["views"][0]["provenance"]["facts"]["calibration"]
+    empty = {**whole, "histogram": {"low": 0, "high": 0, "percent": []}}
+    for invalid in ([], {"sentences": 1}, empty, {**whole, "score": "x"}, {**whole, "score_name": None}):
+        stated = restated(report)
+        stated["views"][0]["provenance"]["facts"]["calibration"] = invalid
+        with pytest.raises(ReportError, match="The calibration of a view is invalid"):
+            page.written(stated)
 
 
 def test_change_outside_of_data_is_found(report: Report, differences_of: FindDifferences) -> None:

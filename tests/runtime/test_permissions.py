@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bert_probe.api.mcp_stdio import LocalModels
+from bert_probe.api.agents import LocalModels
 from bert_probe.errors import AddressError, NotFoundError, StalledError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN

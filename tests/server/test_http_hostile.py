@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message
 
 from bert_probe.api import agents, errors, limits
+from bert_probe.api.agents import LocalModels
 from bert_probe.api.body import Body
-from bert_probe.api.mcp_stdio import LocalModels
 from bert_probe.api.registry import registered_questions
 from bert_probe.runtime import jobs, shared_cache
 from bert_probe.server import asgi

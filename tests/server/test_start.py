@@ -151,6 +151,27 @@ def test_invalid_host_name_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     assert "'http://lab' is not a host name." in refusal(capsys, "--allow", "http://lab")
 
 
+@pytest.mark.usefixtures("opened_urls")
+def test_playground_is_set_by_option_or_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "_playground", [])
+    monkeypatch.setenv(paths.PLAYGROUND_VARIABLE, "https://example.org/a/")
+    assert paths.playground() == "https://example.org/a/"
+    start.start(free_port(), playground="http://127.0.0.1:8000/b/")
+    assert paths.playground() == "http://127.0.0.1:8000/b/"
+    capsys.readouterr()
+    for url in (
+        "javascript:alert(1)",
+        "example.org",
+        "https://",
+        "https://a.b/#c",
+        "https://a b",
+        "http://[x",
+    ):
+        assert f"{url!r} is not the URL of a playground." in refusal(capsys, "--playground", url)
+
+
 @pytest.mark.skipif(not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
 @pytest.mark.parametrize("host", ["::1", "::"])
 def test_ipv6_address_is_in_brackets(opened_urls: list[str], host: str) -> None:

@@ -259,7 +259,10 @@ def test_broken_rows_of_parquet_are_listed_or_skipped() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (parquet_bytes(pa.table({"text": ["a" * 500] * 9})), "a.parquet has more than 0 MB of texts"),
+        (
+            parquet_bytes(pa.table({"text": ["a" * 500] * 9}), write_statistics=False),
+            "a.parquet has more than 0 MB of texts",
+        ),
         (
             parquet_bytes(pa.table({"text": ["a" * 3000]}), compression="zstd", write_statistics=False),
             "a.parquet has more than 0 MB of texts",
@@ -350,9 +353,9 @@ def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
     content = bytearray(parquet_bytes(pa.table({"text": ["a", "b"]}), compression="none"))
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     content[start + 20] = 0  # the column is required instead of optional
-    with pytest.raises(
-        TextError, match=r"a\.parquet cannot be read as Parquet: it is damaged, and reading it"
-    ):
+    # Older versions of pyarrow raise an exception instead.
+    reason = "Unexpected end of stream" if pa.__version__.startswith("17.") else "it is damaged, and reading it"
+    with pytest.raises(TextError, match=rf"a\.parquet cannot be read as Parquet: {reason}"):
         parse_documents(io.BytesIO(bytes(content)), "a.parquet")
 
 

@@ -19,7 +19,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, get_
 import bert_probe
 from bert_probe import Train
 from bert_probe.errors import OutOfMemoryError, SelectionError, SubjectError, TextError, UnavailableError
-from bert_probe.model import memory
+from bert_probe.model import preflight
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.model.progress import Cancelled
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
@@ -249,7 +249,7 @@ def test_too_large_training_raises_error_before_it_starts(
     quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Train("all").plan(quiet, texts(16))
-    monkeypatch.setattr(memory, "free", lambda: plan.memory - 1)
+    monkeypatch.setattr(preflight, "free_memory", lambda: plan.memory - 1)
     with pytest.raises(
         OutOfMemoryError, match=r"This training needs about .* are free\. Use a smaller batch"
     ):

@@ -8,8 +8,9 @@ import pytest
 from streamlit.components.v2 import manifest_scanner
 
 from bert_probe.analyses.highlights import highlights
+from bert_probe.analyses.retrieval.calibration import reference_sentences
 from bert_probe.analyses.vectors.similarity import baseline_sentences
-from bert_probe.ui import jobs, workbench
+from bert_probe.ui import jobs, sentences, workbench
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,5 +29,7 @@ def patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     few = baseline_sentences()[:6]
     monkeypatch.setattr(highlights, "baseline_sentences", lambda: few)
+    reference = reference_sentences()[::6]
+    monkeypatch.setattr(sentences, "reference_sentences", lambda: reference)
     monkeypatch.setattr(jobs, "PATIENCE", 100.0)
     monkeypatch.setattr(workbench, "PATIENCE", 100.0)

@@ -27,8 +27,7 @@ from bert_probe import (
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
 from bert_probe.analyses.outputs import tuned_lens
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.sample_data import everyday_topics
-from bert_probe.ui import attribution, blocks
+from bert_probe.ui import attribution, blocks, sentences
 from bert_probe.ui import lens as lens_part
 from bert_probe.views.contributions import sentence_similarity_heatmap
 from tests.helpers import trained
@@ -371,12 +370,10 @@ def test_similarity_is_compared_with_reference_sentences(minilm: Checkpoint) -> 
     app = open_page("answer", task="sentence-similarity", a="The boat sinks", b="The ship goes down")
     while "short English reference sentences" not in page_text(app):
         app.run()
-    reference = [row.text for row in everyday_topics().rows]
-    expected = bert_probe.SimilarityCalibration("model").of(minilm, reference)
+    expected = bert_probe.SimilarityCalibration("model").of(minilm, sentences.reference_sentences())
     score = app.metric[0].value
     higher = float((expected.random < float(score)).mean() * 100)
     match = re.search(r"\*\*(.*?)\*\* is higher than the cosine of \*\*(.*?)%\*\*", page_text(app))
     assert match is not None
     assert match[1] == score
     assert float(match[2]) == pytest.approx(higher, abs=0.11)
-    assert float(match[2]) < 100

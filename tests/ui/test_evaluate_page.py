@@ -9,8 +9,8 @@ import pytest
 import bert_probe
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.sample_data import everyday_topics
-from bert_probe.ui import evaluate
+from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
+from bert_probe.ui import evaluate, sentence_input
 from tests.helpers import questions
 from tests.helpers.pages import error_text, open_page, page_text
 
@@ -21,22 +21,26 @@ def tables(app: Any) -> list[Any]:
 
 def test_scored_pairs_of_one_and_two_models(minilm: Checkpoint) -> None:
     file = bert_probe.SimilarityEvaluation.inputs.files["pairs"]
-    app = open_page("evaluate", evaluate_curve="1")
+    app = open_page("evaluate", evaluate_curve="1", evaluate_pairs_from="file")
     assert "Choose a table of text pairs" in app.info[0].value
-    app.session_state["evaluate_pairs_file"] = evaluate._read(file)("pairs.csv", questions.PAIRS.encode())
+    app.session_state["evaluate_pairs_file"] = evaluate._read(file.parse)(
+        "pairs.csv", questions.PAIRS.encode()
+    )
     app.run()
     (pairs,) = questions.scored_pairs(minilm)[1:]
     expected = bert_probe.SimilarityEvaluation(curve=True).of(minilm, pairs)
     assert expected.finding in page_text(app).replace("\\", "")
     assert tables(app)[0]["value"].tolist() == expected.table()["value"].tolist()
     assert tables(app)[-1]["spearman"].tolist() == expected.showing(show="curve").table()["spearman"].tolist()
-    app.session_state["evaluate_pairs_file"] = evaluate._read(file)("pairs.csv", b"text_a,text_b\na,b\n")
+    app.session_state["evaluate_pairs_file"] = evaluate._read(file.parse)(
+        "pairs.csv", b"text_a,text_b\na,b\n"
+    )
     app.run()
     assert "has the columns text_a, text_b" in error_text(app)
 
 
 def test_search_against_bm25(minilm: Checkpoint) -> None:
-    app = open_page("evaluate", evaluate_part="search")
+    app = open_page("evaluate", evaluate_part="search", evaluate_search_from="file")
     assert "Choose documents, queries and judgments" in app.info[0].value
     data = questions.judged_queries(minilm)[1:]
     for (name, file), rows in zip(JudgedQueries().files.items(), data, strict=True):
@@ -52,4 +56,45 @@ def test_sample_sentences_by_default(minilm: Checkpoint) -> None:
     app = open_page("evaluate", evaluate_part="labels")
     expected = bert_probe.LabelEvaluation().of(minilm, everyday_topics())
     assert expected.finding in page_text(app).replace("\\", "")
+    assert tables(app)[0]["value"].tolist() == pytest.approx(expected.table()["value"].tolist())
+
+
+def test_sample_pairs_by_default(minilm: Checkpoint) -> None:
+    app = open_page("evaluate")
+    expected = bert_probe.SimilarityEvaluation().of(minilm, sample_pairs())
+    assert expected.finding in page_text(app).replace("\\", "")
+    assert tables(app)[0]["value"].tolist() == pytest.approx(expected.table()["value"].tolist())
+
+
+def test_sample_search(minilm: Checkpoint) -> None:
+    app = open_page("evaluate", evaluate_part="search")
+    expected = bert_probe.RetrievalEvaluation(("bi-encoder", "bm25")).of(minilm, *sample_search())
+    assert tables(app)[0]["value"].tolist() == pytest.approx(expected.table()["value"].tolist())
+    assert not expected.notes
+    assert not app.warning
+
+
+def test_broken_documents_are_skipped_with_a_count(minilm: Checkpoint) -> None:
+    app = open_page("evaluate", evaluate_part="search", evaluate_search_from="file")
+    documents, queries, judgments = sample_search()
+    lines = [document.line for document in documents]
+    lines.insert(2, '{"_id": "empty", "text": ""}')
+    files = {
+        "documents": ("corpus.jsonl", "\n".join(lines), sentence_input.parse_valid_documents),
+        "queries": (
+            "queries.jsonl",
+            "\n".join(query.line for query in queries),
+            sentence_input.parse_valid_documents,
+        ),
+        "judgments": ("qrels.tsv", judgments.content.decode(), JudgedQueries().files["judgments"].parse),
+    }
+    for name, (file, content, parse) in files.items():
+        app.session_state[f"evaluate_{name}_file"] = evaluate._read(parse)(file, content.encode())
+    app.run()
+    assert "1 broken row was skipped: line 3: there is neither a title nor a text" in app.warning[
+        0
+    ].value.replace("\\", "")
+    expected = bert_probe.RetrievalEvaluation(("bi-encoder", "bm25")).of(
+        minilm, documents, queries, judgments
+    )
     assert tables(app)[0]["value"].tolist() == pytest.approx(expected.table()["value"].tolist())

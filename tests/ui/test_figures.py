@@ -32,3 +32,23 @@ def test_first_named_row_is_at_the_top() -> None:
 def test_points_of_few_sentences_are_numbered_from_1(minilm: Checkpoint) -> None:
     plane = SentenceMap().of(minilm, ["one boat", "two boats", "a map"])
     assert list(figures.sentence_map(plane).data[0].text) == ["1", "2", "3"]
+
+
+def test_groups_of_a_map_have_their_own_markers(minilm: Checkpoint) -> None:
+    plane = SentenceMap().of(minilm, ["one boat", "two boats", "a map", "a plan"])
+    figure = figures.sentence_map(plane, groups=["sea", "sea", "<b>", ""])
+    marker = figure.data[0].marker
+    assert marker.color[0] == marker.color[1] != marker.color[2]
+    assert marker.symbol[0] != marker.symbol[2]
+    assert marker.color[3] == figures.GRAY
+    assert [trace.name for trace in figure.data[1:]] == ["sea", "&lt;b&gt;", "none"]
+    many = figures.sentence_map(plane, groups=list("abcd"))
+    assert (
+        len(
+            {
+                (color, symbol)
+                for color, symbol in zip(many.data[0].marker.color, many.data[0].marker.symbol, strict=True)
+            }
+        )
+        == 4
+    )

@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_probe import AttentionSteps, Embedding, HiddenStates, Parameters, Pooler, Tokens
+from bert_probe import (
+    AttentionSteps,
+    Embedding,
+    HiddenStates,
+    Parameters,
+    Pooler,
+    Sentences,
+    SimilarityCalibration,
+    Tokens,
+)
 from bert_probe.analyses.attention.attention import Attention
 from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaseline
 from bert_probe.errors import ProbeError
@@ -23,10 +32,11 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import export, state, workbench
+from bert_probe.ui import export, sentences, state, workbench
 from bert_probe.ui.sentence_input import EXAMPLES
 from bert_probe.views.head_view import HeadViewData, payload
 from bert_probe.views.selection import Options, Selection
+from bert_probe.views.text import percentage
 from tests.helpers import payloads
 from tests.helpers.exactness import assert_repeatable, assert_rounded
 from tests.helpers.families import TEXT
@@ -222,6 +232,17 @@ def test_options_of_page_stay_in_url_of_other_pages() -> None:
     assert app.query_params["layer"] == "2"
     app.switch_page("../../pages/attention.py").run()
     assert displayed_view(app).layer == 2
+
+
+def test_similarity_of_two_texts_is_compared_with_reference_sentences(minilm: Checkpoint) -> None:
+    app = open_page("similarity", a="The boat sinks", b="The ship goes down")
+    score = float(Sentences("model").of(minilm, ("The boat sinks", "The ship goes down")).scores[0, 1])
+    assert app.metric[0].value == f"{score:.4f}"
+    reference = SimilarityCalibration("model").of(minilm, sentences.reference_sentences())
+    share = percentage(100 * float((reference.random < score).mean()))
+    sentence = f"**{score:.4f}** is higher than the cosine of **{share}** of random pairs of 50 short English"
+    assert sentence in page_text(app)
+    assert "random pairs of" not in page_text(open_page("similarity", a="The boat sinks"))
 
 
 def test_option_of_page_applies_immediately_on_another() -> None:

@@ -7,16 +7,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bert_probe
-from bert_probe import SentenceMap, Sentences
+from bert_probe import SentenceMap, Sentences, SimilarityCalibration
 from bert_probe.analyses.vectors import sentences
 from bert_probe.analyses.vectors.similarity import SimilarityBaseline
 from bert_probe.analyses.vectors.word_in_context import WordInContext, WordInContextResult
 from bert_probe.core import extras, files
 from bert_probe.runtime import shared_cache
+from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import context
+from bert_probe.ui import sentences as sentences_page
 from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
 from tests.helpers.exactness import assert_repeatable
 from tests.helpers.gate import prove_unless
@@ -119,6 +122,10 @@ def test_sentences_example_is_compared(minilm: bert_probe.Checkpoint) -> None:
     frame = app.dataframe[0].value
     assert frame["sentence_a"].tolist()[0] == SENTENCES[2]
     assert frame["cosine"].tolist() == [pair.score for pair in result.compared.nearest()]
+    calibration = SimilarityCalibration("model").of(minilm, sentences_page.reference_sentences())
+    expected = [(calibration.random < score).mean() * 100 for score in frame["cosine"].astype(float)]
+    np.testing.assert_allclose(frame["percentile"], expected, atol=1e-9)
+    assert "random pairs of 50 short English reference sentences have a cosine below" in page_text(app)
     assert "mean of all tokens, normalized, truncated to 256 tokens" in page_text(app)
 
 
@@ -261,3 +268,23 @@ def test_sentences_snippets_read_exported_file(
         "tsne": SentenceMap("tsne", "model").of_vectors(result),
     }
     assert files.to_bytes(frame, "csv") == files.to_bytes(arrays[part].table(), "csv")
+
+
+def test_sentences_are_colored_by_label_or_cluster(minilm: bert_probe.Checkpoint) -> None:
+    app = open_page("sentences", sentences_from="sample", sentences_part="map")
+    table = app.dataframe[0].value
+    assert table["label"].tolist() == [str(row.label) for row in everyday_topics().rows]
+    app = open_page("sentences", sentences_from="sample", sentences_part="map", sentences_color="cluster")
+    texts = [str(row.text) for row in everyday_topics().rows]
+    expected = SentenceMap("pca", "model", min_cluster=10).of(minilm, texts).frame()
+    assert app.dataframe[0].value["cluster"].tolist() == expected["cluster"].tolist()
+
+
+def test_labels_of_a_table_belong_to_its_sentences() -> None:
+    app = open_page("sentences", sentences_from="file", sentences_part="map", sentences_color="label")
+    app.session_state["sentences_file"] = ("a.csv", b"text,label\none boat,sea\na map,land\ntwo boats,sea\n")
+    app.run()
+    assert app.dataframe[0].value["label"].tolist() == ["sea", "land", "sea"]
+    app.session_state["sentences_file"] = ("b.csv", b"text,label\none boat,sea\n,land\ntwo boats,sea\n")
+    app.run()
+    assert "label" not in app.dataframe[0].value

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import transformers
 
 import bert_probe
+from bert_probe.corpus.vector_files import make_vector_set
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.server import paths
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.ui import score_threshold, search, sentence_input
 from bert_probe.ui.sentence_input import DOCUMENTS, QUERY
@@ -171,6 +174,43 @@ def test_long_documents_are_those_of_the_library(minilm: Checkpoint) -> None:
             assert list(matching_table[column]) == pytest.approx(list(result.frame()[column]), abs=1e-6)
 
 
+def test_vectors_of_documents_are_ranked_and_explained(
+    minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = bert_probe.Sentences("model").of(minilm, DOCUMENTS).vectors
+    ids = [f"kb-{number}" for number in range(len(DOCUMENTS))]
+    np.savez(tmp_path / "help.npz", vectors=vectors, ids=ids, texts=DOCUMENTS)
+    np.save(tmp_path / "alone.npy", vectors)
+    content = (tmp_path / "help.npz").read_bytes()
+    expected = bert_probe.VectorSearch(QUERY).of(minilm, bert_probe.read_vectors(tmp_path / "help.npz"))
+    app = open_page("search", documents_from="file")
+    app.session_state["documents_file"] = sentence_input._read_documents("help.npz", content)
+    app.run()
+    assert not app.exception
+    assert list(tables(app)[0]["document"]) == [document.id for document in expected.documents]
+    assert list(tables(app)[0]["percentile"]) == pytest.approx(list(expected.frame()["percentile"]))
+    assert "The vectors of the documents were computed elsewhere." in page_text(app)
+    share = percentage(expected.percentile(0))
+    assert (
+        f"**{expected.scores[0]:.4f}**, higher than **{share}** of random pairs of the vectors"
+        in page_text(app)
+    )
+    assert "the sum of all 126 cells equals the cosine" in page_text(app)
+    monkeypatch.setattr(paths, "_store_folders", [tmp_path])
+    app = open_page("search", documents_from="vectors", vectors="alone.npy")
+    assert not app.exception
+    assert list(tables(app)[0]["document"]) == [
+        str(ids.index(name) + 1) for name in expected.frame()["document"]
+    ]
+    assert "The file has no text for this document" in page_text(app)
+    assert "text" not in tables(app)[0]
+    other = make_vector_set("other.npz", np.ones((2, 7)))
+    app = open_page("search", documents_from="file")
+    app.session_state["documents_file"] = sentence_input._DocumentsFile("other.npz", other)
+    app.run()
+    assert "The vectors of other.npz have 7 dimensions" in error_text(app)
+
+
 def test_broken_rows_of_a_file_are_listed_and_can_be_skipped() -> None:
     content = b"_id,text\nx,A boat sails.\ny,One,too many\nz,The night sky.\n"
     app = open_page("search", documents_from="file", search_query="boat", search_scorers="bm25")
@@ -263,3 +303,25 @@ def test_a_cross_encoder_scores_pairs_and_leads_to_their_attributions(tmp_path: 
     expected = bert_probe.Search(QUERY, ("cross-encoder",)).of(bert_probe.load(tmp_path), documents)
     assert list(tables(app)[0]["score"]) == pytest.approx(list(expected.table()["score"]), abs=1e-5)
     assert "Compute attributions of the pair instead" in page_text(app)
+
+
+def test_words_that_swap_documents_of_a_cross_encoder_are_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = transformers.BertForSequenceClassification(families.config("bert", num_labels=1))
+    families.randomize(model, 1)
+    model.save_pretrained(tmp_path)
+    families.save_tokenizer("bert", tmp_path)
+    monkeypatch.setattr(search, "_table", lambda _: (0, 1))
+    app = open_page("search", model=str(tmp_path), documents="a boat\nthe wide river")
+    assert "Find words that swap them" in [button.label for button in app.button]
+
+
+def test_a_score_is_attributed_to_input_words_on_demand(minilm: Checkpoint) -> None:
+    documents = ("The clock is slow.", "A boat sails.")
+    app = open_page("search", search_query="boats", documents="\n".join(documents))
+    next(button for button in app.button if button.label == "Attribute to input words").click().run()
+    assert not app.exception
+    traces = [minilm.trace(text) for text in ("boats", documents[1])]
+    expected = bert_probe.SimilarityAttribution().of(*traces)
+    assert f"the cells sum to {expected.contributions.sum():.4f}" in page_text(app)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import json
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import shared_cache
+from bert_probe.server import paths
 from tests.helpers.pages import HOSTILE, open_page, page_inputs
 
 
@@ -170,3 +172,37 @@ def test_data_type_of_the_url_is_used(dtype: str, used: str) -> None:
     assert opened is not None
     assert opened.description.dtype == used
     assert opened.cache_key != shared_cache.open_checkpoint("", "", dtype="float64").cache_key
+
+
+PLAYGROUND = "https://example.org/site/playground/"
+
+
+def playground_links(app: AppTest) -> list[str]:
+    return [link.proto.url for link in app.get("link_button")]
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "view"),
+    [
+        ("tokens", {}, "tokens"),
+        ("attention", {"show": "model"}, "model"),
+        ("similarity", {"b": "x"}, "similarity"),
+    ],
+)
+def test_playground_link_contains_the_texts_after_the_number_sign(
+    monkeypatch: pytest.MonkeyPatch, name: str, address: dict[str, str], view: str
+) -> None:
+    monkeypatch.setenv(paths.PLAYGROUND_VARIABLE, PLAYGROUND)
+    [url] = playground_links(open_page(name, a=HOSTILE, **address))
+    assert url.startswith(f"{PLAYGROUND}#")
+    texts = {"a": [HOSTILE]} | ({"b": ["x"]} if "b" in address else {})
+    assert parse_qs(urlsplit(url).fragment) == texts | {"view": [view]}
+
+
+def test_playground_link_is_missing_where_the_playground_shows_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert playground_links(open_page("tokens", a="a boat")) == [], "no playground is configured"
+    monkeypatch.setenv(paths.PLAYGROUND_VARIABLE, PLAYGROUND)
+    assert playground_links(open_page("tokens", a="a boat", b="a ferry", relation="pair")) == []
+    assert playground_links(open_page("steps", a="a boat")) == []

@@ -37,7 +37,7 @@ BINS = 15
 MAX_CLASSES = 200
 """Maximum number of classes."""
 _MAX_ITERATIONS = 2_000
-_TABLES = ("summary", "texts", "moved", "confusion", "reliability", "vectors", "curve")
+_TABLES = ("summary", "texts", "moved", "confusion", "reliability", "vectors", "neighbors", "curve")
 
 
 @question("label evaluation", command="evaluate-labels")
@@ -76,7 +76,8 @@ class LabelEvaluation(Question):
         default="summary",
         display_only=True,
         key="label_table",
-        about="Table: summary, texts, moved, confusion, reliability, agreement of vectors, or the curve.",
+        about="Table: summary, texts, moved, confusion, reliability, agreement of vectors, neighbors, "
+        "or the curve.",
     )
 
     def of(
@@ -281,7 +282,9 @@ def _compare(texts: LabeledTexts, a: ClassifiedTexts, b: ClassifiedTexts) -> Vec
     rows = list({row.text: index for index, row in enumerate(texts.rows)}.values())
     if len(rows) < 3:
         return None
-    return compare_vectors(a.vectors[rows], b.vectors[rows], a.recipe.similarity, b.recipe.similarity)
+    similarities = a.recipe.similarity, b.recipe.similarity
+    selected = [texts.rows[row].text for row in rows]
+    return compare_vectors(a.vectors[rows], b.vectors[rows], *similarities, selected)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -366,19 +369,20 @@ class LabelEvaluationResult(Result):
         texts: line, text, label, predicted, probability (held-out probability of the label); with a second
         model also other_predicted, other_probability and moved, their difference. Rows of the confusion
         matrix are labels, its columns predictions. Columns of the reliability curve: from, to, texts,
-        confidence, accuracy. Columns of the vectors: measure, value, low, high, note. Columns of the curve:
-        dimensions, precision, bytes_per_vector, accuracy, low, high.
+        confidence, accuracy. Columns of the vectors: measure, value, low, high, note. Columns of the
+        neighbors: see `VectorComparison.changed_neighbors`. Columns of the curve: dimensions,
+        precision, bytes_per_vector, accuracy, low, high.
         """
         show = self.question.show
         if show == "curve":
             if self.curve is None:
                 raise UnavailableError(NO_CURVE)
             return self.curve.copy()
-        if show == "vectors":
+        if show in ("vectors", "neighbors"):
             self._require_other()
             if self.comparison is None:
                 raise UnavailableError("There are fewer than three different texts, so no neighbors.")
-            return self.comparison.frame()
+            return self.comparison.frame() if show == "vectors" else self.comparison.changed_neighbors()
         if show == "reliability":
             return self._reliability()
         if show == "confusion":

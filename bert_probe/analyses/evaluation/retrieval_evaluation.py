@@ -41,7 +41,7 @@ from bert_probe.text.retrieval_data import Judgments
 
 _BLOCK_NUMBERS = 16_000_000
 """Maximum number of scores that are in memory at once."""
-_TABLES = ("summary", "queries", "failures", "vectors", "curve")
+_TABLES = ("summary", "queries", "failures", "vectors", "neighbors", "curve")
 _MAX_FAILURES = 10_000
 
 
@@ -79,7 +79,7 @@ class RetrievalEvaluation(PromptedSearch):
         default="summary",
         display_only=True,
         key="retrieval_table",
-        about="Table: summary, queries, failures, agreement of vectors, or the curve.",
+        about="Table: summary, queries, failures, agreement of vectors, neighbors, or the curve.",
     )
 
     def of(
@@ -351,7 +351,7 @@ def _compare_documents(indexes: Sequence[IndexedDocuments]) -> VectorComparison 
     if len(first.documents) < 3:
         return None
     similarities = first.recipe.similarity, second.recipe.similarity
-    return compare_vectors(first.encoded.vectors, second.encoded.vectors, *similarities)
+    return compare_vectors(first.encoded.vectors, second.encoded.vectors, *similarities, first.documents)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -428,7 +428,8 @@ class RetrievalEvaluationResult(Result):
         scorer its rank, and outranked_by, the ID of the first document that is not relevant; the relevant
         documents that are not among the first 10, by descending rank.
 
-        Columns of the vectors: measure, value, low, high, note. Columns of the curve: dimensions, precision,
+        Columns of the vectors: measure, value, low, high, note. Columns of the neighbors: see
+        `VectorComparison.changed_neighbors`. Columns of the curve: dimensions, precision,
         bytes_per_vector, ndcg@10, low, high, recall@100, recall_low, recall_high.
         """
         show = self.question.show
@@ -436,10 +437,10 @@ class RetrievalEvaluationResult(Result):
             if self.curve is None:
                 raise UnavailableError(NO_CURVE)
             return self.curve.copy()
-        if show == "vectors":
+        if show in ("vectors", "neighbors"):
             if self.comparison is None:
                 raise UnavailableError(NO_OTHER)
-            return self.comparison.frame()
+            return self.comparison.frame() if show == "vectors" else self.comparison.changed_neighbors()
         if show == "queries":
             return self._queries()
         return self._failures() if show == "failures" else self._summary()

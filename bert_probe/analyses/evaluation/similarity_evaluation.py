@@ -39,7 +39,7 @@ ALL = "all"
 CURVE_HELP = "Also evaluate fewer dimensions, and int8 and binary vectors."
 NO_CURVE = "The curve was not computed. Evaluate with curve=True (--curve)."
 NO_OTHER = "There is no second model to compare with. Pass other (--other MODEL)."
-_TABLES = ("summary", "pairs", "moved", "vectors", "curve")
+_TABLES = ("summary", "pairs", "moved", "vectors", "neighbors", "curve")
 
 
 @question("similarity evaluation", command="evaluate-sts")
@@ -59,7 +59,7 @@ class SimilarityEvaluation(Question):
         curve: whether to evaluate fewer dimensions, and int8 and binary vectors, too.
         show: the table to return: the "summary" with intervals, also for each group if the table has a
             column group; the "pairs" by descending error; with a second model, the pairs that "moved" most,
-            or how much the neighbors of the "vectors" agree; or the "curve".
+            how much the neighbors of the "vectors" agree, or the "neighbors" that changed; or the "curve".
     """
 
     inputs = EvaluationFiles(
@@ -78,7 +78,7 @@ class SimilarityEvaluation(Question):
         default="summary",
         display_only=True,
         key="sts_table",
-        about="Table: summary, pairs by error, pairs that moved, agreement of vectors, or the curve.",
+        about="Table: summary, pairs by error, pairs that moved, agreement of vectors, neighbors, or curve.",
     )
 
     def of(
@@ -291,7 +291,8 @@ def _compare(pairs: LabeledTexts, a: ScoredPairs, b: ScoredPairs) -> VectorCompa
     if len(rows) < MIN_PAIRS:
         return None
     first, second = (np.concatenate([model.first, model.second])[rows] for model in (a, b))
-    return compare_vectors(first, second, a.recipe.similarity, b.recipe.similarity)
+    similarities = a.recipe.similarity, b.recipe.similarity
+    return compare_vectors(first, second, *similarities, [texts[row] for row in rows])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -398,18 +399,19 @@ class SimilarityEvaluationResult(Result):
         Columns of the pairs: line, group, text_a, text_b, label, cosine, score, error: the percentile of the
         pair by the model's score minus that by the label. With a second model: other_score, other_error and
         moved, the change of the percentile. Columns of the vectors: measure, value, low, high, note. Columns
-        of the curve: dimensions, precision, bytes_per_vector, spearman, low, high.
+        of the neighbors: see `VectorComparison.changed_neighbors`. Columns of the curve: dimensions,
+        precision, bytes_per_vector, spearman, low, high.
         """
         show = self.question.show
         if show == "curve":
             if self.curve is None:
                 raise UnavailableError(NO_CURVE)
             return self.curve.copy()
-        if show == "vectors":
+        if show in ("vectors", "neighbors"):
             self._require_other()
             if self.comparison is None:
                 raise UnavailableError("The pairs have fewer than three different texts, so no neighbors.")
-            return self.comparison.frame()
+            return self.comparison.frame() if show == "vectors" else self.comparison.changed_neighbors()
         if show in ("pairs", "moved"):
             return self._pairs(show)
         return pd.concat(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from bert_probe.analyses.comparison.layer_similarity import linear_cka
 from bert_probe.analyses.evaluation.bootstrap import bootstrap_means, interval
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.errors import UnavailableError, memory_errors
-from bert_probe.model.trace import Array
+from bert_probe.model.trace import Array, read_only
 
 NEIGHBORS = 10
 """Number of nearest neighbors of each text that are compared."""
@@ -32,12 +33,33 @@ class VectorComparison:
             neighbors if each is among the nearest of the other.
         cka: linear CKA of the vectors, 0 to 1; NaN if all vectors of a model are equal.
         neighbors: number of nearest neighbors of each text.
+        texts: the texts.
+        first, second: indices of the nearest texts by each model, [text, neighbor], the nearest first.
     """
 
     overlap: Array
     mutual_overlap: Array
     cka: float
     neighbors: int
+    texts: tuple[str, ...]
+    first: Array
+    second: Array
+
+    def changed_neighbors(self) -> pd.DataFrame:
+        """Return a row per text, those with the fewest common neighbors first: text, overlap, lost, gained.
+
+        lost is the nearest text that only the first model has among its nearest neighbors, and gained the
+        nearest that only the second model has; "" if there is none.
+        """
+        order = np.argsort(self.overlap, kind="stable")
+        columns: dict[str, Any] = {
+            "text": [self.texts[row] for row in order],
+            "overlap": self.overlap[order],
+        }
+        for name, own, others in (("lost", self.first, self.second), ("gained", self.second, self.first)):
+            nearest = (next((i for i in own[row] if i not in others[row]), None) for row in order)
+            columns[name] = ["" if index is None else self.texts[index] for index in nearest]
+        return pd.DataFrame(columns)
 
     def frame(self) -> pd.DataFrame:
         """Return a row per measure: measure, value, low, high, note.
@@ -57,11 +79,14 @@ class VectorComparison:
         return pd.DataFrame(rows, columns=["measure", "value", "low", "high", "note"])
 
 
-def compare_vectors(a: Array, b: Array, similarity_a: str, similarity_b: str) -> VectorComparison:
+def compare_vectors(
+    a: Array, b: Array, similarity_a: str, similarity_b: str, texts: Sequence[str]
+) -> VectorComparison:
     """Compare the vectors of two models, [text, dimension], whose numbers of dimensions may differ.
 
     Args:
         similarity_a, similarity_b: the score by which each model compares vectors.
+        texts: the texts.
 
     Raises:
         UnavailableError: there are fewer than three texts.
@@ -78,7 +103,15 @@ def compare_vectors(a: Array, b: Array, similarity_a: str, similarity_b: str) ->
         )
     overlap = np.array([len(np.intersect1d(x, y)) for x, y in zip(first, second, strict=True)]) / count
     pairs = [_mutual_pairs(neighbors) for neighbors in (first, second)]
-    return VectorComparison(overlap, _pair_overlap(pairs[0], pairs[1], len(a)), linear_cka(a, b), count)
+    return VectorComparison(
+        overlap,
+        _pair_overlap(pairs[0], pairs[1], len(a)),
+        linear_cka(a, b),
+        count,
+        tuple(map(str, texts[: len(a)])),
+        read_only(first),
+        read_only(second),
+    )
 
 
 def _neighbors(vectors: Array, similarity: str, count: int) -> Iterator[Array]:

@@ -157,6 +157,8 @@ class SentenceSimilarityResult(PredictionResult):
         recipe, pair_recipe: pooling of the tokens of a and of b into a sentence vector; they differ only in
             the prompt.
         score: similarity score of the sentence vectors; NaN if it is the cosine and a vector is zero.
+        calibration: the score among random pairs of reference sentences; None unless `calibrate_result` has
+            added it.
     """
 
     question: SentenceSimilarity
@@ -165,6 +167,7 @@ class SentenceSimilarityResult(PredictionResult):
     recipe: PoolingConfig
     pair_recipe: PoolingConfig
     score: float
+    calibration: Mapping[str, Any] | None = None
 
     @property
     def not_a_sum(self) -> str:
@@ -226,9 +229,10 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The poolings and the score."""
+        """The poolings, the score and its calibration."""
         pair = {} if self.pair_recipe == self.recipe else {"pair_pooling": self.pair_recipe.about}
-        return {"pooling": self.recipe.about, **pair, self.recipe.similarity: self.score}
+        calibration = {} if self.calibration is None else {"calibration": self.calibration}
+        return {"pooling": self.recipe.about, **pair, self.recipe.similarity: self.score, **calibration}
 
     def frame(self) -> pd.DataFrame:
         """Return one row with the score, the contributions (rows: tokens of a, columns: tokens of b), or the

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig
-from bert_probe.analyses.vectors.sentences import POOLED, POOLING, Sentences
+from bert_probe.analyses.vectors.sentences import POOLED, POOLING, Sentences, SentencesResult
 from bert_probe.analyses.vectors.similarity_scores import scores, scores_of_rows
 from bert_probe.core.field_types import Name, Number, Optional
 from bert_probe.core.inputs import SentenceList
@@ -21,6 +22,7 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
+from bert_probe.text.sample_data import everyday_topics
 
 MAX_PAIRS = 200_000
 """Maximum number of random pairs. With more pairs than this, a sample is drawn with a fixed seed."""
@@ -31,6 +33,11 @@ PERCENTILES = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
 _SEED = 0
 _BLOCK_NUMBERS = 4_000_000
 """Maximum number of values of the vectors that are compared at once."""
+_BINS = 40
+"""Number of bars of the histogram in the metadata of a calibrated result."""
+_HIGH_PERCENTILES = (50, 95, 99)
+"""Percentiles of random pairs in the metadata of a calibrated result."""
+Calibrated = TypeVar("Calibrated", SentenceSimilarityResult, SentencesResult)
 
 
 @question("similarity calibration", command="calibrate")
@@ -100,6 +107,31 @@ class SimilarityCalibrationResult(Result):
         """Return the percentage of random pairs with a lower score, 0 to 100."""
         return percentile_of(score, self.random)
 
+    def about(self, score: float | None = None) -> dict[str, Any]:
+        """Return the distribution of random pairs, and the percentile of a score in it, as JSON values.
+
+        Args:
+            score: a defined score; None for the distribution alone.
+        """
+        ends = [self.random[0], self.random[-1], *([] if score is None else [score])]
+        low, high = float(min(ends)), float(max(ends))
+        high = high if high > low else low + 1
+        counts, _ = np.histogram(self.random, _BINS, (low, high))
+        return {
+            "sentences": self.count,
+            "random_pairs": len(self.random),
+            "score_name": self.recipe.score_name,
+            **({} if score is None else {"score": score, "percentile": self.percentile(score)}),
+            "percentiles": {
+                str(percent): float(np.percentile(self.random, percent)) for percent in _HIGH_PERCENTILES
+            },
+            "histogram": {
+                "low": low,
+                "high": high,
+                "percent": (100 * counts / counts.sum()).tolist(),
+            },
+        }
+
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The pooling, the numbers of sentences and pairs, and their mean scores."""
@@ -123,6 +155,50 @@ class SimilarityCalibrationResult(Result):
                 "nearest_neighbors": np.percentile(self.nearest, PERCENTILES),
             }
         )
+
+
+def reference_sentences() -> tuple[str, ...]:
+    """Return the 300 short English sentences with which scores are compared by default."""
+    return tuple(row.text for row in everyday_topics().rows)
+
+
+def calibration_of(result: SentenceSimilarityResult | SentencesResult) -> SimilarityCalibration | None:
+    """Return the calibration for the scores of a result; None if its two texts have different prompts."""
+    question = result.question
+    if isinstance(result, SentencesResult):
+        return SimilarityCalibration(result.question.pooling, question.prompt, question.dimensions)
+    if result.pair_recipe != result.recipe:
+        return None
+    return SimilarityCalibration("model", question.prompt, question.dimensions)
+
+
+def calibrate_result(
+    result: Calibrated,
+    checkpoint: Checkpoint,
+    progress: Progress = no_progress,
+    calibrations: dict[Hashable, SimilarityCalibrationResult] | None = None,
+) -> Calibrated:
+    """Return a result whose metadata compare its scores with random pairs of `reference_sentences`.
+
+    A result is returned unchanged if its score is undefined or its two texts have different prompts.
+
+    Args:
+        checkpoint: the model of the result.
+        calibrations: calibrations of other results, to which that of this result is added.
+
+    Raises:
+        UnavailableError: see `SimilarityCalibration.of`.
+    """
+    question = calibration_of(result)
+    score = result.score if isinstance(result, SentenceSimilarityResult) else None
+    if question is None or (score is not None and np.isnan(score)):
+        return result
+    calibrations = {} if calibrations is None else calibrations
+    description = checkpoint.description
+    key = question, description.weights_sha256, description.dtype
+    if key not in calibrations:
+        calibrations[key] = question.of(checkpoint, reference_sentences(), True, progress)
+    return replace(result, calibration=calibrations[key].about(score))
 
 
 def random_pair_scores(vectors: Array, similarity: str) -> Array:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.retrieval.bm25 import K1, B, words_of
-from bert_probe.analyses.retrieval.search import IndexedDocuments, Search
-from bert_probe.analyses.retrieval.search_explanation import TokenContributions
+from bert_probe.analyses.retrieval.search import BI_ENCODER, BM25_SCORER, SCORERS, IndexedDocuments, Search
 from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
-from bert_probe.analyses.vectors.pooling import PoolingConfig, trace_pooled
-from bert_probe.analyses.vectors.sentences import encode_texts
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.retrieval.swap_scorers import (
+    MODEL_SCORERS,
+    ScoreTexts,
+    SwapScorer,
+    WordContributions,
+    WordScorer,
+)
+from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional, Text
 from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
@@ -52,7 +54,7 @@ class RankSwap(PromptedSearch):
         query: the query.
         document, against: IDs of the two documents; by default, the two best. A document without an ID has
             its number, from 1. The one with the higher score is A, the other one B.
-        scorer: "bi-encoder" or "bm25".
+        scorer: a name in `SCORERS`.
         max_words: largest number of words.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
@@ -66,7 +68,7 @@ class RankSwap(PromptedSearch):
     against: str | None = param(
         Optional(Name()), default=None, about="ID of the other document; by default, the best of the others."
     )
-    scorer: str = param(Choice(("bi-encoder", "bm25")), default="bi-encoder", about="The scorer.")
+    scorer: str = param(Choice(SCORERS), default=BI_ENCODER, about="The scorer.")
     max_words: int = param(Number(1, MAX_WORDS), default=MAX_WORDS, about="Largest number of words.")
 
     def of(
@@ -101,13 +103,13 @@ class RankSwap(PromptedSearch):
         )
         pair = self._pair(search, checkpoint, documents, texts, truncate, progress)
         a, b = (texts[index] for index in pair)
-        scorer: _Scorer = (
-            _WordScorer(texts, *pair, self.query)
-            if self.scorer == "bm25"
-            else _VectorScorer(search, checkpoint, a, b, truncate)
-        )
+        scorer: SwapScorer
+        if self.scorer == BM25_SCORER:
+            scorer = WordScorer(texts, *pair, self.query)
+        else:
+            scorer = MODEL_SCORERS[self.scorer](search, checkpoint, a, b, truncate)
         # BM25 depends on all documents, the other scores on the two documents alone.
-        places, collection = (pair, texts) if self.scorer == "bm25" else ((0, 1), DocumentList((a, b)))
+        places, collection = (pair, texts) if self.scorer == BM25_SCORER else ((0, 1), DocumentList((a, b)))
 
         def verify(text: str, query: str) -> Array:
             changed = [
@@ -121,7 +123,7 @@ class RankSwap(PromptedSearch):
         count = min(MAX_CANDIDATES, len(_spans(a))), min(MAX_CANDIDATES, len(_lacking(b, self.query)))
         total, done = self.max_words * sum(count), 0
 
-        def tested(score: _Score, tried: Sequence[str]) -> Array:
+        def tested(score: ScoreTexts, tried: Sequence[str]) -> Array:
             nonlocal done
             values = score(tried, lambda number: progress(min(done + number, total), total))
             done += len(tried)
@@ -196,7 +198,7 @@ class RankSwap(PromptedSearch):
                 f"Both documents have the ID {names[0][:100]!r}. Give two different documents."
             )
         selected = [numbers[name] for name in names]
-        if len(selected) == 2 and self.scorer != "bm25":
+        if len(selected) == 2 and self.scorer != BM25_SCORER:
             documents = [texts[index] for index in selected]
             ranks = search.of(checkpoint, documents, truncate).ranks[self.scorer]
             is_first = ranks[0] < ranks[1]
@@ -236,7 +238,7 @@ def without_words(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 def _largest(
     spans: Sequence[tuple[int, int]],
-    contributions: Callable[[], _Contributions | None],
+    contributions: Callable[[], WordContributions | None],
     report: Callable[[], None],
 ) -> list[int]:
     """Return the indices of at most `MAX_CANDIDATES` words: those with the largest contribution to the score,
@@ -301,136 +303,6 @@ def _greedy(
         len(allowed),
         len(words),
     )
-
-
-_Score = Callable[[Sequence[str], Callable[[int], None]], Array]
-"""Returns the scores of A and B, [text, 2], for texts, and reports how many texts are done."""
-_Contributions = Callable[[tuple[int, int]], float]
-"""Returns the contribution of the word at a span of a document to the score."""
-
-
-class _Scorer(Protocol):
-    """Scores two documents, A and B, after a change of A or of the query.
-
-    Attributes:
-        recipe: the pooling configuration of the query; None for BM25.
-        dropped: number of tokens truncated from the two documents.
-    """
-
-    recipe: PoolingConfig | None
-    dropped: int
-
-    def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B, [text, 2], where each text replaces A."""
-        ...
-
-    def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B for each query, [query, 2]."""
-        ...
-
-    def contributions(self, side: int) -> _Contributions | None:
-        """Return the contributions of the words of A (0) or B (1); None if the score is not a sum of them."""
-        ...
-
-
-class _VectorScorer:
-    """Scores documents by the similarity of their vectors to the vector of the query."""
-
-    def __init__(
-        self, search: Search, checkpoint: Checkpoint, a: Document, b: Document, truncate: bool
-    ) -> None:
-        self._checkpoint, self._query, self._pair, self._truncate = checkpoint, search.query, (a, b), truncate
-        self._query_recipe = search.query_pooling(checkpoint)
-        self._recipe = search.document_pooling(checkpoint)
-        self.recipe: PoolingConfig | None = self._query_recipe
-        encoded = encode_texts(checkpoint, self._recipe, (a, b), truncate, "Document {:,}".format)
-        self._vectors, self.dropped = encoded.vectors, sum(encoded.dropped)
-        self._query_vectors = self._encode([search.query], self._query_recipe, lambda _: None)
-
-    def _encode(self, texts: Sequence[str], recipe: PoolingConfig, report: Callable[[int], None]) -> Array:
-        name = "Text {:,}".format
-        return encode_texts(
-            self._checkpoint, recipe, texts, self._truncate, name, lambda done, _: report(done)
-        ).vectors
-
-    def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B, [text, 2], where each text replaces A."""
-        vectors = np.concatenate([self._encode(texts, self._recipe, report), self._vectors[1:]])
-        values = scores(self._query_vectors, vectors, self._query_recipe.similarity)[0].astype(np.float64)
-        return np.stack([values[:-1], np.full(len(texts), values[-1])], axis=1)
-
-    def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B for each query, [query, 2]."""
-        vectors = self._encode(queries, self._query_recipe, report)
-        return scores(vectors, self._vectors, self._query_recipe.similarity).astype(np.float64)
-
-    def contributions(self, side: int) -> _Contributions | None:
-        """Return the sum of the contributions of a word's tokens; None for a pooling that is not linear."""
-        query = trace_pooled(self._checkpoint, self._query, self._query_recipe, self._truncate)
-        document = trace_pooled(self._checkpoint, self._pair[side], self._recipe, self._truncate)
-        try:
-            values = TokenContributions.of(query, self._query_recipe, document, self._recipe).of_document
-        except UnavailableError:
-            return None
-        offset = len(replace(self._recipe, prefix="").text(self._recipe.prefix))
-        tokens = [
-            (token.start - offset, token.end - offset, float(value))
-            for token, value in zip(document.tokens, values, strict=True)
-            if token.start is not None and token.end is not None
-        ]
-        return lambda span: sum(value for start, end, value in tokens if start < span[1] and end > span[0])
-
-
-class _WordScorer:
-    """Scores documents by BM25, whose frequencies change with A; see `Search`."""
-
-    recipe: PoolingConfig | None = None
-    dropped = 0
-
-    def __init__(self, documents: DocumentList, a: int, b: int, query: str) -> None:
-        bags = [Counter(words_of(document)) for document in documents]
-        self._query, self._pair = query, (documents[a], documents[b])
-        self._a, self._b = bags[a], bags[b]
-        self._others = len(bags) - 1
-        self._length = sum(bag.total() for bag in bags) - self._a.total()  # without A
-        self._frequencies = Counter(word for index, bag in enumerate(bags) if index != a for word in bag)
-
-    def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B, [text, 2], where each text replaces A."""
-        words = words_of(self._query)
-        rows = []
-        for number, text in enumerate(texts, 1):
-            rows.append(self._score(words, Counter(words_of(text))))
-            report(number)
-        return np.array(rows)
-
-    def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B for each query, [query, 2]."""
-        rows = []
-        for number, query in enumerate(queries, 1):
-            rows.append(self._score(words_of(query), self._a))
-            report(number)
-        return np.array(rows)
-
-    def contributions(self, side: int) -> _Contributions | None:
-        """Return the contribution of a word: the number of its parts that the query contains."""
-        words, text = set(words_of(self._query)), self._pair[side]
-        return lambda span: float(len(words & {*words_of(text[slice(*span)])}))
-
-    def _score(self, query: Sequence[str], a: Counter[str]) -> tuple[float, float]:
-        """Return the scores of A, whose words are counted in ``a``, and of B."""
-        count, mean_length = self._others + 1, (self._length + a.total()) / (self._others + 1)
-        values = []
-        for bag in (a, self._b):
-            norm = K1 * (1 - B + B * bag.total() / mean_length)
-            total = 0.0
-            for word in query:
-                frequency = self._frequencies[word] + (word in a)
-                if bag[word]:
-                    idf = np.log1p((count - frequency + 0.5) / (frequency + 0.5))
-                    total += idf * bag[word] / (bag[word] + norm)
-            values.append(float(total))
-        return values[0], values[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -513,7 +385,7 @@ class RankSwapResult(Result):
         documents: all documents of the search.
         pair: indices of A and B, from 0.
         changes: "remove" (from A) and "add" (to the query) → the steps.
-        recipe: the pooling configuration of the query; None for BM25.
+        recipe: the pooling configuration of the query; None for other scorers than the bi-encoder.
     """
 
     question: RankSwap

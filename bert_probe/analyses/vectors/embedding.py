@@ -308,6 +308,9 @@ def _model_output(model: Any, module: Any, inputs: dict[str, torch.Tensor]) -> t
     arguments = {name: value for name, value in inputs.items() if name in parameters}
     if "mask" in parameters:
         arguments["mask"] = inputs["attention_mask"]
+    if "token_type_ids" in parameters and "input_ids" in inputs:
+        # transformers 5.16.1 fails in Jina's module without them.
+        arguments.setdefault("token_type_ids", torch.zeros_like(inputs["input_ids"]))
     output = module(**arguments)
     return output[0] if isinstance(output, tuple) else output  # type: ignore[no-any-return]
 

@@ -19,8 +19,7 @@ from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.sentence_modules import SPLADE_MODES, SentenceModel
-from bert_probe.model.sentence_networks import SentenceModule
-from bert_probe.model.sentence_pooling import MODES, pool_states
+from bert_probe.model.sentence_networks import MODES, SentenceModule, pool_states
 from bert_probe.model.trace import Array, Trace, read_only
 
 POOLINGS: Mapping[str, str] = {

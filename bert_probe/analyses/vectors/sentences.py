@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+from bert_probe.analyses.vectors.clusters import cluster, cluster_words
 from bert_probe.analyses.vectors.layouts import METHODS, PointLayout
 from bert_probe.analyses.vectors.pooling import (
     DIMENSIONS_HELP,
@@ -22,7 +23,7 @@ from bert_probe.analyses.vectors.pooling import (
     pool,
     resolve_pooling,
 )
-from bert_probe.analyses.vectors.similarity import cosine
+from bert_probe.analyses.vectors.similarity import cosine, unit_rows
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Dimensions, Name, Number, Optional
@@ -41,7 +42,7 @@ from bert_probe.errors import (
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import forward, group_by_length
-from bert_probe.model.memory import reserved_memory
+from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
@@ -248,6 +249,8 @@ class SentencesResult(Result):
         recipe: the pooling configuration.
         tokens: number of tokens of each sentence after truncation, including special tokens.
         dropped: number of tokens truncated from each sentence.
+        calibration: scores of random pairs of reference sentences; None unless `calibrate_result` has added
+            them.
     """
 
     question: Sentences
@@ -256,6 +259,7 @@ class SentencesResult(Result):
     recipe: PoolingConfig
     tokens: tuple[int, ...]
     dropped: tuple[int, ...]
+    calibration: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.sentences)
@@ -285,9 +289,12 @@ class SentencesResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling, and the number of tokens truncated from each sentence, numbered from 1."""
+        """The pooling, the number of tokens truncated from each sentence, numbered from 1, and the
+        calibration.
+        """
         cut = {str(index + 1): self.dropped[index] for index in self.cut}
-        return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut}
+        calibration = {} if self.calibration is None else {"calibration": self.calibration}
+        return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut, **calibration}
 
     def frame(self) -> pd.DataFrame:
         """Return the matrix of scores, the vectors, or the most similar pairs, depending on the question.
@@ -431,6 +438,8 @@ class SentenceMap(Question):
     Attributes:
         method: "pca", "tsne" or "umap" (an optional dependency); see `layouts`.
         pooling, prompt, dimensions: see `Sentences`.
+        min_cluster: smallest number of sentences in a cluster (HDBSCAN, on the vectors and not on the map);
+            None for no clusters.
     """
 
     inputs = SentenceList()
@@ -439,6 +448,12 @@ class SentenceMap(Question):
     pooling: str = param(POOLING, default="mean", about=POOLED)
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
     dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
+    min_cluster: int | None = param(
+        Optional(Number(2, 10_000)),
+        default=None,
+        key="sentences_cluster",
+        about="Smallest number of sentences in a cluster; default: no clusters.",
+    )
 
     def of(
         self,
@@ -484,7 +499,10 @@ class SentenceMap(Question):
                 "dimensions for the map."
             )
         layout = METHODS[self.method](vectors.vectors, progress)
-        return SentenceMapResult(self, vectors.inputs, vectors.sentences, layout, vectors.metadata)
+        plane = SentenceMapResult(
+            replace(self, min_cluster=None), vectors.inputs, vectors.sentences, layout, vectors.metadata
+        )
+        return plane if self.min_cluster is None else plane.with_clusters(vectors, self.min_cluster)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -495,12 +513,15 @@ class SentenceMapResult(Result):
         sentences: the sentences.
         layout: points of the sentences, float32 [sentence, 2], and the parameters of the method.
         pooled: metadata of the sentence vectors.
+        clusters: cluster of each sentence, from 0; −1 for no cluster, and −2 for a sentence that was not in
+            the sample; see `MAX_CLUSTERED`. None if the question asks for no clusters.
     """
 
     question: SentenceMap
     sentences: tuple[str, ...]
     layout: PointLayout
     pooled: Mapping[str, Any]
+    clusters: Array | None = None
 
     def __post_init__(self) -> None:
         if len(self.layout.points) != len(self.sentences):
@@ -513,18 +534,46 @@ class SentenceMapResult(Result):
         """The metadata of the pooling, the parameters of the method, and the explained variance."""
         explained = self.layout.explained
         shares = {} if explained is None else {"explained_variance": list(explained)}
-        return {**self.pooled, **self.layout.settings, **shares}
+        words = {str(number): words for number, words in enumerate(self.cluster_words, 1)}
+        clusters = {} if self.clusters is None else {"cluster_words": words}
+        return {**self.pooled, **self.layout.settings, **shares, **clusters}
+
+    def with_clusters(self, vectors: SentencesResult, min_cluster: int) -> SentenceMapResult:
+        """Return this map with the clusters of the vectors from which it was computed.
+
+        Raises:
+            UnavailableError: the vector of a sentence is zero.
+        """
+        unit = unit_rows(vectors.vectors)
+        if not np.isfinite(unit).all():
+            raise UnavailableError(
+                "The vector of a sentence is all zeros, so it has no direction. Leave the sentence out."
+            )
+        rows, labels = cluster(unit, min_cluster)
+        clusters = np.full(len(unit), -2)
+        clusters[rows] = labels
+        question = replace(self.question, min_cluster=min_cluster)
+        return replace(self, question=question, clusters=read_only(clusters))
+
+    @property
+    def cluster_words(self) -> list[list[str]]:
+        """The words that are typical of each cluster; [] without clusters."""
+        return [] if self.clusters is None else cluster_words(self.sentences, self.clusters)
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per sentence: number (from 1), x, y, sentence."""
-        return pd.DataFrame(
-            {
-                "number": range(1, len(self.sentences) + 1),
-                "x": self.layout.points[:, 0],
-                "y": self.layout.points[:, 1],
-                "sentence": list(self.sentences),
-            }
-        )
+        """Return one row per sentence: number (from 1), x, y, sentence.
+
+        With clusters, the column cluster precedes sentence: from 1, 0 for no cluster, and missing for a
+        sentence that was not in the sample.
+        """
+        columns: dict[str, Any] = {
+            "number": range(1, len(self.sentences) + 1),
+            "x": self.layout.points[:, 0],
+            "y": self.layout.points[:, 1],
+        }
+        if self.clusters is not None:
+            columns["cluster"] = np.where(self.clusters < -1, np.nan, self.clusters + 1)
+        return pd.DataFrame({**columns, "sentence": list(self.sentences)})
 
     @property
     def nbytes(self) -> int:

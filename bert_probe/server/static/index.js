@@ -124,6 +124,19 @@ const markSection = () => {
     else menu.removeAttribute("aria-current");
   }
 };
+// On a narrow screen Streamlit's sidebar covers the page, and stays open after a run. "data-runs" counts the runs of its form.
+const NARROW = matchMedia("(max-width: 768px)");
+/** @type {number | null} */
+let runs = null;
+const closeAfterRun = () => {
+  const count = document.querySelector("[data-runs]")?.getAttribute("data-runs");
+  if (!count) return;
+  const isNew = runs !== null && Number(count) > runs;
+  runs = Number(count);
+  if (!isNew || !NARROW.matches) return;
+  const button = document.querySelector('[data-testid="stSidebarCollapseButton"] button'); // only while it is open
+  if (button instanceof HTMLElement) button.click();
+};
 let isMarking = false;
 const markSoon = () => {
   if (isMarking) return;
@@ -133,6 +146,7 @@ const markSoon = () => {
     isMarking = false;
     markTyped();
     markSection();
+    closeAfterRun();
   });
 };
 for (const type of ["input", "change", "click", "keyup", "focusout"]) addEventListener(type, markSoon, true);
@@ -140,5 +154,5 @@ for (const type of ["input", "change", "click", "keyup", "focusout"]) addEventLi
 new MutationObserver(markSoon).observe(document, {
   childList: true,
   subtree: true,
-  attributeFilter: ["data-section", "data-submitted", "data-test-script-state", "aria-checked"],
+  attributeFilter: ["data-runs", "data-section", "data-submitted", "data-test-script-state", "aria-checked"],
 });

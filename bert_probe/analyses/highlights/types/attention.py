@@ -1,0 +1,223 @@
+"""Highlights of attention: word pairs, unusual and specialized heads, and attention sinks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+
+from bert_probe.analyses.attention.attention import Attention
+from bert_probe.analyses.attention.heads import LABEL_SHARE, SHARE_TARGETS, is_punctuation
+from bert_probe.analyses.highlights.thumbnails import Bars, Grid
+from bert_probe.analyses.highlights.types import (
+    HighlightCandidate,
+    HighlightContext,
+    HighlightType,
+    percent,
+    quote,
+)
+from bert_probe.model.trace import Array
+
+# ---------------------------------------------------------------- word pairs
+
+
+def _find_word_pair(context: HighlightContext) -> HighlightCandidate | None:
+    """Find the attention weight between two words that exceeds its expected value most.
+
+    The expected value is the larger of two means: the mean over the other pairs of words at the same distance
+    and direction, and the mean over the other queries of the same key. Special tokens are excluded from both
+    means. Punctuation is neither query nor key, and a word's attention to itself is excluded.
+    """
+    if not context.has_attention_shares:
+        return None
+    units = context.lens.units
+    count = len(units)
+    is_word = np.array([not unit.special for unit in units])
+    is_content = np.array([not unit.special and not is_punctuation(unit) for unit in units])
+    distance = np.arange(count) - np.arange(count)[:, None] + count - 1  # shape [query, key]
+    pairs = is_word & is_word[:, None] & (distance != count - 1)
+    pairs_at_distance = np.bincount(distance[pairs], minlength=2 * count - 1)[distance]
+    queries_of_key = np.broadcast_to(pairs.sum(axis=0), pairs.shape)
+    allowed = pairs & is_content & is_content[:, None] & (pairs_at_distance > 1) & (queries_of_key > 1)
+    if not allowed.any():
+        return None
+    best: tuple[tuple[float, ...], tuple[int, ...]] = ((-np.inf,), ())
+    for layer in range(context.trace.layers):
+        weights = np.where(
+            pairs, context.lens.merge(context.trace.attention(layer)), 0.0
+        )  # shape [head, query, key]
+        sums = np.stack([np.bincount(distance.ravel(), weight.ravel(), 2 * count - 1) for weight in weights])
+        distance_means = (sums[:, distance] - weights) / np.maximum(pairs_at_distance - 1, 1)
+        key_means = (weights.sum(axis=1, keepdims=True) - weights) / np.maximum(queries_of_key - 1, 1)
+        excess = np.where(allowed, weights - np.maximum(distance_means, key_means), -np.inf)
+        index = tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))
+        numbers = tuple(float(array[index]) for array in (excess, weights, distance_means, key_means))
+        best = max(best, (numbers, (layer, *index)))
+    value, weight, distance_mean, key_mean = best[0]
+    layer, head, query, key = best[1]
+    query_word, key_word = quote(units[query], units), quote(units[key], units)
+    return HighlightCandidate(
+        value,
+        f"In head {layer + 1}.{head + 1}, {query_word} puts {percent(weight)} of its attention on "
+        f"{key_word}. Words at the same distance receive {percent(distance_mean)} on average, and other "
+        f"words put {percent(key_mean)} on {key_word}.",
+        "attention",
+        Attention(layer, head, words=True).address() | {"pins": f"query.{query}"},
+        lambda: Grid.of(context.lens.merge(context.trace.attention(layer, head)), mark=(query, key)),
+    )
+
+
+_WORD_PAIRS = (
+    HighlightType(
+        "word-to-word attention",
+        "attention from word to word beyond what their distance or the key word alone explains (maximum)",
+        1,
+        _find_word_pair,
+    ),
+)
+
+
+# ---------------------------------------------------------------- unusual heads
+
+
+def _find_unusual_head(context: HighlightContext) -> HighlightCandidate | None:
+    if not context.has_attention_shares or context.trace.heads < 2:
+        return None
+    values = context.heads["difference_from_mean"]
+    layer, head = map(int, np.unravel_index(values.argmax(), values.shape))
+    value = float(values[layer, head])
+    name = max(SHARE_TARGETS, key=lambda share: context.heads[share][layer, head])
+    share = float(context.heads[name][layer, head])
+    focus = ""
+    if share >= LABEL_SHARE:
+        focus = f": it puts {percent(share)} of its attention on {SHARE_TARGETS[name]}"
+    return HighlightCandidate(
+        value,
+        f"Head {layer + 1}.{head + 1} is the most unusual head of its layer{focus} (total variation from the "
+        f"layer mean: {value:.2f}).",
+        "attention",
+        Attention(layer, head).address(),
+        lambda: Grid.of(context.trace.attention(layer, head)),
+    )
+
+
+_UNUSUAL_HEADS = (
+    HighlightType(
+        "unusual head",
+        "total variation between a head's attention and the mean of its layer (maximum over heads)",
+        6,
+        _find_unusual_head,
+    ),
+)
+
+
+# ---------------------------------------------------------------- specialized heads
+
+
+# "first" and "separator" are excluded: attention on special tokens is an attention sink.
+_SHARES = ("previous", "next", "same_token", "same_word", "punctuation", "self", "other_segment")
+
+
+def _count_queries(context: HighlightContext, share: str) -> int:
+    """Return the number of query tokens for which a share is defined.
+
+    For example, the share of the previous token is defined for all tokens except the first.
+    """
+    tokens = context.trace.tokens
+    count = len(tokens)
+    if share in ("previous", "next"):
+        return count - 1
+    if share == "same_token":
+        return sum(occurrences for occurrences in Counter(map(str, tokens)).values() if occurrences > 1)
+    if share == "same_word":
+        return sum(len(unit.positions) for unit in context.lens.units if len(unit.positions) > 1)
+    if share == "punctuation":
+        return count if any(map(is_punctuation, tokens)) else 0
+    return count if share == "self" or context.trace.encoding.pair is not None else 0
+
+
+def _mean_shares(context: HighlightContext, share: str) -> Array:
+    """Return a share of each head, averaged over the queries that have a target, shape [layer, head].
+
+    The share is 0 if no query has a target.
+    """
+    queries = max(_count_queries(context, share), 1)
+    shares: Array = context.heads[share] * (len(context.trace.tokens) / queries)
+    return shares
+
+
+def _find_specialized_head(share: str, context: HighlightContext) -> HighlightCandidate | None:
+    queries = _count_queries(context, share)
+    if not context.has_attention_shares or not queries:
+        return None
+    values = _mean_shares(context, share)
+    layer, head = map(int, np.unravel_index(values.argmax(), values.shape))
+    value = float(values[layer, head])
+    # Report only the largest share, because shares overlap: the previous token may be in the same word.
+    largest = max(_mean_shares(context, other)[layer, head] for other in _SHARES)
+    over = "" if queries == len(context.trace.tokens) else f" (mean over the {queries} tokens that have one)"
+    return HighlightCandidate(
+        value,
+        f"Head {layer + 1}.{head + 1} puts {percent(value)} of its attention on {SHARE_TARGETS[share]}"
+        f"{over}.",
+        "attention",
+        Attention(layer, head).address(),
+        lambda: Grid.of(context.trace.attention(layer, head)),
+        LABEL_SHARE <= value == largest,
+    )
+
+
+_SPECIALIZED_HEADS = tuple(
+    HighlightType(
+        "specialized head",
+        f"share of a head's attention on {SHARE_TARGETS[share]} (mean over the tokens that have one; maximum "
+        "over heads)",
+        10 + order,
+        partial(_find_specialized_head, share),
+    )
+    for order, share in enumerate(_SHARES)
+)
+
+
+# ---------------------------------------------------------------- attention sinks
+
+
+def _find_sink(share: str, context: HighlightContext) -> HighlightCandidate | None:
+    if not context.has_attention_shares:
+        return None
+    tokens = context.trace.tokens
+    sinks = [token for token in tokens if token.special and token.position > 0]
+    if share == "first":
+        sinks = [tokens[0]]
+    if not sinks:
+        return None
+    by_layer, equal_share = context.heads[share].mean(axis=1), len(sinks) / len(tokens)
+    layer = int(by_layer.argmax())
+    value = float(by_layer[layer])
+    name = str(sinks[0]) if sinks[0].special else quote(sinks[0])
+    target = f"the first token, {name}" if share == "first" else f"the separator {name}"
+    return HighlightCandidate(
+        value - equal_share,
+        f"Layer {layer + 1} puts {percent(value)} of its attention on {target} (mean over heads and tokens; "
+        f"an equal share would be {percent(equal_share)}).",
+        "attention",
+        Attention(layer).address(),
+        lambda: Bars(by_layer.tolist(), layer),
+        value >= LABEL_SHARE,
+    )
+
+
+_ATTENTION_SINKS = tuple(
+    HighlightType(
+        "attention sink",
+        f"attention on {SHARE_TARGETS[share]} beyond an equal share (mean over heads and tokens; maximum "
+        "over layers)",
+        30 + order,
+        partial(_find_sink, share),
+    )
+    for order, share in enumerate(("first", "separator"))
+)
+
+
+HIGHLIGHT_TYPES = (*_WORD_PAIRS, *_UNUSUAL_HEADS, *_SPECIALIZED_HEADS, *_ATTENTION_SINKS)

@@ -1,0 +1,348 @@
+"""Search in vectors of documents that were computed elsewhere, up to millions, exactly and in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.retrieval.calibration import MAX_PAIRS, pair_indices, pair_scores, percentile_of
+from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.vectors.pooling import PoolingConfig
+from bert_probe.analyses.vectors.sentences import encode_texts
+from bert_probe.analyses.vectors.similarity_scores import score, scores, scores_of_rows
+from bert_probe.core import frames
+from bert_probe.core.field_types import Number, Text
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import param, question
+from bert_probe.core.result import Result
+from bert_probe.corpus.vector_files import DocumentVectors, VectorSet
+from bert_probe.errors import EmptyTextError, SelectionError, TooLongError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.trace import Array, read_only
+from bert_probe.text.documents import Document
+
+ELSEWHERE = (
+    "The vectors of the documents were computed elsewhere. Their scores have a meaning only if this model "
+    "computed them, with the same prompts."
+)
+SAME_VECTOR = 0.99
+"""Smallest cosine of a stored vector with that of its text at which both are considered the same. Vectors
+that were stored in 8 bits reach it; those of other models do not."""
+_BLOCK = 65_536
+"""Number of rows whose scores are computed between two reports of progress."""
+
+
+@question("vector search", command="search")
+class VectorSearch(PromptedSearch):
+    """The documents whose vectors, computed elsewhere, are most similar to the vector of a query.
+
+    The scores are those of the bi-encoder of `Search`. Every vector is compared with the query, so the best
+    documents are exact: a matrix product in the data type of the vectors selects all candidates within its
+    rounding error, and float64 ranks them.
+
+    Attributes:
+        query: the query.
+        count: number of documents in the table.
+        prompt, dimensions: see `PromptedSearch`.
+        document_prompt: prompt of the documents, with which the vector of the best text is compared.
+    """
+
+    inputs = DocumentVectors()
+
+    query: str = param(Text(), positional=True, about="The query.")
+    count: int = param(
+        Number(1, 1_000), default=10, key="search_count", about="Number of documents in the table."
+    )
+
+    def of(
+        self,
+        checkpoint: Checkpoint,
+        vectors: VectorSet | IndexedVectors,
+        truncate: bool = False,
+        progress: Progress = no_progress,
+    ) -> VectorSearchResult:
+        """Rank the documents.
+
+        Args:
+            checkpoint: the model.
+            vectors: what `read_vectors` returns; or what `index` returned for this model.
+            truncate: truncate a query that is too long instead of raising an error.
+            progress: called with the number of indexed rows and the total.
+
+        Raises:
+            SelectionError: the vectors have another number of dimensions than the query; see also
+                `resolve_pooling`.
+            TextError, EmptyTextError, TooLongError: the query cannot be encoded.
+            UnavailableError, CheckpointError: see `resolve_pooling`.
+            StoreError: a memory-mapped file became smaller.
+        """
+        checkpoint = checkpoint.snapshot()
+        recipe = self.query_pooling(checkpoint)
+        encoded = encode_texts(checkpoint, recipe, [self.query], truncate, lambda _: "The query")
+        stored = vectors.vectors if isinstance(vectors, IndexedVectors) else vectors
+        _check_dimensions(stored, encoded.vectors.shape[1], checkpoint)
+        if not isinstance(vectors, IndexedVectors):
+            vectors = self.index(checkpoint, vectors, progress)
+        if vectors.similarity != recipe.similarity:
+            raise SelectionError("The vectors were indexed for another model. Index them with this question.")
+        order, values = vectors.best(encoded.vectors[0], self.count)
+        documents = tuple(stored.document(row) for row in order)
+        document_recipe = self.document_pooling(checkpoint)
+        return VectorSearchResult(
+            self,
+            InputRecord(
+                checkpoint.provenance(),
+                sentences={
+                    "file": stored.name,
+                    "sentences": len(stored),
+                    "vectors_sha256": stored.digest,
+                    "tokens_dropped": encoded.dropped[0],
+                },
+            ),
+            documents,
+            read_only(values),
+            vectors.pair_scores,
+            None if stored.dropped is None else tuple(int(stored.dropped[row]) for row in order),
+            int(np.isnan(vectors.scales).sum()),
+            recipe,
+            _agreement(checkpoint, document_recipe, documents, stored.vectors[order]),
+        )
+
+    def index(
+        self, checkpoint: Checkpoint, vectors: VectorSet, progress: Progress = no_progress
+    ) -> IndexedVectors:
+        """Compute what does not depend on the query: lengths of the vectors, and scores of random pairs.
+
+        The arguments and errors are those of `of`.
+        """
+        similarity = self.document_pooling(checkpoint).similarity
+        scales = np.empty(len(vectors), np.float64)
+        for start in range(0, len(vectors), _BLOCK):
+            progress(start, len(vectors))
+            block = vectors.rows(slice(start, start + _BLOCK)).astype(np.float64)
+            lengths = np.sqrt(np.einsum("ij,ij->i", block, block))
+            is_valid = np.isfinite(lengths) & (lengths > 0)
+            scales[start : start + len(block)] = np.divide(
+                1, lengths, out=np.full_like(lengths, np.nan), where=is_valid
+            )
+        progress(len(vectors), len(vectors))
+        valid = np.flatnonzero(~np.isnan(scales))
+        if not len(valid):
+            raise UnavailableError(
+                f"All vectors of {vectors.name} are zero or not finite. Choose another file."
+            )
+        first, second = pair_indices(len(valid))
+        values = pair_scores(vectors.rows(slice(None)), similarity, valid[first], valid[second])
+        pairs = read_only(np.sort(values)) if len(values) else None
+        return IndexedVectors(vectors, similarity, read_only(scales), pairs)
+
+
+def _check_dimensions(vectors: VectorSet, size: int, checkpoint: Checkpoint) -> None:
+    actual = vectors.vectors.shape[1]
+    if actual != size:
+        raise SelectionError(
+            f"The vectors of {vectors.name} have {actual:,} dimensions, but those of "
+            f"{checkpoint.description.name} have {size:,} here. Choose the model that computed the vectors, "
+            "and the number of dimensions to which they were truncated."
+        )
+
+
+def _agreement(
+    checkpoint: Checkpoint, recipe: PoolingConfig, documents: tuple[Document, ...], vectors: Array
+) -> float | None:
+    """Return the cosine of the stored vector of the best document with the vector of its text; None if it has
+    no text, or none that the model reads.
+    """
+    text = next((str(document) for document in documents[:1]), "")
+    if not text.strip():
+        return None
+    try:
+        encoded = encode_texts(checkpoint, recipe, [text], True, lambda _: "The text")
+    except (EmptyTextError, TooLongError):
+        return None
+    value = score(vectors[0].astype(np.float64), encoded.vectors[0].astype(np.float64), "cosine")
+    return None if np.isnan(value) else value
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedVectors:
+    """Vectors with what a search needs to know of them; returned by `VectorSearch.index`.
+
+    Attributes:
+        vectors: the vectors.
+        similarity: the score of two vectors, from `SIMILARITIES`.
+        scales: reciprocal length of each vector, float64; NaN if the vector is zero or not finite.
+        pair_scores: sorted scores of random pairs of vectors; None if there is only one vector.
+    """
+
+    vectors: VectorSet
+    similarity: str
+    scales: Array
+    pair_scores: Array | None
+
+    @property
+    def cache_key(self) -> tuple[Any, ...]:
+        """Key that identifies the vectors and how they are compared."""
+        return type(self), self.vectors.cache_key, self.similarity
+
+    def best(self, query: Array, count: int) -> tuple[Array, Array]:
+        """Return the indices of the vectors with the highest scores, in this order, and their float64 scores.
+
+        Vectors with equal scores keep their order. Vectors that are zero or not finite are left out.
+
+        Args:
+            query: the vector of the query, [size].
+            count: largest number of vectors.
+        """
+        query = query.astype(np.float64)
+        is_product = self.similarity in ("cosine", "dot")
+        approximate, bounds = self._products(query) if is_product else self._distances(query)
+        valid = np.flatnonzero(~np.isnan(approximate))
+        if len(valid) > count:
+            lower = (approximate - bounds)[valid]
+            threshold = np.partition(lower, -count)[-count]
+            valid = valid[(approximate + bounds)[valid] >= threshold]
+        if not is_product:
+            values = approximate[valid]
+        else:
+            repeated = np.broadcast_to(query, (len(valid), len(query)))
+            values = scores_of_rows(repeated, self.vectors.rows(valid), self.similarity)
+        order = np.argsort(-values, kind="stable")[:count]
+        return valid[order], values[order]
+
+    def _products(self, query: Array) -> tuple[Array, Array | float]:
+        """Return the score of each vector as a matrix product in its own data type, and a bound of its error.
+
+        The error of a product of n numbers is at most n u ‖v‖ ‖q‖ with the unit roundoff u, up to terms of
+        second order (Higham 2002, section 3.1); 8 is added to n for the rounding of the query and the scale.
+        """
+        dtype = self.vectors.vectors.dtype
+        length = float(np.linalg.norm(query))
+        unit = query / length if length else query
+        products = np.empty(len(self.vectors), dtype)
+        converted = unit.astype(dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, len(self.vectors), _BLOCK):
+                block = self.vectors.rows(slice(start, start + _BLOCK))
+                np.dot(block, converted, out=products[start : start + len(block)])
+            share = (len(query) + 8) * float(np.finfo(dtype).eps)
+            if self.similarity == "cosine":
+                products *= self.scales.astype(dtype)
+                return self._usable(products), share
+            bounds = share * length / self.scales
+            return self._usable(products * length), bounds
+
+    def _usable(self, approximate: Array) -> Array:
+        """Return scores that are NaN only for vectors without a length; an overflow becomes infinite."""
+        is_valid = ~np.isnan(self.scales)
+        approximate[is_valid & ~np.isfinite(approximate)] = np.inf
+        approximate[~is_valid] = np.nan
+        return approximate
+
+    def _distances(self, query: Array) -> tuple[Array, float]:
+        blocks = range(0, len(self.vectors), _BLOCK)
+        values = [
+            scores(query[None], self.vectors.rows(slice(start, start + _BLOCK)), self.similarity)[0]
+            for start in blocks
+        ]
+        return np.concatenate(values).astype(np.float64), 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the vectors in memory, and of the numbers that were computed from them, in bytes."""
+        own = 0 if self.vectors.file is not None else self.vectors.vectors.nbytes
+        return own + self.scales.nbytes + 8 * MAX_PAIRS + 60 * len(self.vectors)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VectorSearchResult(Result):
+    """The documents with the best scores.
+
+    Attributes:
+        documents: the best documents, in the order of their scores. Their text is "" if the file has none.
+        scores: score of each of them, float64.
+        pair_scores: sorted scores of random pairs of all vectors; None if there is only one.
+        dropped: number of tokens truncated from each document, if the file has it.
+        without_vector: number of vectors that are zero or not finite, which are left out.
+        recipe: the pooling configuration of the query.
+        agreement: cosine of the stored vector of the best document with the vector that this model computes
+            for its text; None without a text.
+    """
+
+    question: VectorSearch
+    documents: tuple[Document, ...]
+    scores: Array
+    pair_scores: Array | None
+    dropped: tuple[int, ...] | None
+    without_vector: int
+    recipe: PoolingConfig
+    agreement: float | None
+
+    def percentile(self, rank: int) -> float:
+        """Return the percentage of random pairs of vectors with a lower score than a document has; `rank`
+        counts from 0.
+        """
+        if self.pair_scores is None:
+            return float("nan")
+        return percentile_of(float(self.scores[rank]), self.pair_scores)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about the limits of the scores."""
+        left_out = (
+            f"{self.without_vector:,} vectors are zero or not finite. They are left out."
+            if self.without_vector
+            else ""
+        )
+        return tuple(filter(None, (f"{ELSEWHERE}{self._check}", left_out)))
+
+    @property
+    def is_same_model(self) -> bool | None:
+        """Whether the stored vector of the best document is that of its text; None without a text."""
+        return None if self.agreement is None else self.agreement >= SAME_VECTOR
+
+    @property
+    def _check(self) -> str:
+        """A sentence that compares the stored vector of the best document with that of its text."""
+        if self.agreement is None:
+            return ""
+        cosine = f"the cosine of its stored vector with the vector of its text is {self.agreement:.4f}"
+        if self.is_same_model:
+            return f" For the best document they agree: {cosine}."
+        return (
+            f" For the best document they do not agree: {cosine}, so the scores are probably meaningless. "
+            "Choose the model and the prompts with which the vectors were computed."
+        )
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The pooling of the query, and the limits of the scores."""
+        agreement = {} if self.agreement is None else {"cosine_with_text_of_best": self.agreement}
+        return {"recipe": self.recipe.about, "notes": list(self.notes), **agreement}
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row for each document: rank, document (ID), score, percentile (the percentage of random
+        pairs of vectors with a lower score), tokens_dropped if the file has it, text.
+        """
+        dropped = {} if self.dropped is None else {"tokens_dropped": list(self.dropped)}
+        return pd.DataFrame(
+            {
+                "rank": np.arange(1, len(self.documents) + 1),
+                "document": frames.plain_strings([document.id for document in self.documents]),
+                "score": self.scores,
+                "percentile": [self.percentile(rank) for rank in range(len(self.documents))],
+                **dropped,
+                "text": frames.plain_strings([document.text for document in self.documents]),
+            }
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the scores and the documents in bytes."""
+        pairs = 0 if self.pair_scores is None else self.pair_scores.nbytes
+        return pairs + self.scores.nbytes + sum(map(len, self.documents))

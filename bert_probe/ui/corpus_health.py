@@ -1,0 +1,396 @@
+"""The Health sections of the Corpus page: duplicates, outliers, hubs, clusters and geometry of vectors."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from bert_probe.analyses.vectors.pooling import available_poolings
+from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
+from bert_probe.analyses.vectors.similarity import baseline_sentences
+from bert_probe.corpus.health import CorpusHealth, CorpusHealthResult
+from bert_probe.corpus.store import Store
+from bert_probe.corpus.vector_files import VectorSet, make_vector_set, mean_vectors, parse_vectors
+from bert_probe.errors import ProbeError, TextError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.documents import Document, DocumentList
+from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.words import truncate_text
+from bert_probe.ui import blocks, jobs, sentence_input, state, workbench
+from bert_probe.ui.export import export
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, named_rows, score_histogram
+
+MAX_ROWS: Final = 20_000
+"""Maximum number of vectors on the page. The command line has no such limit."""
+_LISTED: Final = 500
+"""Maximum number of rows of a table on the page. Exports have all rows."""
+_MAX_CLUSTERS: Final = 16
+"""Maximum number of clusters in the figure."""
+_MAX_CHARACTERS: Final = 2_000
+_SAMPLE_NAME: Final = "sample-sentences.parquet"
+_SOURCES: Final = {"sample": "Sample sentences", "file": "Your file"}
+_TABLES: Final = {
+    "duplicates": "Duplicates",
+    "outliers": "Outliers",
+    "hubs": "Hubs",
+    "clusters": "Clusters",
+    "rows": "All rows",
+}
+_NONE: Final = {
+    "duplicates": "No two rows have a cosine of at least the threshold.",
+    "outliers": "No row is unusually far from its nearest neighbors.",
+    "hubs": "No row is a nearest neighbor of unusually many rows.",
+    "clusters": "HDBSCAN found no cluster. Choose a smaller minimum size.",
+}
+_CAVEATS: Final = {
+    "duplicates": "Rows of a group are connected by pairs with at least this cosine. Texts with a high "
+    "cosine may still differ in a number or a negation: read them before you delete one.",
+    "outliers": "outlier_score is the modified z-score of the mean cosine distance to the nearest neighbors. "
+    "An outlier is unusual for this corpus, not wrong.",
+    "hubs": "occurrences is the number of rows that have this row among their nearest neighbors. A hub is "
+    "returned by many searches, whatever their query is.",
+    "clusters": "words are typical of a cluster by class-based TF-IDF. Rows outside dense regions are in no "
+    "cluster.",
+    "rows": "cluster 0 means that the row is in no cluster.",
+}
+_CALIBRATED: Final = "calibrated"
+_THRESHOLDS: Final = {_CALIBRATED: "Calibrated", "0.8": "0.80", "0.9": "0.90", "0.95": "0.95", "0.99": "0.99"}
+_SIZES: Final = {str(size): f"{size}" for size in (5, 15, 50)}
+
+
+def render_vectors(checkpoint: Checkpoint) -> None:
+    """Draw the health of the vectors of a file, or of the sample sentences."""
+    vectors: VectorSet | None
+    if state.segmented_control("health_from", "Source of the vectors", _SOURCES, "sample") == "sample":
+        vectors = _sample_vectors(checkpoint)
+    else:
+        vectors = _upload()
+        if vectors is None:
+            st.info(
+                "Choose a file of vectors, which any model may have computed: Parquet with the columns "
+                "vector, id and text, or NPZ with the arrays vectors, ids and texts. Only the vectors are "
+                "required."
+            )
+    if vectors is not None:
+        _health(vectors)
+
+
+def render_store(store: Store) -> None:
+    """Draw the health of the mean token vectors of a store."""
+    if not store.layers:
+        st.info("This store has no vectors. Build it with --keep profiles,vectors.")
+        return
+    _check_count(store.rows, f"corpus health {store.folder.name}")
+    vectors = jobs.run(
+        "mean vectors", store.digest, "Compute the means", lambda _: mean_vectors(store), start=True
+    )
+    if vectors is not None:
+        blocks.caveat(
+            f"A store has token vectors only. {vectors.note} It may differ from the model's own pooling."
+        )
+        _health(vectors)
+
+
+def _sample_vectors(checkpoint: Checkpoint) -> VectorSet | None:
+    """Return the vectors of the sample sentences, or None while they are computed."""
+    texts = tuple(dict.fromkeys([*(str(row.text) for row in everyday_topics().rows), *baseline_sentences()]))
+    result: SentencesResult | None = jobs.answer(
+        "health of sample sentences",
+        Sentences(available_poolings(checkpoint)[0]).of,
+        checkpoint,
+        texts,
+        True,
+        label="Compute embeddings",
+        unit="sentences",
+        start=True,
+    )
+    if result is None:
+        return None
+    blocks.caveat(
+        f"{len(texts)} sentences that come with BERT Probe, encoded with "
+        f"{state.escape(checkpoint.description.name)}."
+    )
+    return make_vector_set(_SAMPLE_NAME, result.vectors, texts=texts, dropped=np.array(result.dropped))
+
+
+def _upload() -> VectorSet | None:
+    def read(name: str, content: bytes) -> VectorSet | ProbeError:
+        try:
+            sentence_input.check_size(name, content)
+            return parse_vectors(content, name)
+        except ProbeError as error:
+            return error
+
+    value = sentence_input.upload_file(
+        "health",
+        "A file of vectors (Parquet or NPZ)",
+        ["parquet", "npz"],
+        f"The vectors are read as they are, without a model. The file has {sentence_input.upload_note()}",
+        read,
+    )
+    if isinstance(value, ProbeError):
+        raise value
+    if value is not None:
+        _check_count(len(value.vectors), "corpus health FILE")
+    return value
+
+
+def _check_count(count: int, command: str) -> None:
+    if count > MAX_ROWS:
+        raise TextError(
+            f"{count:,} vectors, but this page compares at most {MAX_ROWS:,}. Run bert-probe {command}."
+        )
+
+
+def _health(vectors: VectorSet) -> None:
+    """Draw the options, and the health of a set of vectors."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+        threshold = state.segmented_control(
+            "health_threshold",
+            "Duplicate threshold",
+            _THRESHOLDS,
+            _CALIBRATED,
+            "Cosine from which two rows are near duplicates. Calibrated: 1 − cosine is at most a quarter of "
+            "its value at the 99.9th percentile of random pairs.",
+        )
+        size = state.segmented_control(
+            "health_cluster", "Smallest cluster", _SIZES, "15", "Smallest number of rows in a cluster."
+        )
+    cosine = None if threshold == _CALIBRATED else float(threshold)
+    question = CorpusHealth(threshold=cosine, min_cluster=int(size))
+    result: CorpusHealthResult | None = jobs.answer(
+        "corpus health",
+        question.of,
+        vectors,
+        label="Compare the vectors",
+        unit="blocks",
+        activity="Comparing",
+        start=True,
+    )
+    if result is None:
+        return
+    with st.container(key="finding"):
+        st.markdown(state.escape(result.finding, 1000))
+    _figures(result)
+    _listing(result)
+    st.header("Measures", anchor=False)
+    frame = result.table()
+    blocks.table(
+        frame,
+        "Measures of all rows",
+        column_config={"value": st.column_config.NumberColumn(format="%.4f")},
+    )
+    blocks.caveat(
+        "IsoScore is 1 if the variance is spread evenly over all dimensions, and 0 if it lies in one. "
+        "The intrinsic dimension (TwoNN) is the number of dimensions in which neighbors vary."
+    )
+    export(
+        result,
+        "corpus-health",
+        [
+            (
+                f"{vectors.name}, input of the code below",
+                _parquet_name(vectors),
+                lambda _: vectors.to_parquet(),
+            )
+        ],
+        caption="The table above.",
+    )
+
+
+def _parquet_name(vectors: VectorSet) -> str:
+    return f"{vectors.name.rsplit('.', 1)[0]}.parquet"
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _figures(result: CorpusHealthResult) -> None:
+    left, right = st.columns(2)
+    with left:
+        st.header("Nearest neighbors", anchor=False)
+        blocks.chart(
+            score_histogram(
+                np.sort(result.nearest),
+                {"duplicate threshold": result.threshold},
+                "cosine with the nearest neighbor",
+                "rows",
+                "rows",
+            ),
+            "Histogram of the cosine of each row with its nearest neighbor, with the duplicate threshold",
+        )
+    with right:
+        st.header("Hubs", anchor=False)
+        blocks.chart(
+            occurrence_histogram(result),
+            "Histogram of the number of rows that have a row among their nearest neighbors",
+        )
+    left, right = st.columns(2)
+    with left:
+        st.header("Clusters", anchor=False)
+        clusters = result.showing(show="clusters").frame()
+        if len(clusters):
+            blocks.chart(cluster_bars(result, clusters), "Number of rows in each cluster, with its words")
+        else:
+            st.info(_NONE["clusters"])
+    with right:
+        st.header("Explained variance", anchor=False)
+        blocks.chart(
+            variance_curve(result.showing(show="spectrum").frame()),
+            "Share of the variance in the first principal components",
+        )
+        measures = result.measures
+        blocks.caveat(
+            f"IsoScore {measures['iso_score']:.3f}, mean cosine of two rows {measures['mean_cosine']:.3f}. "
+            "The line of evenly spread variance has an IsoScore of 1."
+        )
+
+
+def occurrence_histogram(result: CorpusHealthResult) -> Any:
+    """Return a histogram of the k-occurrences, with the hubs in another color."""
+    counts = np.bincount(result.occurrences)
+    values = np.flatnonzero(counts)
+    is_hub = values > result.hub_threshold
+    figure = go.Figure()
+    for name, color, selected in (("rows", GRAY, ~is_hub), ("hubs", SECOND, is_hub)):
+        figure.add_bar(
+            x=values[selected],
+            y=counts[values[selected]],
+            width=max(1.0, values.max() / 80),
+            marker={"color": color, "opacity": 0.7, "line": {"width": 0}},
+            name=name,
+            hovertemplate="neighbor of %{x:,} rows: %{y:,} rows<extra></extra>",
+        )
+    figure.add_scatter(
+        x=[result.hub_threshold + 0.5] * 2,
+        y=[0.5, counts.max()],
+        mode="lines",
+        line={"color": ACCENT, "width": 3},
+        name=f"hubs: more than {result.hub_threshold:,}",
+        hoverinfo="skip",
+    )
+    return apply_layout(
+        figure,
+        220,
+        legend="above",
+        bargap=0,
+        barmode="overlay",
+        xaxis={"title": f"rows of whose {result.question.neighbors} nearest neighbors it is one"},
+        yaxis={"title": "rows (logarithmic)", "type": "log", "range": [-0.3, np.log10(1.3 * counts.max())]},
+    )
+
+
+def cluster_bars(result: CorpusHealthResult, clusters: pd.DataFrame) -> Any:
+    """Return the number of rows of the largest clusters, and of the rows in no cluster."""
+    largest = clusters.sort_values("rows", ascending=False, kind="stable").head(_MAX_CLUSTERS)
+    names = [f"{cluster}" for cluster in largest["cluster"]]
+    words = list(largest["words"]) if "words" in largest else [""] * len(names)
+    labels = [
+        truncate_text(f"{name} {' '.join(text.split()[:3])}", 30)
+        for name, text in zip(names, words, strict=True)
+    ]
+    counts = [*largest["rows"], int((result.labels < 0).sum())]
+    figure = go.Figure(
+        go.Bar(
+            x=counts,
+            y=list(range(len(counts))),
+            orientation="h",
+            marker={"color": [ACCENT] * len(names) + [GRAY]},
+            text=[f"{count:,}" for count in counts],
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate="%{x:,} rows<extra></extra>",
+        )
+    )
+    return apply_layout(
+        figure,
+        60 + 24 * len(counts),
+        right=40,
+        bargap=0.25,
+        xaxis={"title": "rows", "zeroline": False},
+        yaxis=named_rows([*labels, "no cluster"]),
+    )
+
+
+def variance_curve(spectrum: pd.DataFrame) -> Any:
+    """Return the cumulative share of the variance, next to that of evenly spread variance."""
+    count = len(spectrum)
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[0, count],
+        y=[0, 1],
+        mode="lines",
+        line={"color": GRAY, "dash": "dash"},
+        name="evenly spread",
+        hoverinfo="skip",
+    )
+    figure.add_scatter(
+        x=[0, *spectrum["component"]],
+        y=[0, *spectrum["cumulative_share"]],
+        mode="lines",
+        line={"color": ACCENT},
+        name="these vectors",
+        hovertemplate="%{x:,} components: %{y:.1%}<extra></extra>",
+    )
+    return apply_layout(
+        figure,
+        260,
+        legend="above",
+        xaxis={"title": "principal components", "zeroline": False},
+        yaxis={"title": "share of the variance", "range": [0, 1.02], "tickformat": ".0%"},
+    )
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _listing(result: CorpusHealthResult) -> None:
+    """Draw a table of rows, and the text of the selected row with a button that searches for it."""
+    st.header("Rows", anchor=False)
+    show = state.segmented_control("health_show", "Table", _TABLES, "duplicates")
+    listed = result.showing(show=show)
+    frame = listed.frame()
+    if not len(frame):
+        st.info(_NONE[show])
+        return
+    blocks.caveat(_CAVEATS[show])
+    numbers = {
+        name: st.column_config.NumberColumn(format="%.4f") for name in ("nearest_cosine", "outlier_score")
+    }
+    text = st.column_config.TextColumn(width="large")
+    event = blocks.table(
+        frame.head(_LISTED),
+        f"{_TABLES[show]} of the corpus",
+        key=f"health_rows_{show}",
+        column_config={**numbers, "text": text, "words": text},
+        on_select="rerun",
+        selection_mode="single-row",
+    )
+    if len(frame) > _LISTED:
+        st.caption(f"The first {_LISTED:,} of {len(frame):,} rows. The export has all rows.")
+    selected = event.selection.rows
+    if selected and selected[0] < len(frame):
+        _detail(result.vectors, str(frame.iloc[selected[0]].get("text", "")))
+    elif result.vectors.texts is not None and show != "clusters":
+        st.caption("Select a row to read its text and to search for it.")
+    export(listed, f"corpus-{show}", label="Export the rows", caption="All rows of this table.")
+
+
+def _detail(vectors: VectorSet, text: str) -> None:
+    """Draw the text of a row, and a button that searches all texts for it."""
+    if vectors.texts is None or not text.strip():
+        return
+    with st.container(border=True, key="health_row"):
+        st.text(text[:_MAX_CHARACTERS] + (" …" if len(text) > _MAX_CHARACTERS else ""))
+        documents = DocumentList(
+            Document(row, str(number)) for number, row in enumerate(vectors.texts, 1) if row.strip()
+        )
+        sentence_input.search_button(text, documents, "Search for this text")
+        st.caption(
+            f"Search ranks all texts with {state.escape(workbench.request().model or 'the built-in model')}, "
+            "which need not be the model of these vectors."
+        )

@@ -1,0 +1,144 @@
+"""Write the pictures in docs/images that README.md shows: pages of the app in headless Chromium.
+
+    .venv/bin/python scripts/pictures.py [NAME …]
+
+Every picture is a screenshot of the running app with the built-in model, in the light theme.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlencode
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import running_app  # noqa: E402 (packages of the clone)
+from tests.helpers.browser import wait_until_ready  # noqa: E402
+
+FOLDER = ROOT / "docs" / "images"
+WIDTH, HEIGHT = 1280, 900
+
+GROUND = {"a": "Almost before we knew it, we had left the ground."}
+BANK = {"a": "The bank of the river was steep, but the bank lends money.", "b": "The river bank was muddy."}
+CUP = {
+    "a": "I poured water from the bottle into the cup until it was full.",
+    "b": "I poured water from the bottle into the cup until it was empty.",
+}
+CAT = {"a": "The cat sat on the mat because it was tired.", "b": "A tired kitten lay down on the rug."}
+
+
+def nothing(_page: Page) -> None:
+    """Leave the page as it opens."""
+
+
+def build_store(page: Page) -> None:
+    """Build the store of sample sentences, and enlarge the histogram of a head."""
+    page.get_by_role("button", name="Build a sample store").click()
+    page.get_by_role("button", name="Export heads").wait_for(timeout=120_000)
+    wait_until_ready(page)
+    page.get_by_role("application").first.hover(position={"x": 480, "y": 250})
+
+
+def train(page: Page) -> None:
+    """Train a classifier."""
+    page.get_by_role("button", name="Start training").click()
+    page.get_by_role("heading", name="Confusion matrix").wait_for(timeout=240_000)
+    page.mouse.move(0, 0)
+
+
+def show_words(page: Page) -> None:
+    """Show words instead of tokens."""
+    page.get_by_text("Words", exact=True).click()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A screenshot of a page.
+
+    Attributes:
+        page: name of the page.
+        parameters: parameters of its URL.
+        prepare: what is done on the page first.
+        top: heading that is at the top of the picture; "" for that of the page.
+        height: height in pixels.
+    """
+
+    page: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    prepare: Callable[[Page], None] = nothing
+    top: str = ""
+    height: int = HEIGHT
+
+
+PICTURES = {
+    "overview": Picture("overview", BANK),
+    "heads": Picture("attention", {**GROUND, "layer": "2", "heads": "3.9.10", "pins": "query.9"}),
+    "model": Picture("attention", {**GROUND, "show": "model", "layer": "3"}),
+    "steps": Picture("steps", {**GROUND, "layer": "2", "head": "3"}),
+    "compare": Picture("compare", CUP),
+    "patching": Picture("compare", CUP, top="Activation patching"),
+    "why": Picture("answer", CAT, top="Attribution: what does the answer depend on?"),
+    "similarity": Picture("similarity", CUP),
+    "context": Picture("context", height=1080),
+    "map": Picture("map", BANK, show_words),
+    "embeddings": Picture("embeddings", GROUND),
+    "train": Picture("train", prepare=train, top="Result"),
+    "positions": Picture("positions"),
+    "corpus": Picture("corpus", prepare=build_store),
+    "search": Picture("search", top="Why this document?"),
+}
+"""File name without ending → picture."""
+
+
+_SCROLL = """heading => {
+  heading.scrollIntoView();
+  heading.closest('[data-testid="stMain"]').scrollBy(0, -70);
+}"""
+"""JavaScript that scrolls a heading to the top of the page, below the menu."""
+
+
+def take(page: Page, origin: str, name: str) -> None:
+    """Take a picture and write its file."""
+    picture = PICTURES[name]
+    page.set_viewport_size({"width": WIDTH, "height": picture.height})
+    page.goto(f"{origin}/{picture.page}?{urlencode(picture.parameters)}")
+    wait_until_ready(page)
+    picture.prepare(page)
+    wait_until_ready(page)
+    if picture.top:
+        heading = page.get_by_role("heading", name=picture.top, exact=True)
+        heading.evaluate(_SCROLL)
+        wait_until_ready(page)  # charts are drawn when they come into view, which moves what is below them
+        heading.evaluate(_SCROLL)
+    path = FOLDER / f"{name}.png"
+    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    image.save(path, optimize=True)
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB", flush=True)
+
+
+def main() -> int:
+    """Take the pictures that the command line names, or all, and return the exit status."""
+    names = sys.argv[1:] or list(PICTURES)
+    unknown = [name for name in names if name not in PICTURES]
+    if unknown:
+        sys.exit(f"There is no picture {', '.join(unknown)}. Choose among {', '.join(PICTURES)}.")
+    with running_app.started() as app, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=running_app.browser(), args=running_app.FLAGS)
+        for name in names:
+            page = browser.new_page(color_scheme="light")
+            take(page, app.origin, name)
+            page.close()
+        browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Search in vectors that were computed elsewhere, against brute force in float64."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bert_probe
+from bert_probe import Search, Sentences, VectorSearch
+from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.corpus import vector_search
+from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
+from bert_probe.corpus.vector_search import IndexedVectors
+from bert_probe.errors import SelectionError, StoreError, TextError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.command_line import bert_probe as run
+from tests.helpers.http import api_client, problem_detail
+
+TEXTS = ("a boat on the river", "a ship on the sea", "nobody can read", "the map of a town", "soup and bread")
+IDS = tuple(f"d{number}" for number in range(5))
+
+
+def indexed(vectors: np.ndarray, similarity: str) -> IndexedVectors:
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    is_valid = np.isfinite(lengths) & (lengths > 0)
+    scales = np.where(is_valid, 1 / np.where(is_valid, lengths, 1), np.nan)
+    return IndexedVectors(make_vector_set("rows", vectors), similarity, scales, None)
+
+
+def brute_force(vectors: np.ndarray, query: np.ndarray, similarity: str) -> tuple[np.ndarray, np.ndarray]:
+    values = scores(query[None].astype(np.float64), vectors.astype(np.float64), similarity)[0]
+    order = np.argsort(-values, kind="stable")
+    return order, values[order]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_best_rows_are_those_of_brute_force(
+    similarity: str, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_search, "_BLOCK", 300)
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(1_000, 24)).astype(dtype)
+    vectors *= generator.uniform(0.01, 100, (1_000, 1)).astype(dtype)
+    # Rows whose scores differ by less than the rounding error of float32, in the wrong order.
+    vectors[500:520] = (
+        vectors[7] * (1 + 1e-7 * np.arange(20)[:, None]) + generator.normal(size=(20, 24)) * 1e-7
+    )
+    query = vectors[7] + generator.normal(size=24).astype(dtype)
+    order, values = brute_force(vectors, query, similarity)
+    for count in (1, 10, 21, 1_000):
+        rows, best = indexed(vectors, similarity).best(query, count)
+        np.testing.assert_array_equal(rows, order[:count])
+        np.testing.assert_allclose(best, values[:count], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_rows_without_a_vector_are_left_out(similarity: str) -> None:
+    vectors = np.ones((6, 4), np.float32)
+    vectors[1], vectors[2, 3], vectors[4, 0] = 0, np.nan, np.inf
+    vectors[5] = 3e38  # its product with the query is too large for float32
+    rows, values = indexed(vectors, similarity).best(np.full(4, 2, np.float32), 10)
+    assert rows.tolist() == ([0, 3, 5] if similarity == "cosine" else [5, 0, 3])
+    assert np.isfinite(values).all()
+
+
+def test_scores_and_percentiles_are_those_of_the_search_in_texts(minilm: Checkpoint) -> None:
+    vectors = Sentences("model").of(minilm, TEXTS).vectors
+    expected = Search("a boat").of(minilm, TEXTS)
+    result = VectorSearch("a boat", 3).of(minilm, make_vector_set("v.npz", vectors, IDS, TEXTS))
+    assert [document.id for document in result.documents] == [f"d{row}" for row in expected.order[:3]]
+    np.testing.assert_allclose(result.scores, expected.scores["bi-encoder"][expected.order[:3]], atol=1e-6)
+    np.testing.assert_allclose(result.pair_scores, expected.pair_scores, atol=1e-6)
+    assert list(result.frame()["percentile"]) == pytest.approx(list(expected.frame()["percentile"][:3]))
+    assert result.agreement == pytest.approx(1, abs=1e-6)
+    assert result.is_same_model
+    assert "computed elsewhere" in result.notes[0]
+    assert "they agree" in result.notes[0]
+
+
+def test_vectors_of_another_model_are_recognized(minilm: Checkpoint) -> None:
+    vectors = np.random.default_rng(0).normal(size=(5, 384))
+    result = VectorSearch("a boat").of(minilm, make_vector_set("v.npz", vectors, IDS, TEXTS))
+    assert result.is_same_model is False
+    assert "probably meaningless" in result.notes[0]
+    without_texts = VectorSearch("a boat").of(minilm, make_vector_set("v.npy", vectors))
+    assert (without_texts.agreement, without_texts.documents[0].text) == (None, "")
+    with pytest.raises(SelectionError, match=r"v.npz have 7 dimensions, but those of .* have 384"):
+        VectorSearch("a boat").of(minilm, make_vector_set("v.npz", vectors[:, :7]))
+    with pytest.raises(SelectionError, match=r"have 384 dimensions, but those of .* have 8"):
+        VectorSearch("a boat", dimensions=8).of(minilm, make_vector_set("v.npz", vectors))
+    with pytest.raises(UnavailableError, match="zero or not finite"):
+        VectorSearch("a boat").of(minilm, make_vector_set("v.npz", np.zeros((2, 384))))
+
+
+def test_index_reports_progress_and_is_reused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_search, "_BLOCK", 100)
+    vectors = make_vector_set("v.npy", np.random.default_rng(0).normal(size=(250, 384)))
+    reports: list[tuple[int, int]] = []
+    question = VectorSearch("a boat", 2)
+    index = question.index(minilm, vectors, lambda *report: reports.append(report))
+    assert reports == [(0, 250), (100, 250), (200, 250), (250, 250)]
+    pd_equal = question.of(minilm, index).frame().equals(question.of(minilm, vectors).frame())
+    assert pd_equal
+    with pytest.raises(SelectionError, match="indexed for another model"):
+        question.of(minilm, replace(index, similarity="dot"))
+
+
+def test_every_format_has_the_same_vectors(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
+    np.save(tmp_path / "v.npy", vectors)
+    np.savez(tmp_path / "v.npz", vectors=vectors, ids=IDS, texts=TEXTS)
+    columns = {"id": list(IDS), "text": list(TEXTS), "vector": vectors.tolist()}
+    pq.write_table(pa.table(columns), tmp_path / "v.parquet")
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    (tmp_path / "v.jsonl").write_text("\n\n".join(map(json.dumps, rows)) + "\n")
+    for ending in ("npy", "npz", "parquet", "jsonl"):
+        path = tmp_path / f"v.{ending}"
+        read = bert_probe.read_vectors(path)
+        if ending == "parquet":
+            with pytest.raises(TextError, match="only from Python and the command line"):
+                parse_vectors(path.read_bytes(), path.name)
+        else:
+            assert parse_vectors(path.read_bytes(), path.name).digest == read.digest
+        np.testing.assert_array_equal(read.vectors.astype(np.float32), vectors)
+        assert (read.ids, read.texts) == (
+            (("1", "2", "3", "4", "5"), None) if ending == "npy" else (IDS, TEXTS)
+        )
+    mapped = bert_probe.read_vectors(tmp_path / "v.npy")
+    (tmp_path / "v.npy").write_bytes(b"")
+    with pytest.raises(StoreError, match="became smaller"):
+        mapped.rows(slice(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("v.jsonl", b'{"vector": [1, 2]}\n{"vector": [1]}', "line 2 of v.jsonl has 1 numbers, but .* have 2"),
+        ("v.jsonl", b'{"vector": [1, true]}', "Line 1 of v.jsonl is not a JSON object with a list of finite"),
+        ("v.jsonl", b'{"vector": [1, NaN]}', "Line 1 of v.jsonl"),
+        ("v.jsonl", b'{"vector": [1, 1e999]}', "Line 1 of v.jsonl"),
+        ("v.jsonl", b'{"vector": []}', "Line 1 of v.jsonl"),
+        ("v.jsonl", b'{"vector": [' + b"9" * 400 + b"]}", "Line 1 of v.jsonl"),
+        ("v.jsonl", b'\xff{"vector": [1]}', "Line 1 of v.jsonl"),
+        ("v.jsonl", b"[" * 100_000, "Line 1 of v.jsonl"),
+        (
+            "v.jsonl",
+            b'{"vector": [1], "id": 1}\n{"vector": [1]}',
+            "Line 2 of v.jsonl has vectors, but .* ids",
+        ),
+        ("v.jsonl", b'{"vector": [1], "text": 4}', "Line 1 of v.jsonl"),
+        ("v.jsonl", b"\n", "has no vectors"),
+        ("v.npy", b"text", "not a valid NPY"),
+        ("v.npz", b"text", "not a valid NPZ"),
+        ("v.parquet", b"text", "v.parquet"),
+        ("v.txt", b"text", "not a file of vectors"),
+    ],
+)
+def test_invalid_files_are_explained(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TextError, match=message):
+        parse_vectors(content, name, 1_000)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TextError, match=message):
+        bert_probe.read_vectors(tmp_path / name)
+
+
+def test_size_of_unpacked_arrays_is_limited(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "v.npz", vectors=np.zeros((1_000, 100), np.float32))
+    content = (tmp_path / "v.npz").read_bytes()
+    assert len(content) < 10_000
+    with pytest.raises(TextError, match="at most 0 MB are allowed"):
+        parse_vectors(content, "v.npz", 100_000)
+    assert len(parse_vectors(content, "v.npz", 1_000_000)) == 1_000
+
+
+def test_command_and_request(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    vectors = Sentences("model").of(minilm, TEXTS).vectors
+    np.savez("v.npz", vectors=vectors, ids=IDS, texts=TEXTS)
+    columns = zip(IDS, TEXTS, vectors.tolist(), strict=True)
+    lines = [json.dumps({"_id": name, "text": text, "vector": vector}) for name, text, vector in columns]
+    Path("v.jsonl").write_text("\n".join(lines))
+    Path("texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
+    answer = run("search", "a boat", "--documents", "v.npz", "--count", "2", "--out", "out.csv")
+    assert answer.status == 0, answer.err
+    assert "computed elsewhere" in answer.err
+    assert "they agree" in answer.err
+    assert Path("out.csv").read_text().splitlines()[0] == "rank,document,score,percentile,text"
+    assert Path("out.csv").read_text().splitlines()[1].startswith("1,d0,")
+    assert run("search", "a boat", "--documents", "texts.jsonl", "--count", "1").records[0]["document"] == "1"
+    refusal = run("search", "a boat", "--documents", "v.npz", "--scorers", "bm25").refusal
+    assert "only the scorer bi-encoder works" in refusal
+    request = {"question": {"query": "a boat"}, "documents": {"file": "v.jsonl", "content": "\n".join(lines)}}
+    with api_client() as client:
+        table = client.post("/api/v1/vector-search", json=request).json()
+        assert table["columns"]["document"][0] == "d0"
+        assert "computed elsewhere" in table["provenance"]["facts"]["notes"][0]
+        refused = client.post("/api/v1/vector-search", json=request | {"documents": ["a boat"]})
+        assert "documents must be an object" in problem_detail(refused, 400, "no-json")
