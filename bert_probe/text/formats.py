@@ -524,7 +524,7 @@ def single_record(text: str) -> FastaRecord | None:
     records = records_in_text(text, "The text")
     if len(records) > 1:
         raise TextError(
-            f"The text has {len(records):,} FASTA records, but only one sequence is read here. Keep one "
-            "record. To read several, save them to a file for Sentences, Search or a corpus."
+            f"The text has {len(records):,} FASTA records, but this input accepts a single sequence. Keep "
+            "one record. To use several, save the records to a file for Sentences, Search or a corpus."
         )
     return records[0] if records else None

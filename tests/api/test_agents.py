@@ -198,7 +198,7 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
         b'{"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "a", "name": "b"}}',
         INVALID_REQUEST,
         5,
-        'the key "name" is given twice; give it once.',
+        'the key "name" occurs twice; write the key once.',
     ),
 )
 

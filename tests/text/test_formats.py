@@ -302,5 +302,5 @@ def test_typed_text_is_fasta_only_with_a_header_and_a_sequence() -> None:
     for text in ("MKTA", "> as you said\nI do not agree.", "> one\n> two", ">x", "a > b\nMKTA"):
         assert single_record(text) is None
         assert list(sentences_in_text(text)) == [line.strip() for line in text.splitlines()]
-    with pytest.raises(TextError, match="2 FASTA records, but only one"):
+    with pytest.raises(TextError, match="2 FASTA records, but this input accepts a single"):
         single_record(FASTA)
