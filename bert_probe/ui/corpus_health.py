@@ -52,7 +52,7 @@ _CAVEATS: Final = {
     "outliers": "outlier_score is the modified z-score of the mean cosine distance to the nearest neighbors. "
     "An outlier is unusual for this corpus, not wrong.",
     "hubs": "occurrences is the number of rows that have this row among their nearest neighbors. A hub is "
-    "returned by many searches, whatever their query is.",
+    "returned by many searches, regardless of the query.",
     "clusters": "words are typical of a cluster by class-based TF-IDF. Rows outside dense regions are in no "
     "cluster.",
     "rows": "cluster 0 means that the row is in no cluster.",
@@ -71,7 +71,7 @@ def render_vectors(checkpoint: Checkpoint) -> None:
         vectors = _upload()
         if vectors is None:
             st.info(
-                "Choose a file of vectors, which any model may have computed: Parquet with the columns "
+                "Choose a file of vectors from any model: Parquet with the columns "
                 "vector, id and text, or NPZ with the arrays vectors, ids and texts. Only the vectors are "
                 "required."
             )
@@ -129,7 +129,8 @@ def _upload() -> VectorSet | None:
         "health",
         "A file of vectors (Parquet or NPZ)",
         ["parquet", "npz"],
-        f"The vectors are read as they are, without a model. The file has {sentence_input.upload_note()}",
+        f"The vectors are used without changes; no model is needed. The file has "
+        f"{sentence_input.upload_note()}",
         read,
     )
     if isinstance(value, ProbeError):
@@ -154,7 +155,7 @@ def _health(vectors: VectorSet) -> None:
             "Duplicate threshold",
             _THRESHOLDS,
             _CALIBRATED,
-            "Cosine from which two rows are near duplicates. Calibrated: 1 − cosine is at most a quarter of "
+            "Minimum cosine of two near duplicates. Calibrated: 1 − cosine is at most a quarter of "
             "its value at the 99.9th percentile of random pairs.",
         )
         size = state.segmented_control(
@@ -185,7 +186,8 @@ def _health(vectors: VectorSet) -> None:
         column_config={"value": st.column_config.NumberColumn(format="%.4f")},
     )
     blocks.caveat(
-        "IsoScore is 1 if the variance is spread evenly over all dimensions, and 0 if it lies in one. "
+        "IsoScore is 1 if the variance is spread evenly over all dimensions, and 0 if it is concentrated "
+        "in one dimension. "
         "The intrinsic dimension (TwoNN) is the number of dimensions in which neighbors vary."
     )
     export(

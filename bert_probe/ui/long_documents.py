@@ -114,7 +114,7 @@ def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, .
         truncate,
         label="Rank by chunks",
         unit="texts",
-        note="Reads every document as a whole and in chunks.",
+        note="Encodes every document as a whole and in chunks.",
         activity="Encoding",
     )
     if result is None:
@@ -182,7 +182,7 @@ def _positions(search: Search, checkpoint: Checkpoint, documents: tuple[Document
         documents,
         label="Remove sentences",
         unit="texts",
-        note="Reads each document about ten times, without one part each time.",
+        note="Encodes each document about ten times, each time without one part.",
         activity="Encoding",
     )
     if result is None:

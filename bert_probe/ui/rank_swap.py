@@ -15,7 +15,7 @@ from bert_probe.views.text import shorten
 def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwap, truncate: bool) -> None:
     """Draw a button that finds the words that swap two documents, and the result."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
-        st.subheader("Which words would swap them?", anchor=False)
+        st.subheader("Which words would change the order?", anchor=False)
         menu = st.container(width="content")
     result: RankSwapResult | None = jobs.answer(
         "rank swap",
@@ -23,10 +23,10 @@ def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwa
         checkpoint,
         index,
         truncate,
-        label="Find words that swap them",
+        label="Find words that change the order",
         unit="texts",
         note="Words are removed from the first document, and words of the second one are added to the query. "
-        "Each text is scored again.",
+        "Each changed text is scored again.",
         activity="Scoring",
     )
     if result is None:
@@ -37,8 +37,9 @@ def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwa
     for name, steps in result.changes.items():
         _show_steps(name, steps, a, b, result.question.max_words)
     blocks.caveat(
-        "Each step takes the word that lowers the margin most. If one word is enough, it is found. A set "
-        "of several words is not always the smallest."
+        "Each step takes the word that lowers the margin most. If a single word is enough, the search "
+        "finds this "
+        "word. A set of several words is not always the smallest."
     )
 
 

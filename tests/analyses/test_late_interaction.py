@@ -265,7 +265,7 @@ def test_the_checkpoint_is_an_ordinary_encoder_elsewhere(layout_folder: Callable
     assert bert_probe.Attention(0, 0).of(trace).table().shape[0] == len(trace.tokens)
     with pytest.raises(UnavailableError, match="Use Search with the scorer late-interaction"):
         Search(QUERY).of(checkpoint, DOCUMENTS)
-    with pytest.raises(SelectionError, match="Leave dimensions out"):
+    with pytest.raises(SelectionError, match="Omit dimensions"):
         Search(QUERY, ("late-interaction",), dimensions=8).of(checkpoint, DOCUMENTS)
     with pytest.raises(SelectionError, match=r"has no prompt 'title'\. Its prompts: query, document"):
         Search(QUERY, ("late-interaction",), prompt="title").of(checkpoint, DOCUMENTS)
