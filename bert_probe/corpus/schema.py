@@ -229,7 +229,7 @@ def _optional(check: Check) -> Check:
     return f"{check[0]}, or null", lambda value: value is None or check[1](value)
 
 
-_TEXT: Final[Check] = ("a text", lambda value: isinstance(value, str))
+_TEXT: Final[Check] = ("a string", lambda value: isinstance(value, str))
 _OBJECT: Final[Check] = ("an object", lambda value: isinstance(value, dict))
 _LIST: Final[Check] = ("a list", lambda value: isinstance(value, list))
 _COUNT: Final = _integer(0, 2**53)

@@ -169,7 +169,7 @@ def stamp(model: str) -> Stamp | None:
 def _refuse_revision(model: str, revision: str | None) -> None:
     if revision:
         raise NotFoundError(
-            f"{model} has no revision {revision}: only models on the hub have revisions. Omit it."
+            f"{model} has no revision {revision}: only models on the hub have revisions. Omit the revision."
         )
 
 

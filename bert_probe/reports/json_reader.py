@@ -98,7 +98,7 @@ class JsonObject:
 
     def text(self, name: str) -> str:
         """Read a text; return "" if the key is missing."""
-        value: str = self._read(name, str, "a text", "")
+        value: str = self._read(name, str, "a string", "")
         return value
 
     def optional_text(self, name: str) -> str | None:

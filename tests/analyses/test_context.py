@@ -169,7 +169,7 @@ def test_inconsistent_inputs_raise(
         WordInContext(["boat"]).of([other, other], baseline)
     with pytest.raises(SelectionError, match="must be a list of two or more traces"):
         WordInContext(["boat"]).of(item)  # type: ignore[arg-type]
-    with pytest.raises(SelectionError, match=r"words has 0 entries\. Give 1 or more\."):
+    with pytest.raises(SelectionError, match=r"words has 0 entries\. Pass at least 1\."):
         WordInContext([])
     with pytest.raises(SelectionError, match="words must be a list, not 'boat'"):
         WordInContext("boat")

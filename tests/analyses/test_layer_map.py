@@ -211,7 +211,7 @@ def test_map_can_be_canceled(
         ),
         (
             ["corpus-map", "--labeled", "texts.txt", "--column", "text"],
-            "--column applies to FILE only. Omit it.",
+            "--column applies to FILE only. Omit --column.",
         ),
         (["map", "text", "--column", "text"], "No such option '--column'"),
         (["corpus-map", "texts.txt", "--pair", "text"], "No such option '--pair'"),

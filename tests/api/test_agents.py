@@ -161,14 +161,14 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
     (b"{", PARSE_ERROR, None, "not JSON in UTF-8"),
     (b'{"id": 1} x', PARSE_ERROR, None, "not JSON in UTF-8"),
     (b'{"a": "\xff"}', PARSE_ERROR, None, "not JSON in UTF-8"),
-    (b'{"id": 7, "x": {"a": 1, "a": 1}, x', PARSE_ERROR, None, 'the key "a" is given twice'),
+    (b'{"id": 7, "x": {"a": 1, "a": 1}, x', PARSE_ERROR, None, 'the key "a" occurs twice'),
     (
         b'{"id": 7, "x": {"a": 1, "a": 1}, "y": ' + b"[" * 100_000,
         PARSE_ERROR,
         None,
-        'the key "a" is given twice',
+        'the key "a" occurs twice',
     ),
-    (b'{"id": 7, "x": {"a": 1, "a": 1}, "y": ' + b"1" * 5_000 + b"}", PARSE_ERROR, None, "given twice"),
+    (b'{"id": 7, "x": {"a": 1, "a": 1}, "y": ' + b"1" * 5_000 + b"}", PARSE_ERROR, None, "occurs twice"),
     (b"[" * 100_000, PARSE_ERROR, None, "nested too deeply"),
     (b"1" * 5_000, PARSE_ERROR, None, "a number has 5,000 digits; at most 4,300 are allowed."),
     (

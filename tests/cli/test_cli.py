@@ -194,7 +194,7 @@ def test_csv_safe_escapes_formulas(run: Run, table: Table, tmp_path: Path) -> No
     assert path.read_text(encoding="utf-8") == run("tokens", "=1", "--csv-safe").text
     assert json.loads((tmp_path / "x.csv.meta.json").read_text(encoding="utf-8"))["csv_safe"] is True
     refusal = run("tokens", "=1", "--csv-safe", "--out", str(tmp_path / "x.json")).refusal
-    assert refusal == "--csv-safe applies to CSV files only, not to x.json. Omit it."
+    assert refusal == "--csv-safe applies to CSV files only, not to x.json. Omit --csv-safe."
 
 
 def test_every_command_with_a_table_has_the_output_options() -> None:

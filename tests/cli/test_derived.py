@@ -319,7 +319,7 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
         ),
         (
             ["corpus-map", "--labeled", "labeled.csv", "--column", "text"],
-            "--column applies to FILE only. Omit it.",
+            "--column applies to FILE only. Omit --column.",
         ),
         (["corpus-map", "--labeled", "nowhere.csv"], "nowhere.csv cannot be opened"),
         (["probe"], "Missing argument 'DATA'"),

@@ -171,7 +171,7 @@ def test_signatures_equal_those_of_bertviz(ours: Any) -> None:
             ShapeError,
             "Omit encoder_attention",
         ),
-        ({"cross_attention": "BERT", "decoder_tokens": ["a"]}, ShapeError, "No encoder_tokens"),
+        ({"cross_attention": "BERT", "decoder_tokens": ["a"]}, ShapeError, "There are no encoder_tokens"),
         (
             {"cross_attention": "BERT", "decoder_tokens": ["a"], "encoder_tokens": ["b", "c"]},
             ShapeError,

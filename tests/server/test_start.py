@@ -317,7 +317,7 @@ def test_public_options_reach_the_server(
         (["--frame-ancestors", "https://a.b"], "--frame-ancestors configures a public server"),
         (["--trusted-proxies", "1"], "--trusted-proxies configures a public server"),
         (["--public", "--frame-ancestors", "a.b/c"], "'a.b/c' is not an origin"),
-        (["--public", "--models", "a,b,c,d"], "4 models were given"),
+        (["--public", "--models", "a,b,c,d"], "4 models were passed"),
     ],
 )
 @pytest.mark.usefixtures("opened_urls")

@@ -162,7 +162,7 @@ def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> Non
         ),
         (
             ("attention", TEXT, "--csv-safe", "--out", "a.svg"),
-            "--csv-safe applies to CSV files only, not to a.svg. Omit it.",
+            "--csv-safe applies to CSV files only, not to a.svg. Omit --csv-safe.",
         ),
         (("pooler", TEXT, "--out", "a.svg"), "Pooler has no visualization"),
     ],
