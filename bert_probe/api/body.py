@@ -177,7 +177,8 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
     for name in registered.file_fields & question_fields.keys():
         if question_fields[name] is not None:
             raise BodyError(
-                f"{name} is a file on the server, which only the command line and Python can set. Omit {name}."
+                f"{name} is a file on the server, which only the command line and Python can set. "
+                f"Omit {name}."
             )
     models = [body]
     if registered.inputs.models > 1:
