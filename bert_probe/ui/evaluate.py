@@ -169,7 +169,8 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     table = "moved" if result.has_other else "pairs"
     st.header("Pairs that moved most" if result.has_other else "Largest errors", anchor=False)
     blocks.caveat(
-        "The column error is the percentile of a pair by the model's score minus its percentile by the "
+        "The column error is the percentile of a pair by the model's score minus its percentile "
+        "by the "
         "judged score. "
         "Select a pair to see which tokens contribute to the score."
     )
@@ -245,7 +246,11 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     )
     failures = result.showing(show="failures")
     frame = failures.table()
-    row = _selected(frame, "evaluate_failure_rows", "Relevant documents that are not among the top 10")
+    row = None
+    if len(frame):
+        row = _selected(frame, "evaluate_failure_rows", "Relevant documents that are not among the top 10")
+    else:
+        st.info("All relevant documents are among the top 10.")
     if row is not None:
         sentence_input.search_button(str(frame["text"][row]), data["documents"])
     export(failures, "retrieval-failures", label="Export the failures", caption="All failures.", data=data)

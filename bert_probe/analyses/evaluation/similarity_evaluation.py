@@ -36,7 +36,9 @@ MEASURES = ("cosine_spearman", "cosine_pearson", "model_spearman", "model_pearso
 MIN_PAIRS = 3
 ALL = "all"
 """Name of the group with all pairs."""
-CURVE_HELP = "Also evaluate fewer dimensions, and int8 and binary vectors."
+CURVE_HELP = (
+    "Also evaluate fewer dimensions, and int8 and binary vectors (without judgments: see dimensions)."
+)
 NO_CURVE = "The curve was not computed. Evaluate with curve=True (--curve)."
 NO_OTHER = "There is no second model to compare with. Pass other (--other MODEL)."
 _TABLES = ("summary", "pairs", "moved", "vectors", "neighbors", "curve")
