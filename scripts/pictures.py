@@ -87,7 +87,7 @@ PICTURES = {
     "patching": Picture("compare", CUP, top="Activation patching"),
     "why": Picture("answer", CAT, top="Attribution: what does the answer depend on?"),
     "similarity": Picture("similarity", CUP),
-    "context": Picture("context", height=1080),
+    "context": Picture("context", height=1160),
     "map": Picture("map", BANK, show_words),
     "embeddings": Picture("embeddings", GROUND),
     "train": Picture("train", prepare=train, top="Result"),

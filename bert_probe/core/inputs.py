@@ -29,7 +29,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.text.documents import Document, DocumentList, document_of_line, parse_documents
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.retrieval_data import parse_judgments
-from bert_probe.text.sentence_files import parse_sentences, read_sentences
+from bert_probe.text.sentence_files import is_table, parse_sentences, read_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 
 SENTENCES_FILE = "sentences.txt"
@@ -46,8 +46,6 @@ Text = tuple[str, str | None, bool]
 """A text, its pair, and whether it is truncated if it is too long."""
 TABLE, TAGGED, DOCUMENTS, JUDGMENTS = "table", "tagged", "documents", "judgments"
 """Formats of a `FileInput`: a table of labeled texts, CoNLL or CoNLL-U, documents or queries, and qrels."""
-TABLE_SUFFIXES = (".csv", ".tsv")
-"""File extensions of tables of labeled texts in requests; other files are CoNLL or CoNLL-U."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,9 @@ class FileInput:
             return parse_documents(io.BytesIO(content), name)
         if JUDGMENTS in self.formats:
             return parse_judgments(content, name)
-        if name.lower().endswith(TABLE_SUFFIXES):
-            return parse_labeled_texts(content, name, kind)
-        return parse_tagged_sentences(content, name)
+        if TAGGED in self.formats and not (TABLE in self.formats and is_table(name)):
+            return parse_tagged_sentences(content, name)
+        return parse_labeled_texts(content, name, kind)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from bert_probe import RetrievalEvaluation, Search, read_judgments, read_retrieval_data
-from bert_probe.analyses.evaluation.ranking_measures import MEASURES, evaluate_rankings
-from bert_probe.analyses.evaluation.retrieval_evaluation import _order
+from bert_probe.analyses.evaluation.retrieval_evaluation import MEASURES, _order, evaluate_rankings
 from bert_probe.errors import EmptyTextError, InvalidFileError, ProbeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.documents import DocumentList, parse_documents

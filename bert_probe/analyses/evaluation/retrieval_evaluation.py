@@ -11,10 +11,8 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap_means, interval
-from bert_probe.analyses.evaluation.ranking_measures import DEPTH, MEASURES, evaluate_rankings
 from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
-from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors
-from bert_probe.analyses.evaluation.vector_formats import vector_formats
+from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
 from bert_probe.analyses.retrieval.search import (
     BI_ENCODER,
     BM25_SCORER,
@@ -38,6 +36,48 @@ from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Array
 from bert_probe.text.documents import Document, DocumentList, as_documents
 from bert_probe.text.retrieval_data import Judgments
+
+DEPTH = 1_000
+"""Number of documents at the top of a ranking that are evaluated."""
+MEASURES: Mapping[str, str] = {
+    "ndcg@10": "nDCG@10",
+    "recall@10": "R@10",
+    "recall@100": "R@100",
+    "mrr@10": "RR@10",
+    f"map@{DEPTH}": f"AP@{DEPTH}",
+}
+"""Name of a measure → its name in ir-measures."""
+
+
+def evaluate_rankings(
+    rankings: Sequence[Array], documents: Sequence[str], grades: Sequence[Mapping[str, int]]
+) -> Array:
+    """Return the `MEASURES` of each query, float64 [query, measure], 0 to 1.
+
+    Args:
+        rankings: for each query, the indices of the ranked documents, the best first.
+        documents: the IDs of the documents.
+        grades: for each query, document ID → grade.
+
+    Raises:
+        UnavailableError: the package ir-measures is not installed.
+    """
+    require("ir_measures")
+    import ir_measures
+
+    names = {name: ir_measures.parse_measure(measure) for name, measure in MEASURES.items()}
+    qrels = {str(query): dict(judged) for query, judged in enumerate(grades)}
+    # trec_eval sorts by score, and equal scores by ID. Ranks as scores keep the order of the ranking.
+    run = {
+        str(query): {documents[index]: -float(rank) for rank, index in enumerate(ranking[:DEPTH].tolist())}
+        for query, ranking in enumerate(rankings)
+    }
+    values = np.zeros((len(rankings), len(names)))
+    columns = {measure: column for column, measure in enumerate(names.values())}
+    for metric in ir_measures.iter_calc(list(names.values()), qrels, run):
+        values[int(metric.query_id), columns[metric.measure]] = metric.value
+    return values
+
 
 _BLOCK_NUMBERS = 16_000_000
 """Maximum number of scores that are in memory at once."""
