@@ -238,8 +238,11 @@ def test_words_that_swap_the_selected_documents(minilm: Checkpoint, monkeypatch:
     assert not app.exception
     expected = bert_probe.RankSwap("zebras", "2", "3").of(minilm, documents)
     removal = expected.changes["remove"]
-    scores = f"{removal.verified[1]:.4f} against {removal.verified[0]:.4f}"
-    assert f"Without **{removal.words[0]}**, document 3 ranks above document 2: {scores}." in page_text(app)
+    scores = f"{removal.verified[1]:.4f} and {removal.verified[0]:.4f}"
+    assert (
+        f"Without **{removal.words[0]}**, document 3 ranks above document 2 (scores {scores})."
+        in page_text(app)
+    )
     assert "This is the smallest set." in page_text(app)
     table = next(frame for frame in tables(app) if "margin" in frame)
     assert list(table["margin"]) == pytest.approx(list(removal.margins), abs=1e-6)
