@@ -50,13 +50,13 @@ TABLE, TAGGED, DOCUMENTS, JUDGMENTS = "table", "tagged", "documents", "judgments
 
 @dataclass(frozen=True)
 class InputValues:
-    """Values that an interface, such as the command line or the HTTP API, has read for an `Inputs`.
+    """Input values of a question, as read by an interface such as the command line or the HTTP API.
 
     Attributes:
         checkpoints: one checkpoint per model.
         traces: one trace per text; for two models, one trace per text and model.
-        sentences: many sentences, or labeled texts where the question accepts them.
-        files: rows of each `FileInput`, keyed by its name; an optional file may be missing.
+        sentences: many sentences, or labeled texts if the question accepts them.
+        files: name → rows for each `FileInput`; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -69,7 +69,7 @@ class InputValues:
 
 @dataclass(frozen=True)
 class FileInput:
-    """A file of labeled texts, tagged sentences or both that a question reads.
+    """A file that a question reads, such as labeled texts or tagged sentences.
 
     Attributes:
         option: the command-line option for the file; "" for a positional argument.
@@ -84,10 +84,10 @@ class FileInput:
     help: str = ""
 
     def parse(self, content: bytes, name: str, kind: str | None = None) -> Any:
-        """Return the rows in the contents of a file with this name.
+        """Parse the rows from the contents of a file.
 
         Args:
-            kind: kind of the labels of a table; see `parse_labeled_texts`.
+            kind: type of the labels in a table; see `parse_labeled_texts`.
         """
         if DOCUMENTS in self.formats:
             return parse_documents(io.BytesIO(content), name)
@@ -105,15 +105,15 @@ class Inputs:
     Attributes:
         texts: smallest and largest number of texts that the model reads.
         models: number of models.
-        has_other: whether a further model is optional, with which the model is compared.
+        has_other: whether the question accepts an optional second model for comparison.
         has_sentences: whether the question reads many sentences or documents.
         list_name: name of the sentences or documents in Python and in an HTTP request.
         list_file: name of the file in code snippets that read them.
         list_option: command-line option for the file; "" for a positional argument.
-        has_list: whether a request may give the sentences or documents as a list, not only as a file.
+        has_list: whether a request may contain the sentences or documents as a list instead of a file.
         can_truncate: whether the inputs include texts that can be truncated.
         can_skip: whether broken rows of the file can be skipped.
-        has_folder: whether a folder in the layout of the BEIR benchmark can contain the files.
+        has_folder: whether the command line accepts a folder in the BEIR layout instead of single files.
         types: types of the first positional arguments of `Question.of`.
     """
 
@@ -131,24 +131,24 @@ class Inputs:
     types: ClassVar[tuple[type, ...]] = ()
 
     def read_list(self, file: Path, column: str | None, as_named: bool) -> tuple[str, ...]:
-        """Return the sentences of a file. Documents are read by `read_documents`."""
+        """Read the sentences of a file. For documents, use `read_documents`."""
         return read_sentences(file, column, as_named)
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> tuple[str, ...]:  # noqa: ARG002
-        """Return the sentences or documents in the contents of a file with this name."""
+        """Parse sentences or documents from the contents of a file."""
         return parse_sentences(content, name)
 
     def restore_list(self, lines: Sequence[str]) -> Sequence[str]:
-        """Return the sentences or documents that a view file stores as lines."""
+        """Parse sentences or documents from the lines in a view file."""
         return lines
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → the file from which its value is read."""
+        """Argument of `Question.of` → `FileInput` that provides its value."""
         return {}
 
     def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
-        """Return the traces of the texts, each read separately by each model."""
+        """Return one trace per text and model."""
         return [checkpoint.trace(*text) for text in texts for checkpoint in checkpoints]
 
     def arguments(self, values: InputValues) -> list[Any]:
@@ -299,7 +299,7 @@ class OneCheckpoint(Inputs):
         return [f"checkpoint = {load_expression(record.model)}"], "checkpoint"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return only the command-line arguments of the question itself; options name the model."""
+        """Return only the command-line arguments of the question itself, because options name the model."""
         return end_of_options(leading)
 
 
@@ -358,11 +358,11 @@ class Documents(SentenceList):
     can_skip = True
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> DocumentList:
-        """Return the documents in the contents of a file with this name."""
+        """Parse documents from the contents of a file."""
         return parse_documents(io.BytesIO(content), name, skip_broken)
 
     def restore_list(self, lines: Sequence[str]) -> Sequence[Document]:
-        """Return the documents that `Document.line` has written.
+        """Parse the documents from lines that `Document.line` returned.
 
         Raises:
             TextError: a line does not have the format of `Document.line`.
@@ -409,7 +409,7 @@ class Files(Inputs):
     """Files of labeled texts or tagged sentences.
 
     Attributes:
-        files_by_name: argument of `Question.of` → the file from which its value is read.
+        files_by_name: argument of `Question.of` → `FileInput` that provides its value.
     """
 
     files_by_name: Mapping[str, FileInput]
@@ -418,7 +418,7 @@ class Files(Inputs):
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → the file from which its value is read."""
+        """Argument of `Question.of` → `FileInput` that provides its value."""
         return self.files_by_name
 
     def __hash__(self) -> int:
@@ -575,7 +575,7 @@ class StoreAndTrace(OneStore):
 
 
 def load_two(record: InputRecord) -> list[str]:
-    """Return the statements that load both models of a record."""
+    """Return Python statements that load both models of a record."""
     return [
         f"checkpoint = {load_expression(record.model)}",
         f"other = {load_expression(record.other, 'other_model')}",

@@ -57,7 +57,7 @@ def evaluate_rankings(
     Args:
         rankings: for each query, the indices of the ranked documents, the best first.
         documents: the IDs of the documents.
-        grades: for each query, document ID → grade.
+        grades: for each query, the grade of each judged document, by ID.
 
     Raises:
         UnavailableError: the package ir-measures is not installed.
@@ -67,7 +67,7 @@ def evaluate_rankings(
 
     names = {name: ir_measures.parse_measure(measure) for name, measure in MEASURES.items()}
     qrels = {str(query): dict(judged) for query, judged in enumerate(grades)}
-    # trec_eval sorts by score, and equal scores by ID. Ranks as scores keep the order of the ranking.
+    # trec_eval resolves ties by ID, so scores derived from ranks are passed to keep the order of the ranking.
     run = {
         str(query): {documents[index]: -float(rank) for rank, index in enumerate(ranking[:DEPTH].tolist())}
         for query, ranking in enumerate(rankings)
@@ -94,7 +94,7 @@ class RetrievalEvaluation(PromptedSearch):
     a second model, are compared with the first one on the same queries.
 
     Attributes:
-        scorers: names in `SCORERS`. The others are compared with the first.
+        scorers: names in `SCORERS`. The other scorers are compared with the first one.
         candidates: see `Search`.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
         curve: whether to evaluate the bi-encoder also with fewer dimensions, int8 and binary vectors.
@@ -208,7 +208,7 @@ class _JudgedData:
         documents: the documents.
         all_queries: all queries of the file.
         queries: the queries with a relevant document.
-        grades: for each of these queries, document ID → grade.
+        grades: for each of these queries, the grade of each judged document, by ID.
         unjudged: number of queries without a judgment or a relevant document.
         unknown_queries: number of judged queries that are not in the file of queries.
         unknown_documents: number of judgments of documents that are not in the file of documents.
@@ -290,7 +290,7 @@ class _JudgedData:
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """A scorer of a model, and its rankings.
+    """One scorer applied to one model, and the rankings that it produces.
 
     Attributes:
         model: 0 for the model, 1 for the other model.
@@ -310,7 +310,7 @@ class System:
 
     @property
     def label(self) -> str:
-        """Name of the system in column names."""
+        """Name of the scorer and model in column names."""
         return f"other {self.scorer}" if self.model else self.scorer
 
 
@@ -335,7 +335,7 @@ def _blocks(queries: Array, documents: Array, similarity: str) -> Iterator[Array
 
 
 def _order(values: Array) -> Array:
-    """Return the indices of the scored documents by descending score; equal scores keep their order."""
+    """Return the indices of the scored documents by descending score. Ties keep their order."""
     order = np.argsort(-values, kind="stable")
     ranked: Array = order[~np.isnan(values[order])]
     return ranked
@@ -350,7 +350,7 @@ def _rank(
     truncate: bool,
     progress: Progress,
 ) -> dict[str, list[Array]]:
-    """Return the ranking of each query: scorer → for each query, indices of documents."""
+    """Return, for each scorer, the ranking of each query, as indices of documents."""
     blocks: Iterator[Array | None] = iter([None] * len(data.queries))
     if vectors is not None and indexed.encoded is not None:
         blocks = _blocks(vectors, indexed.encoded.vectors, search.query_pooling(checkpoint).similarity)

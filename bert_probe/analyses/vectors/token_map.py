@@ -125,7 +125,7 @@ class TokenMap(_MapQuestion):
     Attributes:
         words: merge subword tokens into words, whose vectors are the means of their tokens' vectors.
         specials: include special tokens such as [CLS] and [SEP]; they are often far from all other tokens.
-        basis: how planes are chosen; see `BASES`.
+        basis: how the principal components are computed; see `BASES`.
     """
 
     inputs = OneOrTwoTraces()
@@ -437,6 +437,6 @@ def _project(vectors: Array, mean: Array, axes: Array) -> tuple[Array, float]:
         centered = vectors[start : start + _BLOCK] - mean
         points[start : start + _BLOCK] = centered @ axes
         squares += float(np.vdot(centered, centered))
-    # If rounding errors can explain the sum, all vectors are equal.
+    # If the sum of squares is within the rounding error, treat all vectors as equal.
     rounding = len(vectors) * np.finfo(np.float64).eps * float(np.vdot(mean, mean))
     return points, squares if squares > rounding else 0.0
