@@ -58,7 +58,7 @@ def from_attention(
             queries, keys and tokens differ; or a weight is NaN, infinite or negative.
         TextError: a token is not a string.
         SelectionError: `sentence_b_start` is out of range, or `specials` contains a name or position that
-            that the tokens lack.
+            the tokens lack.
         OutOfMemoryError: there is not enough memory for the copy.
     """
     with memory_errors("The attention needs more memory than is available. Pass fewer layers."):

@@ -77,7 +77,7 @@ def test_torch_refuses_dangerous_globals_itself(
         pytest.skip("harmless: torch allows it")
     monkeypatch.setattr(child, "check_pickles", lambda _: None)
     path.write_bytes(pickles.zipped(pickles.GADGETS[name]))
-    with pytest.raises(WeightsError, match=r"asks for|is broken or is not a file of weights"):
+    with pytest.raises(WeightsError, match=r"refers to|is broken or is not a file of weights"):
         converted(path)
 
 
