@@ -201,17 +201,17 @@ def _pictures(
     if attention is None:
         if not any(argument is not None for argument in encoder_decoder_attention):
             raise ShapeError(
-                "No attention was given. Give attention, or one of encoder_attention, decoder_attention and "
+                "There is no attention. Pass attention, or one of encoder_attention, decoder_attention and "
                 "cross_attention."
             )
         return _encoder_decoder_pictures(*encoder_decoder_attention, *encoder_decoder_tokens, convert)
     if has_encoder_decoder:
         raise ShapeError(
-            "attention is for a model with an encoder or a decoder only. Omit encoder_attention, "
+            "attention is for encoder-only or decoder-only models. Omit encoder_attention, "
             "decoder_attention, cross_attention and their tokens."
         )
     if tokens is None:
-        raise ShapeError("No tokens were given. Give one for each query.")
+        raise ShapeError("There are no tokens. Pass one token for each query.")
     return [_ConvertedAttention("", layers_of(attention), convert(tokens), sentence_b_start)]
 
 
@@ -230,7 +230,7 @@ def _encoder_decoder_pictures(
     }
     for name, (tokens, is_needed) in needed.items():
         if is_needed and tokens is None:
-            raise ShapeError(f"No {name} were given. Give one for each query.")
+            raise ShapeError(f"There are no {name}. Pass one token for each query.")
     decoder_names, encoder_names = convert(decoder_tokens or []), convert(encoder_tokens or [])
     kinds = {
         name: layers_of(attention)

@@ -77,7 +77,7 @@ def select_questions(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
     for name in names:
         if name not in registered_questions():
             raise SelectionError(
-                f"{name!r} is not a question. The questions are: {', '.join(registered_questions())}."
+                f"{name!r} is not a question. Available questions: {', '.join(registered_questions())}."
             )
     questions = registered_questions()
     return {name: question for name, question in questions.items() if not names or name in names}
@@ -185,7 +185,7 @@ def build_server(
 
     async def call(_context: Any, parameters: types.CallToolRequestParams) -> types.CallToolResult:
         if parameters.name not in questions:
-            sentence = f"{parameters.name[:100]!r} is not a tool. The tools are: {', '.join(questions)}."
+            sentence = f"{parameters.name[:100]!r} is not a tool. Available tools: {', '.join(questions)}."
             return types.CallToolResult(content=[_text_content(sentence)], is_error=True)
         cancelled = threading.Event()
         question, arguments = questions[parameters.name], dict(parameters.arguments or {})

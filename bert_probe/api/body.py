@@ -179,7 +179,7 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
         if question_fields[name] is not None:
             raise BodyError(
                 f"{name} is a file on the server, which only the command line and Python can set. "
-                "Leave it out."
+                f"Omit {name}."
             )
     models = [body]
     if registered.inputs.models > 1:
@@ -222,7 +222,7 @@ def _check_object(where: str, value: Any, allowed: Sequence[str] | None = None) 
         raise BodyError(f"{where} must be an object, not {_preview(value)}.")
     for name in value:
         if allowed is not None and name not in allowed:
-            raise BodyError(f"{where} has no member {_preview(name)}. Its members are: {', '.join(allowed)}.")
+            raise BodyError(f"{where} has no member {_preview(name)}. Allowed members: {', '.join(allowed)}.")
     return value
 
 
@@ -233,9 +233,9 @@ def _require(body: Mapping[str, Any], name: str) -> None:
 
 def _check_text(where: str, value: Any, max_length: int = MAX_CHARACTERS) -> str:
     if not isinstance(value, str):
-        raise BodyError(f"{where} must be a text, not {_preview(value)}.")
+        raise BodyError(f"{where} must be a string, not {_preview(value)}.")
     if len(value) > max_length:
-        raise BodyError(f"{where} has {len(value):,} characters. Give {max_length:,} or fewer.")
+        raise BodyError(f"{where} has {len(value):,} characters. Send at most {max_length:,}.")
     return value
 
 
@@ -252,7 +252,7 @@ def _check_list(where: str, value: Any, max_length: int) -> Sequence[Any]:
     if not isinstance(value, list):
         raise BodyError(f"{where} must be a list, not {_preview(value)}.")
     if len(value) > max_length:
-        raise BodyError(f"{where} has {len(value):,} entries. Give {max_length:,} or fewer.")
+        raise BodyError(f"{where} has {len(value):,} entries. Send at most {max_length:,}.")
     return value
 
 
@@ -266,10 +266,10 @@ def _read_texts(
         _require(body, "text" if min_texts == 1 else "texts")
         return (_read_pair("text", {name: body[name] for name in ("text", "pair") if name in body}),)
     if "text" in body or "pair" in body:
-        raise BodyError("Both text and texts are given. Give one of them.")
+        raise BodyError("The body has both text and texts. Send only one of them.")
     texts = _check_list("texts", body["texts"], MAX_TEXTS if max_texts is None else max_texts)
     if len(texts) < min_texts:
-        raise BodyError(f"texts has {len(texts)} entries. Give {min_texts} or more.")
+        raise BodyError(f"texts has {len(texts)} entries. Send at least {min_texts}.")
     return tuple(_read_pair(f"texts[{number}]", text) for number, text in enumerate(texts))
 
 

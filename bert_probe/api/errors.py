@@ -60,7 +60,7 @@ TOKEN_REQUIRED = ProblemType("no-token", 401, "A token is required")
 LOCAL_ONLY = ProblemType("not-from-here", 403, "Only available from the computer that runs the app")
 NOT_FOUND = ProblemType("no-such-thing", 404, "Not found")
 METHOD_NOT_ALLOWED = ProblemType("wrong-method", 405, "Method not allowed")
-NOT_ACCEPTABLE = ProblemType("no-such-form", 406, "The answer is not available in this format")
+NOT_ACCEPTABLE = ProblemType("no-such-form", 406, "The result is not available in this format")
 BODY_TIMEOUT = ProblemType("late-body", 408, "The body did not arrive in time")
 TOO_LARGE = ProblemType("too-large", 413, "Too large")
 UNSUPPORTED_MEDIA_TYPE = ProblemType("wrong-media", 415, "The body must be JSON")
@@ -71,7 +71,7 @@ UNAVAILABLE = ProblemType("unavailable", 422, "The model does not support this r
 INTERNAL_ERROR = ProblemType("failed", 500, "Internal error")
 BUSY = ProblemType("busy", 503, "Too many requests at once")
 NOT_READY = ProblemType("not-ready", 503, "The built-in model is not open yet")
-ANSWER_TIMEOUT = ProblemType("took-too-long", 504, "The answer took too long")
+ANSWER_TIMEOUT = ProblemType("took-too-long", 504, "The computation took too long")
 
 PROBLEM_TYPES: Final = (
     INVALID_BODY,

@@ -253,7 +253,7 @@ PROBLEM: Final[Schema] = {
         "type": {"type": "string", "format": "uri-reference", "description": "Type of the problem."},
         "title": {"type": "string", "description": "Short description of the type."},
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
-        "detail": {"type": "string", "description": "What was given, what is allowed, and what to do."},
+        "detail": {"type": "string", "description": "The invalid value, the allowed values, and what to do."},
         "faults": {
             "type": "array",
             "items": {"type": "object"},

@@ -53,7 +53,8 @@ from bert_probe.runtime.imports import long_lived_imports
 @click.option(
     "--public",
     is_flag=True,
-    help="Serve strangers: they can use only the models of --models, and nothing is trained or saved.",
+    help="Run a public server: its users can use only the models of --models, and nothing is trained or "
+    "saved.",
 )
 @click.option(
     "--models",
@@ -106,7 +107,7 @@ def app(
     public_options = {"--models": models, "--frame-ancestors": origins, "--trusted-proxies": trusted_proxies}
     for option, value in public_options.items():
         if value and not public:
-            raise click.UsageError(f"{option} describes a public server. Add --public, or leave it out.")
+            raise click.UsageError(f"{option} configures a public server. Add --public, or omit this option.")
     extras.require_extra("app")
     # Imported here because importing the web server takes a second, and other commands do not need it.
     with long_lived_imports():

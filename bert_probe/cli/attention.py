@@ -48,13 +48,14 @@ from bert_probe.views.selection import Selection
     "--layer",
     default="last",
     metavar="N|last",
-    help="Layer, from 1. With --layout long, also a list (N,…) or all.",
+    help="Layer, counted from 1. With --layout long, also a list (N,…) or all.",
 )
 @click.option(
     "--head",
     default="mean",
     metavar="N|mean",
-    help="Head, from 1, or mean for the mean over all heads. With --layout long, also a list (N,…) or all.",
+    help="Head, counted from 1, or mean for the mean over all heads. With --layout long, also a list (N,…) "
+    "or all.",
 )
 @click.option(
     "--layout",
@@ -76,18 +77,20 @@ def attention(
     if is_picture_requested():
         if layout == "long":
             raise SelectionError(
-                "--layout long applies to tables only. Leave it out, or write a table: --out FILE.csv."
+                "--layout long applies to tables only. Omit --layout, or write a table: --out FILE.csv."
             )
         picture = picture or ("heatmap" if arguments.get("renormalize") else "lines")
         if picture != "heatmap":
             return _page(trace, arguments, layer, head, picture)
     elif picture is not None:
         raise SelectionError(
-            "--picture requires --out FILE.html, .svg or .png. Add it, or leave out --picture."
+            "--picture requires --out FILE.html, .svg or .png. Add --out, or omit --picture."
         )
     measure = get_measure(arguments.get("measure", "weights"))
     if "residual" in arguments and not measure.rolled:
-        raise SelectionError(f"--residual applies to --measure rollout, not to {measure.name}. Leave it out.")
+        raise SelectionError(
+            f"--residual applies to --measure rollout, not to {measure.name}. Omit --residual."
+        )
     with terminal_bar(measure.label, "layer passes") as progress:
         if layout == "long":
             layers, heads = (
@@ -103,7 +106,7 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
     """Return the head view ("lines") or the model view ("model")."""
     if arguments.get("renormalize"):
         raise SelectionError(
-            "--renormalize applies to the heatmap only. Add --picture heatmap, or leave out --renormalize."
+            "--renormalize applies to the heatmap only. Add --picture heatmap, or omit --renormalize."
         )
     measure = get_measure(arguments.get("measure", "weights"))
     with terminal_bar(measure.label, "layer passes") as progress:
@@ -139,7 +142,7 @@ def rollout(
 ) -> AttentionResult | TokenRolloutResult:
     """Attention rollout: how much of each token reaches every other token through all layers."""
     if token is not None and position is not None:
-        raise SelectionError("--token and --position cannot be combined. Leave one of them out.")
+        raise SelectionError("--token and --position cannot be combined. Omit one of the two.")
     if token is None and position is None:
         shared = {name: value for name, value in arguments.items() if name in _ATTENTION_FIELDS}
         return Attention(measure="rollout", **shared).of(trace)
@@ -214,7 +217,7 @@ def parameters(
     if not configs:
         return Parameters("all" if all_columns else "main").of(open_checkpoint(model, revision, dtype))
     if all_columns:
-        raise SelectionError("--all-columns and --config cannot be combined. Leave one of them out.")
+        raise SelectionError("--all-columns and --config cannot be combined. Omit one of the two.")
     with terminal_bar("Downloading", "B") as progress:
         models = [open_config(name, progress) for name in configs]
     return ModelSizes().of(*models, *([open_checkpoint(model, revision, dtype)] if model else []))

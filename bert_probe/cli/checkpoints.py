@@ -66,7 +66,7 @@ def convert(model: str, out: Path, revision: str | None, seconds: float | None, 
 )
 @output_options
 def check(model: str, revision: str | None, dtype: str, config_only: bool) -> object:
-    """What works with a MODEL and what does not, with the reason.
+    """Features that work with a MODEL, and those that do not, with the reason.
 
     MODEL is a Hub ID or a local folder. The config is read first; if it describes a supported model, the
     checkpoint is opened. Prints one row for each capability: yes, no, or unknown if it was not checked.

@@ -77,7 +77,7 @@ def query(store: Store, sql: str, seconds: float) -> Result:
 @store_options
 @question_options(AttentionSearch)
 def find(store: Store, arguments: dict[str, Any]) -> Result:
-    """Word pairs in STORE with given tags, such as DET and NOUN, that get the most attention from a head.
+    """Word pairs in STORE with the selected tags, such as DET and NOUN, ordered by the attention of a head.
 
     A pair counts if the head's largest weight goes from one word to the other. The store must have been
     made with --keep neighbors.
@@ -105,7 +105,7 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
         if which is None:
             if not arguments.keys().isdisjoint(("top", "bin")):
                 raise SelectionError(
-                    "--top and --bin apply only to the rows of one head. Add --which, or leave both out."
+                    "--top and --bin apply only to the rows of one head. Add --which, or omit both options."
                 )
             return HeadStatistics(**arguments).of(store, progress)
         heads = arguments.pop("heads", ())
@@ -323,7 +323,9 @@ def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) 
     if on == "ray":
         return RayRunner(address, workers, num_gpus)
     if address is not None or num_gpus is not None:
-        raise SelectionError("--address and --num-gpus apply to Ray only. Add --on ray, or leave them out.")
+        raise SelectionError(
+            "--address and --num-gpus apply to Ray only. Add --on ray, or omit both options."
+        )
     return ThreadRunner(workers)
 
 

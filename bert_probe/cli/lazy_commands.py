@@ -318,7 +318,7 @@ def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
         return [(read_text(text), None, truncate) for text in values["texts"]]
     text_a, text_b, pair = values.get("text_a"), values.get("text_b"), values.get("pair")
     if text_b is not None and pair is not None:
-        raise SelectionError("TEXT_B and --pair cannot be combined. Leave one of them out.")
+        raise SelectionError("TEXT_B and --pair cannot be combined. Omit one of the two.")
     pair_a = values.get("pair_a") if pair is None else pair
     pairs = [(text_a, pair_a), (text_b, values.get("pair_b"))]
     return [
@@ -337,10 +337,10 @@ def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
     if values["file"] is None and not passed:
         raise SelectionError(f"Pass a FILE of sentences, or a table of labeled texts with {options[0]}.")
     if values["file"] is not None and passed:
-        raise SelectionError(f"FILE and {passed[0]} cannot be combined. Leave one of them out.")
+        raise SelectionError(f"FILE and {passed[0]} cannot be combined. Omit one of the two.")
     column = values.get("column")
     if passed and column is not None:
-        raise SelectionError("--column applies to FILE only. Leave it out.")
+        raise SelectionError("--column applies to FILE only. Omit --column.")
     if passed:
         return ()
     if inputs.can_skip:

@@ -25,12 +25,12 @@ COMMANDS = {
     "app": ("app", "Open the app in a browser; Ctrl+C stops it."),
     "ask": ("reports", "Recompute the view that a view file describes, and print its table."),
     "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
-    "check": ("checkpoints", "What works with a MODEL and what does not, with the reason."),
+    "check": ("checkpoints", "Features that work with a MODEL, and those that do not, with the reason."),
     "convert": (
         "checkpoints",
         "Convert the pickled weights of a MODEL (pytorch_model.bin) to safetensors, in a new folder.",
     ),
-    "evaluate": ("predict", "How well the trained head of a model predicts the labels of DATA."),
+    "evaluate": ("predict", "How well the trained output head of a model predicts the labels of DATA."),
     "faithfulness": (
         "predict",
         "How well each attribution method predicts how removing words of TEXT changes the prediction.",
@@ -45,7 +45,7 @@ COMMANDS = {
     ),
     "lens": (
         "predict",
-        "What the trained head predicts from each layer's vectors, at masks or at all tokens of TEXT.",
+        "What the trained output head predicts from each layer's vectors, at masks or at all tokens of TEXT.",
     ),
     "mcp": (
         "app",
@@ -55,7 +55,7 @@ COMMANDS = {
         "attention",
         "The parameters of a model: name, group, shape, count, data type and bytes.",
     ),
-    "predict": ("predict", "What the model's trained head predicts for TEXT."),
+    "predict": ("predict", "What the model's trained output head predicts for TEXT."),
     "report": (
         "reports",
         "Make a report of VIEWs with figures, tables, notes and code: an HTML page or a ZIP.",
@@ -95,7 +95,8 @@ CORPUS_COMMANDS = {
     "verify": ("corpus", "Compare each file of STORE with its SHA-256 digest."),
     "find": (
         "corpus",
-        "Word pairs in STORE with given tags, such as DET and NOUN, that get the most attention from a head.",
+        "Word pairs in STORE with the selected tags, such as DET and NOUN, ordered by the attention of "
+        "a head.",
     ),
 }
 """Name of a subcommand of `corpus` → its module and the first sentence of its help."""

@@ -113,7 +113,7 @@ def other_checkpoint_options(command: Command) -> Command:
     @functools.wraps(command)
     def run(checkpoint: Checkpoint, other_name: str | None, other_revision: str | None, **values: Any) -> Any:
         if other_revision is not None and other_name is None:
-            raise SelectionError("--other-revision requires --other. Add it, or leave out --other-revision.")
+            raise SelectionError("--other-revision requires --other. Add --other, or omit --other-revision.")
         dtype = checkpoint.description.dtype
         other = None if other_name is None else open_checkpoint(other_name, other_revision, dtype)
         return command(checkpoint=checkpoint, other=other, **values)
@@ -232,7 +232,7 @@ def output_options(command: Command) -> Command:
 def _save_view(result: Any, file: Path, force: bool) -> None:
     if not isinstance(result, Result):
         raise UnavailableError(
-            "This figure cannot be saved as a view file. Leave out --save-view, or write the table."
+            "This figure cannot be saved as a view file. Omit --save-view, or write the table."
         )
     from bert_probe.reports.view_files import ViewFile
 
@@ -252,9 +252,9 @@ def own_extension(extension: str) -> Callable[[Command], Command]:
 def _check_output_options(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None) -> None:
     """Raise an error for incompatible options before the computation starts."""
     if out is None and force and save_view is None:
-        raise SelectionError("--force requires --out FILE. Add it, or leave out --force.")
+        raise SelectionError("--force requires --out FILE. Add --out, or omit --force.")
     if out is not None and csv_safe and out.suffix.lower() != ".csv":
-        raise SelectionError(f"--csv-safe applies to CSV files only, not to {out.name}. Leave it out.")
+        raise SelectionError(f"--csv-safe applies to CSV files only, not to {out.name}. Omit --csv-safe.")
 
 
 def _output_files(out: Path | None, has_own_format: bool, save_view: Path | None) -> list[Path]:
@@ -392,7 +392,7 @@ def read_text(text: str) -> str:
     record = single_record(text)
     if record is None:
         return text
-    click.echo(f"The text is FASTA: its header, {record.name[:100]}, is left out.", err=True)
+    click.echo(f"The text is FASTA: its header, {record.name[:100]}, is not part of the input.", err=True)
     return record.sequence
 
 

@@ -78,7 +78,7 @@ def predict(
     pair: str | None,
     truncate: bool,
 ) -> PredictionResult:
-    """What the model's trained head predicts for TEXT.
+    """What the model's trained output head predicts for TEXT.
 
     Depending on the task: words for each mask, classes, a label for each token, the span of --pair that
     answers TEXT, whether --pair follows TEXT, or the cosine similarity of both.
@@ -93,7 +93,7 @@ def predict(
         if field.name in arguments.keys() - names
     ]
     if foreign:
-        raise SelectionError(f"{option_name(foreign[0])} does not apply to {task}. Leave it out.")
+        raise SelectionError(f"{option_name(foreign[0])} does not apply to {task}. Omit this option.")
     result: PredictionResult = question(**arguments).of(*traces_for(checkpoint, task, text, pair, truncate))
     for note in result.notes:
         print_message(note)
@@ -108,7 +108,8 @@ def first_task(checkpoint: Checkpoint) -> str:
     """
     if not checkpoint.tasks:
         raise UnavailableError(
-            f"{checkpoint.description.name} has no trained head. Open a model that was trained for a task."
+            f"{checkpoint.description.name} has no trained output head. Use a model that was fine-tuned "
+            f"for a task."
         )
     return checkpoint.tasks[0]
 
@@ -135,7 +136,7 @@ def traces_for(
 @question_options(Lens)
 @text_options
 def lens(trace: Trace, arguments: dict[str, Any]) -> LensResult:
-    """What the trained head predicts from each layer's vectors, at masks or at all tokens of TEXT.
+    """What the trained output head predicts from each layer's vectors, at masks or at all tokens of TEXT.
 
     Layer 0 is the output of the embeddings; the last layer gives the model's prediction. The head was trained
     on the last layer only. A tuned lens first maps the vectors of each other layer to those of the last
@@ -262,7 +263,7 @@ def evaluate(
     as_named: bool,
     truncate: bool,
 ) -> EvaluateResult | EvaluateMasksResult:
-    """How well the trained head of a model predicts the labels of DATA.
+    """How well the trained output head of a model predicts the labels of DATA.
 
     FOLDER is the folder of a model or a Hub ID, and can also be passed with --model. The format of DATA
     depends on the head: for text classification a .csv, .tsv or .jsonl table with the columns text and label,
@@ -273,7 +274,7 @@ def evaluate(
     if data is None or len(folder) > 1:
         raise SelectionError("Pass the FOLDER of a trained model and a file of DATA, in this order.")
     if bool(folder) == (model is not None):
-        raise SelectionError("Pass one model: either its FOLDER before DATA, or --model.")
+        raise SelectionError("Pass a single model: either its FOLDER before DATA, or --model.")
     checkpoint = open_checkpoint(str(folder[0]) if folder else model, revision, dtype)
     if FILL_MASK in checkpoint.outputs and not {TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION} & set(
         checkpoint.outputs
@@ -304,8 +305,8 @@ def _evaluate_masks(
 ) -> EvaluateMasksResult:
     if table not in evaluate_masks.TABLES or training is not None:
         raise SelectionError(
-            f"{checkpoint.description.name} has a head for masked words. Choose --show "
-            f"{' or '.join(evaluate_masks.TABLES)}, and leave out --training."
+            f"{checkpoint.description.name} has a masked-language-modeling head. Choose "
+            f"--show {' or '.join(evaluate_masks.TABLES)}, and omit --training."
         )
     sentences = read_sentences(data, as_named=as_named)
     with terminal_bar("Evaluating", "texts") as progress:

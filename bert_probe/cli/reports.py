@@ -54,7 +54,7 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     for reference, checkpoint in zip(view_file.models, checkpoints, strict=True):
         if not reference.fits(checkpoint):
             print_message(
-                f"The view was made with different weights of {reference.shown}: "
+                f"The view was created with different weights of {reference.shown}: "
                 f"{reference.weights_sha256[:12]}…."
             )
     with terminal_bar("Computing", "steps") as progress:
@@ -168,14 +168,14 @@ def _opener(replacement: str | None, yes: bool) -> Callable[[ModelReference], Ch
         if replacement is not None:
             replaced.add(reference.weights_sha256)
             if len(replaced) > 1:
-                raise SelectionError("--model replaces a single model, but the file names two. Leave it out.")
+                raise SelectionError("--model replaces a single model, but the file names two. Omit --model.")
             return open_checkpoint(replacement, None, reference.dtype)
         if not (reference.is_built_in or yes):
             confirm("The file", reference.name, reference.shown)
         try:
             return open_checkpoint(reference.name or None, reference.revision or None, reference.dtype)
         except ProbeError as error:
-            raise type(error)(f"{error} Pass its folder on this machine with --model.") from None
+            raise type(error)(f"{error} Pass the folder of the model on this machine with --model.") from None
 
     return open_reference
 

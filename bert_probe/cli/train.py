@@ -99,7 +99,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--held-out",
     metavar="FILE|SHARE",
-    help="Share of DATA to hold out for evaluation, or a file of held-out examples.  [default: 0.2]",
+    help="Fraction of DATA to hold out for evaluation, or a file of held-out examples.  [default: 0.2]",
 )
 @click.option(
     "--log", type=OutputPath(), metavar="FILE", help="Log file, with a line of JSON for each evaluation."
@@ -159,7 +159,7 @@ def _log_files(log: Path | None, out: Path) -> list[Path]:
         return []
     if Path(os.path.realpath(out)) in Path(os.path.realpath(log)).parents:
         raise SelectionError(
-            f"The log {log} is in the folder of the model, {out}. Choose another place for it."
+            f"The log {log} is in the folder of the model, {out}. Choose another path for the log."
         )
     return [log]
 
@@ -174,7 +174,7 @@ def _reader(checkpoint: Checkpoint, data: Path, task: str | None, kind: str | No
     elif task is None:
         task = TOKEN_CLASSIFICATION if name.endswith((".conll", ".conllu")) else FILL_MASK
     if kind is not None and task != TEXT_CLASSIFICATION:
-        raise SelectionError(f"--labels applies to {TEXT_CLASSIFICATION} only. Leave it out.")
+        raise SelectionError(f"--labels applies to {TEXT_CLASSIFICATION} only. Omit --labels.")
     if task == TEXT_CLASSIFICATION:
         return partial(read_labeled_texts, kind=kind)
     if task == SENTENCE_SIMILARITY:

@@ -209,8 +209,8 @@ def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
 
 def _asks_for(source: _PickleFile, name: str) -> WeightsError:
     return source.error(
-        f"asks for {_printable(name)}, which a file of weights does not need and which may run code",
-        "Nothing of it was run. Use other weights, and tell its publisher.",
+        f"refers to {_printable(name)}, which a file of weights does not need and which may run code",
+        "No code of the file was run. Use other weights, and inform the publisher of the file.",
     )
 
 

@@ -104,7 +104,7 @@ def find_files(source: Source) -> CheckpointFiles:
         if len(targets) > 1:
             indices[prefix + _WEIGHTS_INDEX] = tuple(targets.values())
     if not any(Path(name).name == "config.json" for name in copies):
-        raise NotFoundError(f"{folder} has no config.json. Give a folder saved with save_pretrained.")
+        raise NotFoundError(f"{folder} has no config.json. Use a folder saved with save_pretrained.")
     if not pickles:
         raise WeightsError(_nothing_to_convert(source, copies))
     for name in copies:
@@ -115,7 +115,10 @@ def find_files(source: Source) -> CheckpointFiles:
 def _nothing_to_convert(source: Source, copies: list[str]) -> str:
     if any(name.endswith(".safetensors") for name in copies):
         return f"The weights of {source.name} are safetensors already. Open the model as it is."
-    return f"{source.name} has no {_PICKLE}; no other format of weights is converted. Check its files."
+    return (
+        f"{source.name} has no {_PICKLE}; no other format of weights can be converted. Check the files "
+        "of the model."
+    )
 
 
 def _folders(folder: Path) -> Iterator[Path]:
@@ -417,8 +420,9 @@ class _Process:
             progress(max(0, done), total)
             if time.monotonic() > end:
                 raise WeightsError(
-                    f"Reading the weights took longer than {seconds:g} seconds, so it was ended. They may be "
-                    "made to exhaust the machine. Use other weights, or allow more time."
+                    f"Reading the weights took longer than {seconds:g} seconds, so it was ended. The file "
+                    f"may "
+                    "be crafted to exhaust the machine. Use other weights, or allow more time."
                 )
             try:
                 line = self._lines.get(timeout=_POLL_SECONDS)

@@ -51,7 +51,7 @@ class FieldType:
             SelectionError: the value has the wrong type or is out of range.
         """
         if not isinstance(value, str):
-            raise SelectionError(f"{name} must be a text, not {value!r}.")
+            raise SelectionError(f"{name} must be a string, not {value!r}.")
         return value
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
@@ -157,7 +157,7 @@ class Number(FieldType):
         """Check and return a number from JSON; numbers above `MAX_NUMBER` are rejected."""
         number = self.check(name, value)
         if number > MAX_NUMBER:
-            raise SelectionError(f"{name} is larger than {MAX_NUMBER}. Give a smaller number.")
+            raise SelectionError(f"{name} is larger than {MAX_NUMBER}. Pass a smaller number.")
         return number
 
     def write(self, value: Any) -> str:
@@ -232,7 +232,7 @@ class Index(FieldType):
         if not self.first <= number < self.first + count:
             raise SelectionError(
                 f"There is no {self.axis} {text}: this model has {self.axis}s {self.first} to "
-                f"{self.first + count - 1}. Give one of them or {'mean' if self.mean else 'last'}."
+                f"{self.first + count - 1}. Use one of these, or {'mean' if self.mean else 'last'}."
             )
         return number - self.first
 
@@ -274,7 +274,7 @@ class Name(FieldType):
     def check(self, name: str, value: Any) -> str:
         """Return the value if it is a string of 1 to 200 characters."""
         if not isinstance(value, str) or not 0 < len(value) <= 200:
-            raise SelectionError(f"{name} must be a text of 1 to 200 characters, not {str(value)[:100]!r}.")
+            raise SelectionError(f"{name} must be a string of 1 to 200 characters, not {str(value)[:100]!r}.")
         return value
 
     @property
@@ -296,7 +296,7 @@ class Text(FieldType):
             TextError, TooLongError: see `check_text`.
         """
         if not isinstance(value, str) or not value.strip():
-            raise SelectionError(f"{name} must be a text that is not blank, not {str(value)[:100]!r}.")
+            raise SelectionError(f"{name} must be a string that is not blank, not {str(value)[:100]!r}.")
         check_text(value)
         return value
 

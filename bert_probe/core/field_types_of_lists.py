@@ -32,7 +32,7 @@ class ListOf(FieldType):
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list, not {value!r}.")
         if len(value) < self.min_length:
-            raise SelectionError(f"{name} has {len(value)} entries. Give {self.min_length} or more.")
+            raise SelectionError(f"{name} has {len(value)} entries. Pass at least {self.min_length}.")
         check_item_count(name, value)
         return tuple(self.kind.check(name, item) for item in value)
 
@@ -118,7 +118,7 @@ class Indices(FieldType):
         if isinstance(value, str | int) or not isinstance(value, Sequence | range):
             raise SelectionError(f"{name} must be a list of numbers, not {value!r}.")
         if not len(value):
-            raise SelectionError(f"No {self.index.axis} is chosen. Choose at least one.")
+            raise SelectionError(f"No {self.index.axis} is selected. Select at least one.")
         return tuple(dict.fromkeys(self.index.check(name, item) for item in value))
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
@@ -174,7 +174,7 @@ class HeadSet(FieldType):
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list of (layer, head), not {value!r}.")
         if not len(value):
-            raise SelectionError("No head is given. Give at least one.")
+            raise SelectionError("The list of heads is empty. Pass at least one head.")
         pairs = []
         for pair in value:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:

@@ -141,7 +141,9 @@ def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -
     *configs, last = record.configs
     configs, opened = (configs, last) if "weights_sha256" in last else ([*configs, last], None)
     if any("weights_sha256" in config for config in configs):
-        return "# The command line accepts one opened model, after the configurations; use Python."
+        return (
+            "# The command line accepts only one checkpoint (--model) next to configs (--config); use Python."
+        )
     words = ["bert-probe", question.command]
     words += [word for config in configs for word in ("--config", config_name(config))]
     if opened is not None:

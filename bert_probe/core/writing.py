@@ -43,7 +43,7 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
         with _system_errors(file):
             place = _target(file)
         if place in places:
-            raise ExportError(f"{file} is given for two outputs. Choose different names.")
+            raise ExportError(f"{file} is the path of two outputs. Choose different paths.")
         places[place] = file
     with ExitStack() as stack:
         for place, file in sorted(places.items()):

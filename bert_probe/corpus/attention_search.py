@@ -73,7 +73,8 @@ class AttentionSearch(Question):
         """
         if self.query_pos is None and self.key_pos is None and self.relation is None:
             raise SelectionError(
-                "Neither a tag nor a relation is given. Name the tag of one of the words, or a relation."
+                "The search needs a tag or a relation. Pass the tag of at least one of the words, or a "
+                "relation."
             )
         ((layer, head),) = resolved([self.head], store)
         store.files(NEIGHBORS)

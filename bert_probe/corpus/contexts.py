@@ -64,10 +64,10 @@ class NearestContexts(Question):
         about=f"{VECTOR_LAYER_HELP} Default: the store's last.",
     )
     top: int = param(Number(1, MAX_CONTEXTS), default=10, about="Number of contexts.  [default: 10]")
-    every: bool = param(Flag(), default=False, about="List every near word of a row, not only the nearest.")
-    others: bool = param(Flag(), default=False, about="Leave out rows with the text of the query word.")
+    every: bool = param(Flag(), default=False, about="List all contexts of a row, not only the nearest.")
+    others: bool = param(Flag(), default=False, about="Exclude rows that have the same text as the query.")
     exact: bool = param(
-        Flag(), default=False, about="Compare with every vector, without an approximate index."
+        Flag(), default=False, about="Exact search: compare with every vector, without an approximate index."
     )
 
     def of(self, store: Store, trace: Trace, progress: Progress = no_progress) -> NearestContextsResult:

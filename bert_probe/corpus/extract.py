@@ -245,7 +245,7 @@ class _Predictions:
                 logits = logits[: len(sentence.encoding)]
             if not np.isfinite(logits).all():
                 raise UnavailableError(
-                    f"The {self._output.task} head gives logits that are not finite for line "
+                    f"The {self._output.task} head returns logits that are not finite for line "
                     f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or keep no answers."
                 )
             self._logits[index] = logits.copy()  # a copy, because a view would keep the whole batch in memory

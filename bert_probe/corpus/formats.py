@@ -237,7 +237,7 @@ def _table_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
     """
     first_line = next((line for line in lines if line.problem or _has_cells(line)), None)
     if first_line is None:
-        raise EmptyTextError(f"{name} is empty. Give a header and a sentence in each row.")
+        raise EmptyTextError(f"{name} is empty. Add a header and a sentence in each row.")
     raw_rows = _RowSplitter(chain([first_line], lines), detect_separator(first_line.text or "")).rows()
     header_row = next(raw_rows)
     if header_row.problem:

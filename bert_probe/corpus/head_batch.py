@@ -248,7 +248,7 @@ class AttentionBlock:
             # Models with linear approximations of attention return other values as `attentions`.
             raise ArchitectureError(
                 f"This model has attention rows that do not sum to 1 for these texts (off by "
-                f"{deviation:.2g}), so they are not measured. Try shorter texts or another model."
+                f"{deviation:.2g}), so the heads are not measured. Try shorter texts or another model."
             )
         return weights
 

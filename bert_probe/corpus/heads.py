@@ -116,7 +116,8 @@ class MeasureStatistics:
             read_only(values)
             if values.shape[:2] != self.means.shape:
                 raise ShapeError(
-                    f"The shape {values.shape} does not begin with {self.means.shape} (layers, heads)."
+                    f"values must have a shape that begins with {self.means.shape} (layers, heads), not "
+                    f"{values.shape}."
                 )
 
     @property

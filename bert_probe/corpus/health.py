@@ -59,7 +59,9 @@ class CorpusHealth(Question):
 
     neighbors: int = param(Number(2, 100), default=10, about="Number of nearest neighbors.")
     threshold: float | None = param(
-        Optional(Number(-1, 1, integer=False)), default=None, about="Cosine from which rows are duplicates."
+        Optional(Number(-1, 1, integer=False)),
+        default=None,
+        about="Minimum cosine of two rows that are near duplicates.",
     )
     min_cluster: int = param(Number(2, 10_000), default=15, about="Smallest number of rows in a cluster.")
     show: str = param(
@@ -78,7 +80,7 @@ class CorpusHealth(Question):
         if len(rows) <= self.neighbors + 1:
             raise TextError(
                 f"{len(rows):,} rows have a vector, but {self.neighbors} neighbors need at least "
-                f"{self.neighbors + 2}. Give more vectors, or choose fewer neighbors."
+                f"{self.neighbors + 2}. Use more vectors, or choose fewer neighbors."
             )
         smaller = min(len(rows), vectors.vectors.shape[1])
         if smaller > MAX_COMPONENTS:

@@ -118,7 +118,7 @@ def find_inputs(
     sources = [inputs] if isinstance(inputs, (str, Path)) else inputs
     files = _unique_files(chain.from_iterable(map(_match_files, sources)))
     if not files:
-        raise EmptyTextError("There are no inputs. Give files, folders or patterns.")
+        raise EmptyTextError("There are no inputs. Pass files, folders or patterns.")
     for file in files:
         _check_header(file, column)
         if not as_named and ending_of(file.path) != PARQUET:

@@ -229,7 +229,7 @@ def _optional(check: Check) -> Check:
     return f"{check[0]}, or null", lambda value: value is None or check[1](value)
 
 
-_TEXT: Final[Check] = ("a text", lambda value: isinstance(value, str))
+_TEXT: Final[Check] = ("a string", lambda value: isinstance(value, str))
 _OBJECT: Final[Check] = ("an object", lambda value: isinstance(value, dict))
 _LIST: Final[Check] = ("a list", lambda value: isinstance(value, list))
 _COUNT: Final = _integer(0, 2**53)
@@ -272,7 +272,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     manifest = _read(file)
     if manifest.get("format") != FORMAT:
-        raise StoreError(f"{folder} is not a corpus store. Give a folder that corpus run has written.")
+        raise StoreError(f"{folder} is not a corpus store. Use a folder written by corpus run.")
     if manifest.get("version") != VERSION:
         raise StoreError(
             f"{folder} has store version {str(manifest.get('version'))[:20]}, but this program reads version "
@@ -332,7 +332,7 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise StoreError(f"{file} is missing or broken. Give a folder that corpus run has written.")
+        raise StoreError(f"{file} is missing or broken. Use a folder written by corpus run.")
     return content
 
 

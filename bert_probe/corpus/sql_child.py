@@ -439,7 +439,7 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
     """
     if parsed.get("error"):
         reason = str(parsed.get("error_message", "")).split("\\n")[0].rstrip(".!")
-        raise SelectionError(f"This query cannot be checked ({reason}). Write a single SELECT.")
+        raise SelectionError(f"This query cannot be validated ({reason}). Write a single SELECT.")
     for node in _nodes(parsed):
         node_type = node.get("type")
         if node_type == "TABLE_FUNCTION" and "function" in node:

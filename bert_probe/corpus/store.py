@@ -244,8 +244,8 @@ class Store:
         if model is None and self.named_model is not None:
             if not trust:
                 raise CheckpointError(
-                    f"{self.folder.name} names the model {self.named_model}, which is opened only if "
-                    "you agree, because the store may be untrusted. Pass another model, or trust=True."
+                    f"{self.folder.name} names the model {self.named_model}, which is opened only with "
+                    "your consent, because the store may be untrusted. Pass another model, or trust=True."
                 )
             model, revision = model_record["model"], model_record["revision"]
         from bert_probe.model.loading import load

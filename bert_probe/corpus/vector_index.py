@@ -217,8 +217,9 @@ def _check_memory(vectors: LayerVectors) -> None:
     needed, free = 2 * len(vectors) * (vectors.hidden + 8), psutil.virtual_memory().available
     if needed > free:
         raise OutOfMemoryError(
-            f"Building an index of {len(vectors):,} vectors needs {needed / 1e9:.1f} GB of memory, but "
-            f"{free / 1e9:.1f} GB are free. Free some memory, or use the option exact, which needs no index."
+            f"Building an index of {len(vectors):,} vectors needs {needed / 1e9:.1f} GB of memory, but only "
+            f"{free / 1e9:.1f} GB are available. Free some memory, or use the option exact, which needs no "
+            f"index."
         )
 
 

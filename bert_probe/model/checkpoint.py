@@ -376,7 +376,9 @@ def overlap_warning(earlier: Sequence[TrainingHistory], training: TrainingHistor
     """
     for previous in reversed(earlier):
         if training.held_out and previous.data == training.held_out:
-            return _WARNING.format("on the held-out data", "Hold out data that it was not trained on.")
+            return _WARNING.format(
+                "on the held-out data", "Hold out data on which the model was not trained."
+            )
         same_split = (previous.held_out, previous.share, previous.seed) == (
             training.held_out,
             training.share,
@@ -389,7 +391,7 @@ def overlap_warning(earlier: Sequence[TrainingHistory], training: TrainingHistor
             again = f"{previous.share:g} with seed {previous.seed} again" if previous.share else "other data"
             return _WARNING.format(
                 f"on this data, of which {split} was held out",
-                f"Hold out {again}, or start from a model that was not trained on it.",
+                f"Hold out {again}, or start from a model that was not trained on this data.",
             )
     return ""
 

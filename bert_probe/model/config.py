@@ -367,7 +367,7 @@ def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) 
     """
     requested = str(name).strip()
     if not requested:
-        raise NotFoundError(f"The name is empty. Give {', '.join(PUBLISHED)}, a file, a folder or a Hub ID.")
+        raise NotFoundError(f"The name is empty. Use {', '.join(PUBLISHED)}, a file, a folder or a Hub ID.")
     if requested in PUBLISHED and not isinstance(name, os.PathLike):
         settings, paper = PUBLISHED[requested]
         return _model_config(settings, requested, "published", None, paper)

@@ -58,10 +58,10 @@ def from_attention(
             queries, keys and tokens differ; or a weight is NaN, infinite or negative.
         TextError: a token is not a string.
         SelectionError: `sentence_b_start` is out of range, or `specials` contains a name or position that
-            that the tokens lack.
+            the tokens lack.
         OutOfMemoryError: there is not enough memory for the copy.
     """
-    with memory_errors("The attention needs more memory than is free here. Give fewer layers."):
+    with memory_errors("The attention needs more memory than is available. Pass fewer layers."):
         layers = layers_of(weights)
         _check_layers(layers)
         caveat = _caveat(layers, _sum_tolerance(weights))
@@ -70,15 +70,16 @@ def from_attention(
         if specials is not None or sentence_b_start is not None:
             raise SelectionError(
                 "An Encoding already defines its texts and special tokens. Omit sentence_b_start and "
-                "specials, "
-                "or give a list of tokens."
+                "specials, or pass a list of "
+                "tokens."
             )
         encoding = tokens
     else:
         encoding = _encoding(_names(tokens, count), sentence_b_start, specials)
     if len(encoding) != count:
         raise ShapeError(
-            f"{len(encoding)} tokens were given for attention over {count} tokens. Give one token for each "
+            f"The attention has {count} tokens, but tokens has {len(encoding)} entries. Pass one token for "
+            f"each "
             "query."
         )
     provenance = _provenance(name, layers, encoding)
@@ -96,7 +97,7 @@ def layers_of(weights: Any) -> list[Array]:
     """Copy each layer's attention to an array of shape [head, query, key]; all layers get the same dtype."""
     layers = weights if isinstance(weights, list | tuple) else _array(weights, "The attention")
     if (isinstance(layers, Array) and layers.ndim == 0) or len(layers) == 0:
-        raise ShapeError("The attention has no layers. Give it as [layer, head, query, key].")
+        raise ShapeError("The attention has no layers. Pass an array of shape [layer, head, query, key].")
     arrays = []
     for number, layer in enumerate(layers, 1):
         if layer is None:
@@ -110,7 +111,7 @@ def layers_of(weights: Any) -> list[Array]:
         if array.ndim != 3 or 0 in array.shape:
             raise ShapeError(
                 f"Layer {number} has shape {array.shape}, but must be [head, query, key] or [1, head, query, "
-                "key]. Give the layers of one text."
+                "key]. Pass the layers of a single text."
             )
         arrays.append(array)
     dtype = np.result_type(*arrays)
@@ -127,9 +128,9 @@ def _array(values: Any, name: str) -> Array:
     try:
         array = np.asarray(values)
     except ValueError:  # NumPy rejects nested lists of unequal lengths
-        raise ShapeError(f"{name} has rows of different lengths. Give a rectangular array.") from None
+        raise ShapeError(f"{name} has rows of different lengths. Pass a rectangular array.") from None
     if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{name} has dtype {array.dtype}, but must be real numbers. Give floats.")
+        raise ShapeError(f"{name} has dtype {array.dtype}, but must be real numbers. Pass floats.")
     return array if array.dtype == np.float64 else array.astype(np.float32)
 
 
@@ -138,9 +139,9 @@ def _check_layers(layers: list[Array]) -> None:
     heads, queries, keys = layers[0].shape
     if queries != keys:
         raise ShapeError(
-            f"The attention has {queries} queries and {keys} keys, but they must be the same tokens. Give "
-            "the "
-            "self-attention of a complete text."
+            f"The attention has {queries} queries and {keys} keys, but queries and keys must be the same "
+            f"tokens. Pass the self-attention "
+            "of a complete text."
         )
     for number, layer in enumerate(layers, 1):
         if layer.shape != (heads, queries, keys):
@@ -155,7 +156,7 @@ def _check_layers(layers: list[Array]) -> None:
             raise ShapeError(
                 f"Layer {number}, head {head + 1} has attention {layer[head, query, key]} from token "
                 f"{query} to "
-                f"token {key}, but attention must be finite and not negative. Remove such tokens, or give "
+                f"token {key}, but attention must be finite and not negative. Remove these tokens, or pass "
                 "weights after the softmax."
             )
 
@@ -201,7 +202,7 @@ def _encoding(names: list[str], second_start: int | None, specials: Collection[s
     """Return an encoding whose text consists of the tokens, joined by spaces; each token counts as a word."""
     if second_start is not None and not 0 < second_start < len(names):
         raise SelectionError(
-            f"The second text cannot begin at token {second_start}. Give a position from 1 to "
+            f"The second text cannot begin at token {second_start}. Pass a position from 1 to "
             f"{len(names) - 1}."
         )
     special = _special_positions(names, specials)
@@ -242,7 +243,7 @@ def _special_positions(names: list[str], specials: Collection[str | int] | None)
     missing = [special for special in specials if special not in available]
     if missing:
         raise SelectionError(
-            f"{missing[0]!r} in specials is not a token or position of the input. Give names or positions."
+            f"{missing[0]!r} in specials is not a token or position of the input. Pass names or positions."
         )
     return {position for position, name in enumerate(names) if name in specials or position in specials}
 

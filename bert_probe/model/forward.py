@@ -84,7 +84,7 @@ def batch(checkpoint: Checkpoint, encodings: Sequence[Encoding | ModelInputs]) -
 def memory_message(inputs: Mapping[str, torch.Tensor]) -> str:
     """Return the error message for a batch that does not fit into memory."""
     return (
-        f"{inputs['input_ids'].numel():,} tokens need more memory than this machine has free. "
+        f"{inputs['input_ids'].numel():,} tokens need more memory than is available. "
         "Shorten the text or use a smaller model."
     )
 
@@ -133,8 +133,9 @@ def run_with_capture(
     layers = len(layer_states(output)) - 1
     if shows_qkv and len(calls) != layers:
         raise ArchitectureError(
-            f"{checkpoint.description.architecture} made {len(calls)} attention calls in {layers} layers, "
-            "so its heads cannot be assigned to layers."
+            f"{checkpoint.description.architecture} called its attention function {len(calls)} times in "
+            f"{layers} "
+            "layers, so its heads cannot be assigned to layers."
         )
     return output, calls
 

@@ -171,7 +171,7 @@ def open_multi_vector_model(
 ) -> tuple[MultiVectorModel | None, ProbeError | None]:
     """Call `read_multi_vector_model`; return its result and None, or None and the error."""
     try:
-        with memory_errors(f"The modules of {description.name} need more memory than is free here."):
+        with memory_errors(f"The modules of {description.name} need more memory than is available."):
             return read_multi_vector_model(folder, description, tokenizer), None
     except OutOfMemoryError:
         raise
@@ -287,7 +287,7 @@ def _prompts(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the prompts; for PyLate and ColBERT, each prompt begins with its marker."""
     saved = options.get("prompts") or {}
     if not isinstance(saved, dict):
-        raise CheckpointError(f"The prompts in {MODEL_FILE} must be texts by name. {AGAIN}")
+        raise CheckpointError(f"prompts in {MODEL_FILE} must map prompt names to strings. {AGAIN}")
     prompts: dict[str, Any] = {"query": None, "document": None} | saved
     for name in ("query", "document"):
         marker = options.get(f"{name}_prefix") or ""
@@ -326,7 +326,7 @@ def _read_modules(
             masks.append(config)
         elif is_known and kind in ("Dense", "Normalize") and source == _TOKENS:
             if (config.get("module_output_name") or source) != source:
-                raise UnavailableError(f"The module {kind} does not write vectors of tokens. {_REMEDY}")
+                raise UnavailableError(f"The module {kind} does not output token vectors. {_REMEDY}")
             module, size = MODULE_READERS[kind](config, path, size)
             modules.append(module)
         elif not is_known or kind != "Normalize":  # Normalize scales only the sentence vector
@@ -387,7 +387,7 @@ def _skipped(mask: Mapping[str, Any] | None, tokenizer: Any) -> dict[str, tuple[
     """
     words = (mask or {}).get("skiplist_words") or []
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise CheckpointError(f"skiplist_words must be a list of texts. {AGAIN}")
+        raise CheckpointError(f"skiplist_words must be a list of strings. {AGAIN}")
     unknown, unknown_id = tokenizer.unk_token, tokenizer.unk_token_id
     ids = {word: tokenizer.convert_tokens_to_ids(word) for word in words}
     skipped = {id_ for word, id_ in ids.items() if id_ is not None and (id_ != unknown_id or word == unknown)}

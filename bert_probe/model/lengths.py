@@ -49,7 +49,8 @@ def check_text(text: object) -> None:
     except UnicodeEncodeError as error:
         raise TextError(
             f"Character {error.start} is half of a surrogate pair, which no encoding can represent. Remove "
-            "it."
+            f"this "
+            "character."
         ) from None
 
 
@@ -141,7 +142,7 @@ def max_input_tokens(accepted: int | None) -> int:
 def too_many_tokens(tokens: int, accepted: int | None) -> TooLongError:
     """Return the error for a text with too many tokens."""
     if accepted is None or accepted > MAX_TOKENS:
-        limit = f"at most {MAX_TOKENS:,} are supported for any model"
+        limit = f"at most {MAX_TOKENS:,} are supported, regardless of the model"
     else:
         limit = f"this model accepts {accepted:,}"
     return TooLongError(f"{tokens:,} tokens; {limit}. Shorten the text or turn on truncation.")

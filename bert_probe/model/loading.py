@@ -323,7 +323,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
     if not isinstance(limit, int | float) or not limit >= 1:  # also rejects NaN
         raise TokenizerError(
             f"model_max_length in tokenizer_config.json is {limit!r}, but must be a number of tokens. "
-            "Correct or remove it, and save the file."
+            "Correct or remove model_max_length, and save the file."
         )
     with suppress(ProbeError):  # `open_multi_vector_model` reports files that cannot be read
         add_markers(source.folder, tokenizer)
@@ -375,7 +375,7 @@ def _network(
 @contextmanager
 def _loading_errors(source: Source) -> Iterator[None]:
     try:
-        with memory_errors(f"{source.name} needs more memory than is free here. Use a smaller model."):
+        with memory_errors(f"{source.name} needs more memory than is available. Use a smaller model."):
             yield
     except ProbeError:
         raise

@@ -219,7 +219,7 @@ def missing_head_message(checkpoint: Checkpoint, task: str) -> str:
     remedy = (
         f"It has one for {' and '.join(tasks)}."
         if tasks
-        else "It is an encoder without heads; open a checkpoint that was trained for the task."
+        else "The checkpoint has no task head. Open a checkpoint that was fine-tuned for the task."
     )
     return f"{checkpoint.description.name} has no trained head for {task}. {remedy}"
 
@@ -343,7 +343,7 @@ def open_heads(
             continue
         model_class, settings = getattr(transformers, name), _head_config(config, configured, task)
         try:
-            with memory_errors(f"The head for {task} needs more memory than is free here."):
+            with memory_errors(f"The head for {task} needs more memory than is available."):
                 meta_model = check_sizes(settings, headers, model_class)
                 if is_configured or _identifying_names(meta_model) <= {
                     modern_name(name) for name in headers.names

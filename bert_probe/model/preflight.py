@@ -137,7 +137,7 @@ def described(config: Any, make: Callable[[Any], Any] = build_model) -> Any:
             return make(copy.deepcopy(config))
     except _SizeLimitError as error:
         raise ArchitectureError(
-            f"The config describes {error}, which no encoder has. Check the sizes in it."
+            f"The config describes {error}, which no encoder has. Check the sizes in the config."
         ) from None
     except Exception as error:  # model classes raise many types of exceptions
         raise ArchitectureError(

@@ -145,7 +145,7 @@ def open_sentence_model(
 ) -> tuple[SentenceModel | None, ProbeError | None]:
     """Call `read_sentence_model`; return its result and None, or None and the error."""
     try:
-        with memory_errors(f"The modules of {description.name} need more memory than is free here."):
+        with memory_errors(f"The modules of {description.name} need more memory than is available."):
             sizes = description.hidden_size, description.vocabulary_size, description.max_tokens
             return read_sentence_model(folder, *sizes, tokenizer_limit), None
     except OutOfMemoryError:
@@ -502,7 +502,7 @@ def read_prompts(options: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...
     """Return the prompts, and the name of the default prompt."""
     prompts, default = options.get("prompts") or {}, options.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
-        raise CheckpointError(f"The prompts in {MODEL_FILE} must be texts by name. {AGAIN}")
+        raise CheckpointError(f"prompts in {MODEL_FILE} must map prompt names to strings. {AGAIN}")
     if default is not None and default not in prompts:
         raise CheckpointError(
             f"The default prompt in {MODEL_FILE} is {str(default)[:100]!r}, but the prompts are "

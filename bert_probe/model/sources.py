@@ -114,7 +114,7 @@ def locate(
         _refuse_revision(f"The folder {name}", revision)
         return Source(folder.resolve(), name, "local folder", None)
     if folder is not None:
-        raise NotFoundError(f"{name} is a file. Give the folder that contains it.")
+        raise NotFoundError(f"{name} is a file. Use the folder that contains this file.")
     if isinstance(model, os.PathLike) or not is_hub_id(name):
         raise NotFoundError(
             f"There is no folder {name}, and it is not a Hub ID such as google-bert/bert-base-uncased. "
@@ -169,7 +169,7 @@ def stamp(model: str) -> Stamp | None:
 def _refuse_revision(model: str, revision: str | None) -> None:
     if revision:
         raise NotFoundError(
-            f"{model} has no revision {revision}: only models on the hub have revisions. Omit it."
+            f"{model} has no revision {revision}: only models on the hub have revisions. Omit the revision."
         )
 
 
@@ -204,11 +204,11 @@ def _download(name: str, revision: str | None, progress: Progress | None, patter
     ) as error:
         raise NetworkError(
             f"{name}{at_revision} is not a folder here, is not in the local cache, and the hub "
-            f"{_describe_failure(error)}. Check the network, or give the path of a model folder."
+            f"{_describe_failure(error)}. Check the network, or use the path of a model folder."
         ) from None
     except OSError as error:  # for example a full disk or an interrupted download
         raise CheckpointError(
-            f"The download of {name}{at_revision} failed: {error}. Check the disk and the network, "
+            f"The download of {name}{at_revision} failed: {error}. Check the disk space and the network, "
             "and try again."
         ) from None
     path = Path(folder)
@@ -329,7 +329,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be read: {error.strerror}. Check its permissions.") from None
     if not is_present:
-        raise NotFoundError(f"{folder} has no config.json. Give a folder saved with save_pretrained.")
+        raise NotFoundError(f"{folder} has no config.json. Use a folder saved with save_pretrained.")
     return read_config_file(path)
 
 

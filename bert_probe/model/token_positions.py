@@ -128,6 +128,7 @@ def _not_spelled(tokenizer: Any, text: str) -> TextError:
     shown = text if len(text) <= 40 else f"{text[:40]}…"
     return TextError(
         f"{type(tokenizer).__name__} does not report character positions, and its tokens do not spell the "
-        f"text “{shown}”, so the positions of its tokens are unknown. Leave out the characters that it "
+        f"text “{shown}”, so the positions of its tokens are unknown. Remove the characters that the "
+        f"tokenizer "
         "changes, or use a model with tokenizer.json."
     )

@@ -331,12 +331,12 @@ class Trace:
     @property
     def _no_memory(self) -> str:
         return (
-            f"Attention over {len(self.encoding):,} tokens needs more memory than this machine has free. "
+            f"Attention over {len(self.encoding):,} tokens needs more memory than is available. "
             "Request one head at a time, or shorten the text."
         )
 
     def _stack(self, arrays: tuple[Array, ...]) -> Array:
-        with memory_errors(f"{len(arrays)} layers together need more memory than this machine has free."):
+        with memory_errors(f"{len(arrays)} layers together need more memory than is available."):
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:

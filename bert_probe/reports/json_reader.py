@@ -98,7 +98,7 @@ class JsonObject:
 
     def text(self, name: str) -> str:
         """Read a string; return "" if the key is missing."""
-        value: str = self._read(name, str, "a text", "")
+        value: str = self._read(name, str, "a string", "")
         return value
 
     def optional_text(self, name: str) -> str | None:
@@ -163,7 +163,7 @@ class JsonObject:
 
     def _check_text(self, name: str, item: Any) -> None:
         if not isinstance(item, str):
-            raise ReportError(f"{self._description} has {_short(item)} in its {name}, which must be texts.")
+            raise ReportError(f"{self._description} has {_short(item)} in its {name}, which must be strings.")
 
     def _read(self, name: str, types: Any, expected: str, default: Any) -> Any:
         value = self._unread.pop(name, default)
@@ -221,7 +221,7 @@ def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict
         raise ReportError(f"{name} has format {version!r}, which must be a number. Choose another file.")
     if version > max_format:
         raise ReportError(
-            f"{name} was written by a later BERT Probe: format {version}, but this version reads "
+            f"{name} was written by a later version of BERT Probe: format {version}, but this version reads "
             f"{max_format}. Update BERT Probe."
         )
     return value

@@ -86,7 +86,7 @@ class Tolerance:
         Raises:
             ReportError: the value is not a tolerance.
         """
-        with parse_object(value, "A tolerance of the report") as parsed:
+        with parse_object(value, "A tolerance in the report") as parsed:
             tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
             parsed.number("tolerance")  # not stored, because it follows from the other numbers
         return tolerance
@@ -448,7 +448,7 @@ class ViewTolerances:
         Raises:
             ReportError: the value does not have the format of tolerances.
         """
-        with parse_object(value, "The tolerances of the report") as parsed:
+        with parse_object(value, "The tolerances in the report") as parsed:
             table, provenance, payloads = (parsed.array(name) for name in ("table", "said", "drawn"))
         return cls(
             tuple(map(Tolerance.from_json, table)),

@@ -79,7 +79,8 @@ def _lead(stated: Mapping[str, Any]) -> str:
     count = f"{len(views)} views" if len(views) != 1 else "One view"
     return (
         f"<p>{count} of {_text(', '.join(models))}</p>"
-        f"<p class=quiet>Made with BERT Probe {_text(made_with.get('bert_probe', ''))} ({_text(versions)}). "
+        f"<p class=quiet>Created with BERT Probe {_text(made_with.get('bert_probe', ''))} "
+        f"({_text(versions)}). "
         "<code>bert-probe verify</code> recomputes all numbers of this file and lists the differences.</p>"
     )
 

@@ -154,12 +154,14 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
     version = stated[KIND]
     if type(version) is int and 1 <= version < FORMAT:
         raise ReportError(
-            f"{name} was written by an earlier BERT Probe: format {version}, but this version verifies "
-            f"format {FORMAT}. Verify it with the version that wrote it, or make the report again."
+            f"{name} was written by an earlier version of BERT Probe: format {version}, but this version "
+            f"verifies "
+            f"format {FORMAT}. Verify the report with the version that wrote it, or create the report again."
         )
     if type(version) is not int or version != FORMAT:
         raise ReportError(
-            f"{name} has format {str(version)[:60]}, but this BERT Probe verifies format {FORMAT}. "
+            f"{name} has format {str(version)[:60]}, but this version of BERT Probe reads only format "
+            f"{FORMAT}. "
             "Update BERT Probe."
         )
     with parse_object({key: value for key, value in stated.items() if key != KIND}, name) as record:
@@ -188,7 +190,7 @@ def are_versions(libraries: Mapping[str, Any]) -> bool:
 
 
 def _parse_view(raw: Any) -> StatedView:
-    with parse_object(raw, "A view of the report") as record:
+    with parse_object(raw, "A view in the report") as record:
         view, table = (
             ViewFile.from_json(record.mapping("view")),
             ReportTable.from_json(record.mapping("table")),
@@ -201,11 +203,11 @@ def _parse_view(raw: Any) -> StatedView:
             record.mapping("sha256"),
             record.mapping("marks"),
         )
-    with parse_object(raw_note, "A note of the report") as parsed:
+    with parse_object(raw_note, "A note in the report") as parsed:
         note = {"written": parsed.text("written"), "shown": parsed.text("shown")}
     with parse_object(raw_code, "The code of a view") as parsed:
         code = {"python": parsed.text("python"), "shell": parsed.text("shell")}
-    with parse_object(raw_picture, "A picture of the report") as parsed:
+    with parse_object(raw_picture, "A picture in the report") as parsed:
         picture: dict[str, Any] = (
             {"component": parsed.choice("component", built.FIGURES), "caveat": parsed.text("caveat")}
             if "component" in raw_picture
@@ -216,7 +218,7 @@ def _parse_view(raw: Any) -> StatedView:
         marks = {"rows": parsed.strings("rows"), "columns": parsed.strings("columns")}
     if table.cells > MAX_CELLS:
         raise ReportError(
-            f"A table of the report has {table.cells:,} cells; at most {MAX_CELLS:,} are allowed."
+            f"A table in the report has {table.cells:,} cells; at most {MAX_CELLS:,} are allowed."
         )
     _check_texts(provenance)
     return StatedView(
@@ -231,7 +233,7 @@ def _check_texts(provenance: Mapping[str, Any]) -> None:
     for text in [provenance, *texts] if isinstance(texts, list) else [None]:
         parts = [text.get(name) for name in ("text", "pair")] if isinstance(text, dict) else [0]
         if not all(part is None or isinstance(part, str) for part in parts):
-            raise ReportError("The provenance of a view has invalid texts. Choose another file.")
+            raise ReportError("The provenance of a view has invalid strings. Choose another file.")
 
 
 def _parse_payload(raw: Any) -> EmbeddedPayload | None:

@@ -104,11 +104,11 @@ class ReportTable:
         Raises:
             ReportError: the value is not a table.
         """
-        with parse_object(value, "A table of the report") as parsed:
+        with parse_object(value, "A table in the report") as parsed:
             matrix = parsed.flag("matrix")
             columns = tuple(map(_parse_column, parsed.array("columns")))
         if len({len(column.cells) for column in columns}) > 1:
-            raise ReportError("A table of the report has columns of different lengths.")
+            raise ReportError("A table in the report has columns of different lengths.")
         return cls(columns, matrix)
 
     def marks(self) -> dict[str, list[str]]:
@@ -166,7 +166,7 @@ def _json_cell(cell: Any) -> Any:
 
 
 def _parse_column(value: Any) -> Column:
-    with parse_object(value, "A column of the report") as parsed:
+    with parse_object(value, "A column in the report") as parsed:
         name, kind, cells = parsed.text("name"), parsed.choice("kind", KINDS), parsed.array("cells")
     if kind == "number":
         cells = [_INFINITIES.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]

@@ -334,7 +334,7 @@ def find_question(name: str) -> type[Question]:
     """
     question = getattr(bert_probe, name) if name in bert_probe.__all__ else None
     if not isinstance(question, type) or question not in QUESTIONS.values():
-        raise ReportError(f"The question {name[:60]!r} does not exist here. Update BERT Probe.")
+        raise ReportError(f"The question {name[:60]!r} does not exist in this version. Update BERT Probe.")
     return question
 
 

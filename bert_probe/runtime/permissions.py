@@ -98,13 +98,14 @@ def public(
     names = tuple(dict.fromkeys(name.strip() for name in models if name.strip())) or (BUILT_IN,)
     if len(names) > MAX_MODELS:
         raise AddressError(
-            f"{len(names)} models were given, but a public server keeps at most {MAX_MODELS} in memory. "
-            "Give fewer with --models."
+            f"{len(names)} models were passed, but a public server keeps at most {MAX_MODELS} in memory. "
+            f"Pass "
+            "fewer models with --models."
         )
     for origin in frame_ancestors:
         if not _ORIGIN.fullmatch(origin):
             raise AddressError(
-                f"{_shorten(origin)!r} is not an origin. Give scheme and host name without a path: "
+                f"{_shorten(origin)!r} is not an origin. Pass scheme and host name without a path: "
                 "--frame-ancestors https://huggingface.co"
             )
     return Permissions(

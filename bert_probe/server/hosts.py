@@ -48,7 +48,7 @@ def additional_names(names: Sequence[str] = ()) -> tuple[str, ...]:
     for name in candidates:
         if not _PATTERN.fullmatch(name):
             raise AddressError(
-                f"{name[:200]!r} is not a host name. Give the name as in the browser's address bar, without "
+                f"{name[:200]!r} is not a host name. Pass the name as in the browser's address bar, without "
                 "http:// and port: lab.example.org, or *.example.org for all subdomains."
             )
     return tuple(dict.fromkeys(name.lower().strip("[]") for name in candidates))

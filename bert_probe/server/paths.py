@@ -66,7 +66,7 @@ def set_store_folders(folders: Sequence[Path]) -> None:
     """
     for folder in folders:
         if not folder.is_dir():
-            raise AddressError(f"There is no folder {folder}. Give --corpus a store or a folder of stores.")
+            raise AddressError(f"There is no folder {folder}. Pass --corpus a store or a folder of stores.")
     _store_folders[:] = [folder.resolve() for folder in folders]
 
 

@@ -114,7 +114,9 @@ def _serve_layer(request: Request) -> Response:
         return Response(status_code=204, headers=headers)
     if data is None or name not in (*names, LABELS):
         return PlainTextResponse(
-            "This layer does not exist or has expired. Reload the page.", status_code=404, headers=headers
+            "The data for this layer are no longer available. Reload the page.",
+            status_code=404,
+            headers=headers,
         )
     from bert_probe.views import head_view  # `LayerLink.data` has already imported it
 
@@ -228,7 +230,7 @@ def _serve_download(request: Request) -> Response:
     link = _downloads.get(request.path_params["name"])
     result = None if link is None else link.trained
     if result is None:
-        return text_response("This model does not exist or has expired. Train it again.", 404)
+        return text_response("This model is no longer available. Train the model again.", 404)
     if not _slots.acquire(blocking=False):
         return text_response(
             f"{MAX_CONCURRENT_DOWNLOADS} other downloads are in progress. Try again in a minute.", 503

@@ -112,7 +112,7 @@ def _keep_caches_in(folder: tempfile.TemporaryDirectory[str]) -> None:
 def _check(host: str, port: int) -> None:
     # Streamlit treats an empty address as the wildcard address.
     if not host.strip():
-        raise AddressError("The address is empty. Give --host 127.0.0.1.")
+        raise AddressError("The address is empty. Pass --host 127.0.0.1.")
     # Try to bind the address as Streamlit does, because Streamlit would report errors as tracebacks.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -132,7 +132,7 @@ def _reason(error: OSError | UnicodeError, host: str, port: int) -> str:
         if error.errno == errno.EACCES:
             return f"Port {port} cannot be opened: {error.strerror}. Choose --port 1024 or higher."
     return (
-        f"This machine does not have the address {host!r}. Give --host 127.0.0.1 to serve this machine only, "
+        f"This machine does not have the address {host!r}. Pass --host 127.0.0.1 to serve this machine only, "
         "or --host 0.0.0.0 for all of its addresses."
     )
 

@@ -125,7 +125,7 @@ def common_spans(a: Encoding, b: Encoding) -> CommonSpans:
         SelectionError: the texts differ, or a text was truncated for one of the models.
     """
     if (a.text, a.pair) != (b.text, b.pair):
-        raise SelectionError("The two texts differ. Give both models the same text.")
+        raise SelectionError("The two texts differ. Pass the same text to both models.")
     if a.dropped or b.dropped:
         raise SelectionError(
             f"Truncation removed {a.dropped:,} tokens in A and {b.dropped:,} in B, so the models did not "

@@ -154,7 +154,7 @@ def as_documents(texts: Iterable[str]) -> DocumentList:
     if isinstance(texts, DocumentList):
         return texts
     if isinstance(texts, str):
-        raise TextError("Give a list of documents, not a string.")
+        raise TextError("Pass a list of documents, not a string.")
     documents = []
     numbers: dict[str, int] = {}
     for number, text in enumerate(texts, 1):
@@ -169,12 +169,12 @@ def as_documents(texts: Iterable[str]) -> DocumentList:
         if document.id in numbers:
             raise TextError(
                 f"Documents {numbers[document.id]:,} and {number:,} have the same ID, {document.id[:100]!r}. "
-                "Give each document another ID."
+                "Each document needs its own ID."
             )
         numbers[document.id] = number
         documents.append(document)
     if not documents:
-        raise EmptyTextError("There are no documents. Give one per line.")
+        raise EmptyTextError("There are no documents. Write one document per line.")
     return DocumentList(documents)
 
 

@@ -41,12 +41,12 @@ _DESCRIPTIONS = {
     _MARKUP: "HTML or XML",
 }
 _REMEDIES = {
-    LINES: "Give it the extension .txt",
-    TABLE: "Give it the extension .csv or .tsv",
-    JSON_LINES: "Give it the extension .jsonl",
-    CONLL: "Give it the extension .conll",
-    CONLLU: "Give it the extension .conllu",
-    FASTA: "Give it the extension .fasta",
+    LINES: "Rename it with the extension .txt",
+    TABLE: "Rename it with the extension .csv or .tsv",
+    JSON_LINES: "Rename it with the extension .jsonl",
+    CONLL: "Rename it with the extension .conll",
+    CONLLU: "Rename it with the extension .conllu",
+    FASTA: "Rename it with the extension .fasta",
     _JSON: "Save it as JSON lines, one object per line",
     _MARKUP: "Save its text, or its table as CSV",
 }
@@ -324,7 +324,7 @@ def _object(line: str) -> dict[str, object] | BrokenRow:
         return BrokenRow("a number with too many digits, or objects nested too deeply")
     if isinstance(value, str):
         return {"text": value}
-    return value if isinstance(value, dict) else BrokenRow("neither an object nor a text")
+    return value if isinstance(value, dict) else BrokenRow("neither an object nor a string")
 
 
 def _cell(key: str, value: object, name: str, number: int) -> str:
@@ -338,7 +338,7 @@ def _cell(key: str, value: object, name: str, number: int) -> str:
         if key.casefold() not in LIST_COLUMNS:
             return NonTextCell("a list")
         if not all(isinstance(item, str) and "|" not in item for item in value):
-            return NonTextCell("a list with values that are not texts")
+            return NonTextCell("a list with values that are not strings")
         value = LabelList("|".join(value))
     if not isinstance(value, str):
         return NonTextCell("an object")
@@ -524,7 +524,7 @@ def single_record(text: str) -> FastaRecord | None:
     records = records_in_text(text, "The text")
     if len(records) > 1:
         raise TextError(
-            f"The text has {len(records):,} FASTA records, but only one sequence is read here. Keep one "
-            "record. To read several, save them to a file for Sentences, Search or a corpus."
+            f"The text has {len(records):,} FASTA records, but this input accepts a single sequence. Keep "
+            "one record. To use several, save the records to a file for Sentences, Search or a corpus."
         )
     return records[0] if records else None

@@ -151,7 +151,8 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
         and _has_decimal_commas([cell.label for cell in cells if not cell.error])
     ):
         raise TextError(
-            f"The labels of {name} look like numbers with a decimal comma. Write a point, or choose the kind "
+            f"The labels of {name} look like numbers with a decimal comma. Write a decimal point, or "
+            f"choose the kind "
             "classes (--labels classes) if they are classes."
         )
     label_kind = kind or _detect_kind(label_column, [cell.label for cell in cells if not cell.error])
@@ -160,7 +161,10 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
     for row in cells:
         label, error = _parse_label(row.label, label_kind)
         if label_kind != MULTI_LABEL and row.is_list:
-            error = "label is a list; name the key labels if texts have several labels, or give one label"
+            error = (
+                "label is a list; rename the key to labels if texts have several labels, or write a "
+                "single label"
+            )
         if not error and kind is None and label_kind == CLASSES and _NOT_FINITE.fullmatch(row.label):
             error = (
                 f"label {row.label[:40]}, a missing or infinite number. Remove the row, or choose the kind "

@@ -51,7 +51,7 @@ def check_readable(content: bytes, name: str) -> None:
     except subprocess.TimeoutExpired:
         raise TextError(f"{name} takes more than {_SECONDS} seconds to read. Split the file.") from None
     if child.returncode < 0:
-        raise _broken(name, ValueError("it is damaged and ends the program that reads it"))
+        raise _broken(name, ValueError("it is damaged, and reading it crashes the reader process"))
 
 
 def check_upload(content: bytes, name: str, max_values: int | None = None) -> None:

@@ -116,7 +116,7 @@ def find_retrieval_files(folder: Path, without: Collection[str] = ()) -> dict[st
     """
     if not folder.is_dir():
         raise TextError(
-            f"{folder} is not a folder. Give a folder with corpus.jsonl, queries.jsonl and qrels.tsv."
+            f"{folder} is not a folder. Use a folder with corpus.jsonl, queries.jsonl and qrels.tsv."
         )
     files = {}
     for name, candidates in _FILES.items():

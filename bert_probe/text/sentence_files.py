@@ -87,14 +87,14 @@ def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[in
         EmptyTextError: all texts are blank.
     """
     if isinstance(sentences, str):
-        raise TextError(f"Give a list of {item_name}s, not a string.")
+        raise TextError(f"Pass a list of {item_name}s, not a string.")
     items = [
         (text.line if isinstance(text, Sentence) else number, text)
         for number, text in enumerate(sentences, 1)
         if not (isinstance(text, str) and not text.strip())
     ]
     if not items:
-        raise EmptyTextError(f"There is no {item_name}. Give one per line.")
+        raise EmptyTextError(f"There is no {item_name}. Write one {item_name} per line.")
     return items
 
 
@@ -248,7 +248,7 @@ def _limited(sentences: tuple[Sentence, ...], name: str) -> tuple[str, ...]:
 
 def _one_line(cell: str, name: str, line: int) -> str:
     if isinstance(cell, NonTextCell):
-        raise TextError(f"{name}, line {line:,}: the text is {cell}. Give a text in each object.")
+        raise TextError(f"{name}, line {line:,}: the text is {cell}. Write a string in each object.")
     return " ".join(lines(cell))
 
 
@@ -389,7 +389,7 @@ def table_of(
     rows = _rows(chain(start, file_lines), detect_separator(start[-1] if start else ""), name, keep_broken)
     header = next(rows, None)
     if header is None:
-        raise EmptyTextError(f"{name} is empty. Give a header and a sentence in each row.")
+        raise EmptyTextError(f"{name} is empty. Add a header and a sentence in each row.")
     return [cell.strip() for cell in header[1]], rows
 
 

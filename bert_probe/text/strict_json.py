@@ -14,7 +14,7 @@ class DuplicateKeyError(ValueError):
     """Raised for a JSON object with a duplicate key; Python's parser would silently keep the last value."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"the key {truncate_text(json.dumps(key), 60)} is given twice; give it once")
+        super().__init__(f"the key {truncate_text(json.dumps(key), 60)} occurs twice; write the key once")
 
 
 class LongNumberError(ValueError):

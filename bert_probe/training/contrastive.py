@@ -32,7 +32,7 @@ from bert_probe.training.schedule import BatchOrder
 AUTO, NEGATIVES, TRIPLET, COSENT, COSINE = "auto", "in-batch-negatives", "triplet", "cosent", "cosine"
 
 LOSSES = {
-    AUTO: "cosent for scored pairs, in-batch-negatives for pairs and triplets.",
+    AUTO: "Default: cosent for scored pairs, in-batch-negatives for pairs and triplets.",
     NEGATIVES: "Cross-entropy of each anchor's similar text among all texts of the batch "
     "(MultipleNegativesRankingLoss, InfoNCE; van den Oord et al. 2018).",
     TRIPLET: "Euclidean distance to the similar text plus a margin minus that to the dissimilar text "

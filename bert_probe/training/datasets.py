@@ -105,7 +105,7 @@ def build_dataset(
             "The held-out data have another type than the training data. Read both with the same function."
         )
     if loss != AUTO and data_type is not SimilarityExamples:
-        raise SelectionError(f"The loss {loss} applies to similarity examples only. Leave it out.")
+        raise SelectionError(f"The loss {loss} applies to similarity examples only. Omit the loss.")
     if data_type is SimilarityExamples:
         return _from_similarity_examples(checkpoint, data, held_out, config, loss)
     if data_type is LabeledTexts:
@@ -167,11 +167,11 @@ def _from_tagged_sentences(
     train, evaluation = _split_or_given(data, held_out, config, lambda sentence: sentence.text)
     labels = sorted({tag for sentence in data for tag in sentence.tags})
     if len(labels) < 2:
-        raise TextError(f"All words have the label {labels[0]}. Give data with at least two labels.")
+        raise TextError(f"All words have the label {labels[0]}. Use data with at least two labels.")
     if len(labels) > MAX_LABELS:
         raise TextError(
             f"The words have {len(labels):,} different labels, but at most {MAX_LABELS:,} are supported. "
-            "Check that the last column has the labels."
+            "Check that the last column contains the labels."
         )
     check_labels(labels, sorted({tag for sentence in evaluation for tag in sentence.tags}), "words")
     objective = TokenObjective(checkpoint, in_checkpoint_order(checkpoint, TOKEN_CLASSIFICATION, labels))
@@ -215,7 +215,7 @@ def _from_similarity_examples(
     """Return a dataset of similarity examples; examples with the same first text stay in the same split."""
     if held_out is not None and held_out.kind != data.kind:
         raise TextError(
-            f"The held-out data are {held_out.kind}, the training data {data.kind}. Give files with the same "
+            f"The held-out data are {held_out.kind}, the training data {data.kind}. Use files with the same "
             "columns."
         )
     objective = SimilarityObjective(checkpoint, data, loss)
@@ -307,15 +307,15 @@ def _check_split(
     count, remedy = len(data), "or hold out another file (--held-out FILE)"
     if count > 1 and len({key(row) for row in data}) == 1:
         raise TextError(
-            f"All {count:,} texts are identical, so none can be held out. Give different texts, {remedy}."
+            f"All {count:,} texts are identical, so no texts can be held out. Use different texts, {remedy}."
         )
     if count > 2 and len(set(labels)) == count:
         raise TextError(
             f"Each of the {count:,} texts has a different label, so no label can be in both the training and "
-            f"the held-out texts. Give at least two texts per label, {remedy}."
+            f"the held-out texts. Use at least two texts per label, {remedy}."
         )
     raise TextError(
-        f"{count:,} texts are too few to hold out a share of {share:g}. Give more texts, {remedy}."
+        f"{count:,} texts are too few to hold out a share of {share:g}. Use more texts, {remedy}."
     )
 
 
@@ -405,7 +405,7 @@ def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
     """
     if data.kind == CLASSES and len(data.labels) < 2:
         raise TextError(
-            f"All {len(data.rows):,} texts have the label {data.labels[0]}. Give data with at least two "
+            f"All {len(data.rows):,} texts have the label {data.labels[0]}. Use data with at least two "
             "labels."
         )
     for rows in (data, held_out):
@@ -415,14 +415,14 @@ def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
     if not data.labels and len(numbers) < 2:
         raise TextError(
             f"All texts have the number {numbers.pop():g} in float32, the model's precision. "
-            "Give texts with different numbers."
+            "Use texts with different numbers."
         )
     if held_out is None:
         return
     if held_out.kind != data.kind:
         raise TextError(
             f"The held-out texts have {LABEL_DESCRIPTIONS[held_out.kind]}, the training texts "
-            f"{LABEL_DESCRIPTIONS[data.kind]}. Give files with the same type of labels."
+            f"{LABEL_DESCRIPTIONS[data.kind]}. Use files with the same type of labels."
         )
     check_labels(data.labels, held_out.labels, "texts")
 

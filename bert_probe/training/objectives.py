@@ -258,7 +258,7 @@ class MaskedLmObjective(Objective):
         mask = checkpoint.tokenizer.mask_token_id
         if mask is None:
             raise UnavailableError(
-                f"The tokenizer of {checkpoint.description.name} has no mask token, so nothing can be "
+                f"The tokenizer of {checkpoint.description.name} has no mask token, so no token can be "
                 "masked. Choose another model."
             )
         self.measure = "first guess"

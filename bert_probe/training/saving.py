@@ -76,7 +76,7 @@ def check_space(target_folder: Path, size: int) -> None:
     if free < size:
         raise ExportError(
             f"{target_folder} needs about {format_bytes(size)}, but only {format_bytes(free)} are free on "
-            "its disk. Free some space, or choose another place."
+            "its disk. Free some space, or choose another folder."
         )
 
 
@@ -274,7 +274,8 @@ def _restore(old: Path, target_folder: Path, real: Path) -> None:
         old.replace(real)
     except OSError:
         raise ExportError(
-            f"{target_folder} was created by another program meanwhile. Its previous content is in {old}."
+            f"{target_folder} was created by another program in the meantime. The previous content is in "
+            f"{old}."
         ) from None
 
 
@@ -295,7 +296,7 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
             free = shutil.disk_usage(above).free
             if free < 2 * size:
                 raise ExportError(
-                    f"A zip of the model needs about {format_bytes(2 * size)}, but only "
+                    f"A ZIP file of the model needs about {format_bytes(2 * size)}, but only "
                     f"{format_bytes(free)} are free in {above}. Free some space, or save the model in a "
                     "folder."
                 )
@@ -310,7 +311,7 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
                         path.unlink()  # frees disk space for the rest of the zip
     except (OSError, ValueError, SafetensorError) as error:
         raise ExportError(
-            f"The zip cannot be written: {_reason(error)}. Save the model in a folder."
+            f"The ZIP file cannot be written: {_reason(error)}. Save the model in a folder."
         ) from None
 
 

@@ -58,7 +58,7 @@ def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
     if not isinstance(data, LabeledTexts):
         return "it classifies texts, not words or masks"
     if any(row.pair is not None for row in data.rows):
-        return "it reads a single text, but the data are text pairs"
+        return "it accepts a single text, but the data are text pairs"
     if checkpoint.sentence_model_error is not None:
         return f"the pooling cannot be read: {checkpoint.sentence_model_error}".rstrip(".")
     problem = unsupported_reason(checkpoint.sentence_model)

@@ -103,17 +103,21 @@ class Train(Question):
     inputs = Files({"data": FileInput(), "held_out": FileInput("--held-out", is_required=False)})
 
     update: str = param(UpdateScope(), default=HEAD, about=f"Parameters to update.  [default: {HEAD}]")
-    epochs: int | None = param(Optional(Number(1, 10_000)), default=None, about="Passes over the data.")
+    epochs: int | None = param(
+        Optional(Number(1, 10_000)), default=None, about="Number of epochs (passes over the data)."
+    )
     rate: float | None = param(
         Optional(Number(1e-8, 1, integer=False)), default=None, option="--lr", about="Peak learning rate."
     )
-    batch: int = param(Number(1, 4096), default=16, about="Texts per step.  [default: 16]")
+    batch: int = param(Number(1, 4096), default=16, about="Batch size: texts per step.  [default: 16]")
     seed: int = param(Number(0, 2**32 - 1), default=0, about="Random seed.  [default: 0]")
     held_out: float = param(Number(0, 0.9, integer=False), default=DEFAULT_HELD_OUT, option="")
     max_tokens: int | None = param(
         Optional(Number(8)), default=None, about="Truncate texts to this many tokens."
     )
-    whole_words: bool = param(Flag(), default=False, about="Mask all tokens of a word or none.")
+    whole_words: bool = param(
+        Flag(), default=False, about="Whole-word masking: mask all tokens of a word together."
+    )
     head: str = param(
         Choice(HEADS),
         default=AUTO,
@@ -151,11 +155,14 @@ class Train(Question):
         objective = dataset.lesson
         if self.whole_words and objective.task != FILL_MASK:
             raise SelectionError(
-                f"whole_words applies to {FILL_MASK}, not to {objective.task}. Leave it out."
+                f"whole_words applies to {FILL_MASK}, not to {objective.task}. Omit whole_words."
             )
         unsupported: object = checkpoint.sentence_model_error
         if checkpoint.sentence_model is not None and checkpoint.sentence_model.is_sparse:
-            unsupported = "It is a SparseEncoder, whose masked-word head is not saved with this task."
+            unsupported = (
+                "The checkpoint is a SparseEncoder, whose masked-language-modeling head is not "
+                "saved with this task."
+            )
         pooling_notes = (
             [f"sentence-transformers will not be able to use this model. {unsupported}"]
             if unsupported
@@ -218,7 +225,8 @@ class Train(Question):
             problem = f"it is trained alone (--update {HEAD}), not with --update {self.update}"
         if self.head == SENTENCE and problem:
             raise SelectionError(
-                f"{checkpoint.description.name} cannot have a head on its sentence vector: {problem}. Choose "
+                f"{checkpoint.description.name} does not support a head on its sentence vector: {problem}. "
+                f"Pass "
                 f"--head {CLS}."
             )
         if self.head == CLS or self.update != HEAD or not isinstance(data, LabeledTexts):
@@ -231,8 +239,9 @@ class Train(Question):
             return SENTENCE, []
         if self.head == SENTENCE:
             raise SelectionError(
-                "The head on the sentence vector is fitted without epochs and learning rate. Leave them out, "
-                f"or choose --head {CLS}."
+                "The head on the sentence vector is fitted with scikit-learn, which has no epochs or "
+                "learning rate. Omit these "
+                f"options, or pass --head {CLS}."
             )
         return CLS, [f"Epochs and the learning rate apply to --head {CLS} only. {_CLS_NOTE}"]
 
@@ -326,7 +335,7 @@ class TrainingPlan:
     def __str__(self) -> str:
         training, held_out = len(self.material.training), len(self.material.held_out)
         texts = f"{training:,} texts for training, {held_out:,} held out."
-        memory = f"This needs about {format_bytes(self.memory)} of memory."
+        memory = f"Training needs about {format_bytes(self.memory)} of memory."
         if self.head == SENTENCE:
             return (
                 f"{texts} A linear head with {self.trainable:,} parameters is fitted to the model's own "
@@ -487,7 +496,7 @@ def embedder_checkpoint(
 def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
     """Return a note that states whether training starts from an existing or a new task head."""
     if not has_head(checkpoint, objective.task, objective.labels, objective.problem):
-        note = "has no head for masked words. Training a new head needs many texts"
+        note = "has no masked-language-modeling head. Training a new head needs many texts"
         return [f"{checkpoint.description.name} {note}."] if objective.task == FILL_MASK else []
     return [f"{checkpoint.description.name} has a head for this task; training continues from it."]
 
@@ -499,7 +508,10 @@ def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[st
         return [*stopped, *loop.notes]
     assert loop.best is not None
     if not loop.best.step:
-        return ["No evaluation was better than the original weights, which are kept."]
+        return [
+            "No evaluation was better than with the original weights, so the model keeps the original "
+            "weights."
+        ]
     if not loop.ended:
         return []
     done = loop.history[-1].step

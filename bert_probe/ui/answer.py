@@ -291,7 +291,7 @@ def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predic
 
 _SCORE_HELP = {
     "cosine": "1 means that the vectors have the same direction, 0 that they are orthogonal.",
-    "dot": "The dot product of both vectors, which depends on their lengths too.",
+    "dot": "The dot product of the two vectors, which also depends on their norms.",
     "euclidean": "0 means that the vectors are equal; the more negative, the more they differ.",
     "manhattan": "0 means that the vectors are equal; the more negative, the more they differ.",
 }
@@ -319,7 +319,7 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         )
         if not result.not_a_sum:
             st.metric(
-                "Special tokens' share",
+                "Share of special tokens",
                 f"{result.specials_share:.4f}",
                 help=f"The part of the {name} that comes from token pairs with [CLS], [SEP] or another "
                 "special token.",
@@ -353,7 +353,7 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         f"{blocks.up_to(result.off)}."
     )
     blocks.caveat(
-        f"The vector of a text is a sum of parts that come from its token vectors, so the {name} is a "
+        f"The vector of a text is a sum of contributions of its token vectors, so the {name} is a "
         "sum over "
         "token pairs. These are last-layer vectors, each of which depends on its whole text, so a cell shows "
         f"how much a token pair contributes to the {name}, not which word caused it."

@@ -347,7 +347,7 @@ def _grid_exports(model: ViewModel, result: AttentionResult) -> None:
     export(
         result,
         f"attention-layer{layer}-head{number}",
-        [("All layers and heads, long CSV", "attention-all.zip", long_table)],
+        [("All layers and heads (CSV, long format)", "attention-all.zip", long_table)],
         ready=lambda: ensure_computed(model, range(model.trace.layers), start=False),
     )
 
@@ -449,7 +449,7 @@ def _head_view_exports(model: ViewModel) -> None:
         f"attention-layer{selection.layer}-head{name}",
         [
             (
-                "Interactive page, HTML",
+                "Interactive page (HTML)",
                 "head-view.html",
                 lambda _: attention_page(model, "lines"),
             )
@@ -490,7 +490,7 @@ def model_view(trace: Trace) -> None:
         export(
             profiles,
             "heads",
-            [("Interactive page, HTML", "model-view.html", lambda _: attention_page(model, "model"))],
+            [("Interactive page (HTML)", "model-view.html", lambda _: attention_page(model, "model"))],
             display=url_options(selection, "model"),
         )
 
@@ -525,12 +525,12 @@ def rollout(trace: Trace) -> None:
 def _rollout_note(trace: Trace, direction: str) -> str:
     if direction == "from":
         return (
-            "Each cell is the share of a token's vector after a layer that comes from the selected token. "
+            "Each cell shows which share of a token's vector after that layer comes from the selected token. "
             "The cells of a layer do not sum to 1."
         )
     if trace.caveat:
         return (
-            "Each row shows how much of each token reaches the selected token up to the layer of the row. "
+            "Each row shows how much each token contributes to the selected token up to that layer. "
             f"{trace.caveat}"
         )
     return (

@@ -40,7 +40,7 @@ from bert_probe.views.text import describe_place, ruler_number, shorten
 
 MAX_TOKENS_AT_ONCE = 32
 """Maximum number of tokens for which patching, under a second long, starts without a click."""
-_PATCHES = {"tokens": "A token's vector", "heads": "A head's output"}
+_PATCHES = {"tokens": "A token's vector", "heads": "Output of an attention head"}
 
 
 def render() -> None:
@@ -100,8 +100,8 @@ def _comparison(pair: MinimalPairResult, a: Trace, b: Trace, corner: Any) -> Non
         _patching(a, b)
     vectors = pair.showing(show="moved")
     more: list[ExtraDownload] = [
-        ("Vector changes, CSV + provenance", "moved.zip", partial(table_zip, vectors, "moved")),
-        ("Attention of the word, CSV + provenance", "rows.zip", partial(table_zip, row, "rows")),
+        ("Vector changes (CSV + provenance)", "moved.zip", partial(table_zip, vectors, "moved")),
+        ("Attention of the word (CSV + provenance)", "rows.zip", partial(table_zip, row, "rows")),
     ]
     with corner:
         export(pair, "compare", more)
@@ -121,7 +121,7 @@ def _explain_second_sentence() -> None:
 
 def _explain_pair() -> None:
     with st.container(border=True, key="read_together"):
-        st.header("The two sentences are one input", anchor=False)
+        st.header("The two sentences are encoded as a pair", anchor=False)
         st.markdown(
             "Sentence B is the second segment of A's input, so each sentence is part of the other's context. "
             "To compare them, choose “Separate text” under sentence B."
@@ -314,7 +314,8 @@ def _patching(a: Trace, b: Trace) -> None:
     heatmap(patching_heatmap(result), key="patching_picture")
     blocks.caveat(
         "0 means that the patch does not change the output for B, 1 that it restores the output for A, and "
-        "a negative value that it moves the output away from that for A. The output is the value of A's "
+        "a negative value that it moves the output further away from that for A. The output is the value "
+        "of A's "
         "most probable prediction or, without an output head, the cosine with A's sentence vector. Unlike "
         "attention, this is a causal effect, measured by running the model with one activation replaced "
         "(Vig et al. 2020, Meng et al. 2022). Activations interact, so shares need not sum to 100%, and "

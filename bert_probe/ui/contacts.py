@@ -121,8 +121,9 @@ def _caveats(result: ContactsResult) -> None:
     else:
         blocks.caveat(
             "Not a contact prediction: the attention A of each head is symmetrized, S = A + Aᵀ, and "
-            "corrected by its average product, S_ij − S_i S_j / S, which removes the attention "
-            "that both receive from all others. The values are averaged over the heads. They were not "
+            "corrected by the average product correction, S_ij − S_i S_j / S, which subtracts the "
+            "attention expected from the "
+            "row and column sums. The values are averaged over the heads. They were not "
             "fitted to structures."
         )
     note = result.note.removeprefix("Not a contact prediction: APC-corrected attention.").strip()

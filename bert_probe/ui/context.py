@@ -257,8 +257,8 @@ def _results(result: WordInContextResult) -> None:
             result,
             "context",
             [
-                ("Similarity matrix, CSV", "context-matrix.csv", partial(table_bytes, matrix, "csv")),
-                ("Baseline, CSV", "baseline.csv", partial(table_bytes, result.baseline, "csv")),
+                ("Similarity matrix (CSV)", "context-matrix.csv", partial(table_bytes, matrix, "csv")),
+                ("Baseline (CSV)", "baseline.csv", partial(table_bytes, result.baseline, "csv")),
             ],
         )
     blocks.chart(

@@ -79,7 +79,7 @@ def render_vectors(checkpoint: Checkpoint) -> None:
         vectors = _upload()
         if vectors is None:
             st.info(
-                "Choose a file of vectors, which any model may have computed: Parquet with the columns "
+                "Choose a file of vectors from any model: Parquet with the columns "
                 "vector, id and text, or NPZ with the arrays vectors, ids and texts. Only the vectors are "
                 "required."
             )
@@ -145,7 +145,8 @@ def _upload() -> VectorSet | None:
         "health",
         "A file of vectors (Parquet or NPZ)",
         ["parquet", "npz"],
-        f"The vectors are read as they are, without a model. The file has {sentence_input.upload_note()}",
+        f"The vectors are used without changes; no model is needed. The file has "
+        f"{sentence_input.upload_note()}",
         read,
     )
     if isinstance(value, ProbeError):
@@ -170,7 +171,7 @@ def _health(vectors: VectorSet) -> None:
             "Duplicate threshold",
             _THRESHOLDS,
             _CALIBRATED,
-            "Cosine from which two rows are near duplicates. Calibrated: 1 − cosine is at most a quarter of "
+            "Minimum cosine of two near duplicates. Calibrated: 1 − cosine is at most a quarter of "
             "its value at the 99.9th percentile of random pairs.",
         )
         size = state.segmented_control(
@@ -205,7 +206,8 @@ def _health(vectors: VectorSet) -> None:
         column_config={"value": st.column_config.NumberColumn(format="%.5g")},
     )
     blocks.caveat(
-        "IsoScore is 1 if the variance is spread evenly over all dimensions, and 0 if it lies in one. "
+        "IsoScore is 1 if the variance is spread evenly over all dimensions, and 0 if it is concentrated "
+        "in one dimension. "
         "The intrinsic dimension (TwoNN) is the number of dimensions in which neighbors vary."
     )
     export(

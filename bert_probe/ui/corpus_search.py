@@ -115,7 +115,7 @@ def part(corpus: Store) -> None:
     )
     with corner:
         make = partial(_as_csv, result, clusters)
-        export(result, "corpus-near", [("Map and clusters, CSV", "corpus-near-map.csv", make)])
+        export(result, "corpus-near", [("Map and clusters (CSV)", "corpus-near-map.csv", make)])
     _results(corpus, result, clusters, grouping, layer)
 
 

@@ -170,8 +170,10 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     table = "moved" if result.has_other else "pairs"
     st.header("Pairs that moved most" if result.has_other else "Largest errors", anchor=False)
     blocks.caveat(
-        "error is the percentile of a pair by the model's score minus its percentile by the judged score. "
-        "Select a pair to see which tokens contribute to its score."
+        "The column error is the percentile of a pair by the model's score minus its percentile "
+        "by the "
+        "judged score. "
+        "Select a pair to see which tokens contribute to the score."
     )
     pair_table = result.showing(show=table)
     frame = pair_table.table()
@@ -247,9 +249,9 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     frame = failures.table()
     row = None
     if len(frame):
-        row = _selected(frame, "evaluate_failure_rows", "Relevant documents that are not among the first ten")
+        row = _selected(frame, "evaluate_failure_rows", "Relevant documents that are not among the top 10")
     else:
-        st.info("All relevant documents are among the first ten.")
+        st.info("All relevant documents are among the top 10.")
     if row is not None:
         sentence_input.search_button(str(frame["text"][row]), data["documents"])
     export(failures, "retrieval-failures", label="Export the failures", caption="All failures.", data=data)
@@ -329,7 +331,9 @@ def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
     blocks.table(frame, "Measures with their 95% intervals", column_config=config)
     blocks.caveat("low and high bound the 95% interval of 2,000 bootstrap resamples of the examples.")
     if "difference" in frame:
-        blocks.caveat("Equally good rankings or models rarely have a difference whose interval excludes 0.")
+        blocks.caveat(
+            "If two rankings or models are equally good, the interval of their difference rarely excludes 0."
+        )
     export(result, f"{name}-summary", caption="The table above.", data=data)
 
 
@@ -353,7 +357,7 @@ def _links(texts: Mapping[str, str]) -> None:
 def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
     """Draw the agreement of two models' vectors, and the curve of shorter vectors, if there are any."""
     if result.comparison is not None:
-        st.header("Do both models have the same neighbors?", anchor=False)
+        st.header("Do both models find the same nearest neighbors?", anchor=False)
         vectors = result.showing(show="vectors")
         number = st.column_config.NumberColumn(format="%.4f")
         blocks.table(

@@ -78,7 +78,9 @@ def export(
                 _download(form.upper(), f"{name}.{form}", partial(table_bytes, result, form, csv_safe))
             _download("CSV + provenance", f"{name}.zip", partial(table_zip, result, name, csv_safe))
         if pictures.is_drawn(result) and not any(file_name.endswith(".html") for _, file_name, _ in more):
-            _download("Interactive page, HTML", f"{name}.html", lambda: pictures.page(result).html().encode())
+            _download(
+                "Interactive page (HTML)", f"{name}.html", lambda: pictures.page(result).html().encode()
+            )
         for extra_label, file_name, make in more if ready() else ():
             _download(extra_label, file_name, partial(make, csv_safe))
         view_files.menu(result, name, display or {}, data)

@@ -97,8 +97,8 @@ def part(a: Trace, b: Trace, start: bool) -> None:
     with corner:
         pairs = partial(table_zip, result.showing(show="all"), "diff-pairs")
         more: list[ExtraDownload] = [
-            ("All pairs, CSV + provenance", "diff-pairs.zip", pairs),
-            ("The two heads side by side, CSV", "diff-maps.csv", maps),
+            ("All pairs (CSV + provenance)", "diff-pairs.zip", pairs),
+            ("The two heads side by side (CSV)", "diff-maps.csv", maps),
         ]
         export(result, "diff-matches", more, label="Export matches")
 

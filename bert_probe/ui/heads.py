@@ -48,7 +48,7 @@ def render() -> None:
     blocks.heading(
         "Heads",
         "Compare all attention heads: what each head attends to, which head attends from one word to "
-        "another, and what changes when heads are switched off (ablated).",
+        "another, and how the vectors change when heads are ablated.",
     )
     bar = st.container(horizontal=True, gap="medium")
     with bar:

@@ -136,7 +136,7 @@ def choose_probe_files() -> ProbeFiles | None:
     """
     left, right = st.columns(2, gap="large")
     with left:
-        data = _upload(_KEYS[0], "Training data (for Heads and relations: the data that selects the head)")
+        data = _upload(_KEYS[0], "Training data (under Heads and relations: the data that select the head)")
     with right:
         held_out = _upload(_KEYS[1], "Held-out data (optional for layers and trees)")
     if isinstance(data, ProbeError):

@@ -99,7 +99,7 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
     question = result.question
     if question.mask is not None:
         lens = "" if question.tuned is None else " (logit lens; the tuned lens was trained on masks only)"
-        st.markdown(f"**All tokens of the text, without a mask**{lens}.")
+        st.markdown(f"**Predictions for every token, with none masked**{lens}.")
         _tokens(shared_cache.answers.of(Lens(question.task, top=1).of, trace), "word")
 
 
@@ -319,7 +319,7 @@ def _losses(lens: TuneLensResult, file: Path) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("Held-out loss by layer", anchor=False)
         st.space("stretch")
-        more = [("Tuned lens, safetensors", file.name, lambda _: file.read_bytes())]
+        more = [("Tuned lens (safetensors)", file.name, lambda _: file.read_bytes())]
         export(lens, "tuned-lens", more, label="Export tuned lens")
     st.markdown(
         f"{lens.verdict} It was trained on {lens.learned:,} masked words of "

@@ -61,5 +61,5 @@ def draw(model: str, revision: str, dtype: str) -> None:
         dtypes.index(dtype),
         key="draft_dtype",
         help="Weights in bfloat16 or float16 need half the memory of float32, and numbers have fewer digits. "
-        "A model is opened only if the memory that it needs is free.",
+        "A model is opened only if enough memory is available.",
     )

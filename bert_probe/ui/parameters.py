@@ -42,7 +42,7 @@ def render() -> None:
     """Draw the Parameters page."""
     blocks.heading(
         "Parameters",
-        "All learned weights of the model by layer and module. They are the same for every text.",
+        "All learned parameters of the model by layer and module. They do not depend on the text.",
     )
     checkpoint = workbench.checkpoint()
     model = checkpoint.description

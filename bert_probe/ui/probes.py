@@ -102,7 +102,7 @@ def _relations_result(
         direction = int(state.segmented_control("relations_direction", "Direction", _DIRECTIONS, "0"))
         st.space("stretch")
         all_heads = partial(table_bytes, result.showing(show="all"), "csv")
-        more = [("All heads, CSV", "relations-all.csv", all_heads)]
+        more = [("All heads (CSV)", "relations-all.csv", all_heads)]
         export(result, "relations", more, data={"chosen": data, "reported": held_out})
     cell = heatmap(relations_heatmap(result, direction), key="relations_heads")
     if cell is None:
@@ -393,7 +393,7 @@ def render_trees(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> N
     more = []
     if tree is not None:
         make = partial(file_formats.to_bytes, tree.table(), "csv")
-        more.append(("The tree of your sentence, CSV", "tree.csv", make))
+        more.append(("The tree of your sentence (CSV)", "tree.csv", make))
     with bar:
         st.space("stretch")
         export(result, "structural-probe", more, data={"data": data, "held_out": held_out})

@@ -38,7 +38,8 @@ def render() -> None:
     if drafts.is_missing():
         st.warning(
             "The views in this URL are no longer stored, because the app was restarted. If you saved the "
-            "views, open the file under Open a view."
+            "views, "
+            "open the saved file under Open a view."
         )
     draft = drafts.current()
     if not draft.entries:
@@ -177,7 +178,8 @@ def _report(draft: Draft) -> None:
         lambda progress: _create(draft, progress),
         "views",
         state.escape(
-            f"Opens {names} twice: once as usual, and once in float64 to measure the numerical error.", 1_000
+            f"Opens {names} twice: once for the results, and once in float64 to measure the numerical error.",
+            1_000,
         ),
     )
     if created is None:
@@ -185,8 +187,8 @@ def _report(draft: Draft) -> None:
     page, archive = created
     with st.container(horizontal=True, vertical_alignment="center"):
         for label, content, suffix, mime in (
-            ("Page, HTML", page, "html", "text/html"),
-            ("All files, ZIP", archive, "zip", "application/zip"),
+            ("Page (HTML)", page, "html", "text/html"),
+            ("All files (ZIP)", archive, "zip", "application/zip"),
         ):
             st.download_button(
                 f"{label} · {len(content) / 1e6:.1f} MB",

@@ -85,7 +85,8 @@ def render() -> None:
     """Draw the Search page."""
     blocks.heading(
         "Search",
-        "Rank your documents by their similarity to a query. See where each score comes from, and whether it "
+        "Rank your documents by their similarity to a query. See where each score comes from, and whether "
+        "the score "
         "is high.",
     )
     checkpoint, request = workbench.checkpoint(), workbench.request()
@@ -359,7 +360,7 @@ def _explanation(
         export(
             explanation,
             "search-explanation",
-            caption=f"The parts of the score. The menu Export of the ranking has {DOCUMENTS_FILE}.",
+            caption=f"The contributions to the score. {DOCUMENTS_FILE} is in the Export menu of the ranking.",
             label="Export the explanation",
         )
     if len(selected) > 1:
@@ -424,7 +425,7 @@ def _calibration(result: SearchResult, selected: tuple[int, ...], names: list[st
     if pair_scores is None or result.recipe is None:
         return
     if len(pair_scores) < MIN_PAIRS:
-        blocks.caveat("There are too few documents to tell whether the score is high.")
+        blocks.caveat("There are too few documents to judge whether the score is high.")
         return
     scores, score_name = result.scores[BI_ENCODER], result.recipe.score_name
     for position, name in zip(selected, names, strict=True):

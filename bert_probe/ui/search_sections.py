@@ -171,7 +171,7 @@ def _show_threshold_result(
 def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwap, truncate: bool) -> None:
     """Draw a button that finds the words that swap two documents, and the result."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
-        st.subheader("Which words would swap them?", anchor=False)
+        st.subheader("Which words would change the order?", anchor=False)
         menu = st.container(width="content")
     result: RankSwapResult | None = jobs.answer(
         "rank swap",
@@ -179,10 +179,10 @@ def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwa
         checkpoint,
         index,
         truncate,
-        label="Find words that swap them",
+        label="Find words that change the order",
         unit="texts",
         note="Words are removed from the first document, and words of the second one are added to the query. "
-        "Each text is scored again.",
+        "Each changed text is scored again.",
         activity="Scoring",
     )
     if result is None:
@@ -193,8 +193,9 @@ def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwa
     for name, steps in result.changes.items():
         _show_steps(name, steps, a, b, result.question.max_words)
     blocks.caveat(
-        "Each step takes the word that lowers the margin most. If one word is enough, it is found. A set "
-        "of several words is not always the smallest."
+        "Each step takes the word that lowers the margin most. If a single word is enough, the search "
+        "finds this "
+        "word. A set of several words is not always the smallest."
     )
 
 
@@ -203,10 +204,10 @@ def _show_steps(name: str, steps: SwapSteps, a: str, b: str, limit: int) -> None
     words = ", ".join(f"**{state.escape(shorten(word))}**" for word in steps.words)
     first, second = (f"{score:.4f}" for score in steps.verified)
     if name == "remove":
-        success = f"Without {words}, {b} ranks above {a}: {second} against {first}."
+        success = f"Without {words}, {b} ranks above {a} (scores {second} and {first})."
         action = f"whose removal from {a} puts {b} above it"
     else:
-        success = f"With {words} added to the query, {b} ranks above {a}: {second} against {first}."
+        success = f"With {words} added to the query, {b} ranks above {a} (scores {second} and {first})."
         action = f"of {b} whose addition to the query puts it above {a}"
     counted = "one word" if limit == 1 else f"at most {limit} words"
     failure = f"No set of {counted} was found {action}."
@@ -334,7 +335,7 @@ def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, .
         truncate,
         label="Rank by chunks",
         unit="texts",
-        note="Reads every document as a whole and in chunks.",
+        note="Encodes every document as a whole and in chunks.",
         activity="Encoding",
     )
     if result is None:
@@ -402,7 +403,7 @@ def _positions(search: Search, checkpoint: Checkpoint, documents: tuple[Document
         documents,
         label="Remove sentences",
         unit="texts",
-        note="Reads each document about ten times, without one part each time.",
+        note="Encodes each document about ten times, each time without one part.",
         activity="Encoding",
     )
     if result is None:

@@ -125,9 +125,9 @@ def choose_prompt(
     tasks = () if model is None else model.tasks
     no_prompt = "Default" if tasks else "No prompt"
     options = {name: state.escape(name, 100) for name in names} | {NO_PROMPT: no_prompt}
-    help_text = "The text that the checkpoint puts before each text, as it was trained."
+    help_text = "Text that is prepended to each input, as in the training of the checkpoint."
     if tasks:
-        help_text += f" The tasks {', '.join(tasks)} also select their own modules."
+        help_text += f" The tasks {', '.join(tasks)} also use task-specific modules."
     name = state.segmented_control(key, label, options, default, help_text)
     # With a Router, the name of the default prompt also selects a task; None does not.
     return None if name == default and not tasks else name
@@ -141,7 +141,10 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
     default = str(model.dimensions or model.size)
     sizes = offered_dimensions(model.size, model.dimensions, model.trained_dimensions)
     options = {str(size): f"{size:,}" for size in sizes}
-    help_text = "Vectors are truncated to their first dimensions. Models trained for it lose little."
+    help_text = (
+        "Vectors are truncated to their first dimensions. Models that were trained for truncation "
+        "(Matryoshka) lose little."
+    )
     name = state.segmented_control(key, "Dimensions", options, default, help_text)
     return None if name == default else int(name)
 
@@ -273,7 +276,7 @@ def _exports(part: Result, name: str, result: SentencesResult) -> None:
         name,
         [
             (f"{SENTENCES_FILE}, input of the code below", SENTENCES_FILE, lambda _: lines),
-            ("Vectors, CSV", "sentence-vectors.csv", partial(table_bytes, vectors, "csv")),
+            ("Vectors (CSV)", "sentence-vectors.csv", partial(table_bytes, vectors, "csv")),
         ],
     )
 

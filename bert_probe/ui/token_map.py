@@ -110,7 +110,7 @@ def _draw(
         more.append((f"{SENTENCES_FILE}, input of the code below", SENTENCES_FILE, lines))
     if selected:
         make = partial(_as_csv, result, selected)
-        more.append((f"Selected rows ({len(selected):,}), CSV", "map-selected.csv", make))
+        more.append((f"Selected rows ({len(selected):,}; CSV)", "map-selected.csv", make))
     with corner:
         export(result, "map", more, data={"rows": texts} if is_file else None)
     blocks.caveat(CAVEAT)

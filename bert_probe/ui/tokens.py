@@ -66,7 +66,7 @@ def _counts(trace: Trace) -> None:
         )
         if result.length_used is not None:
             st.metric(
-                "Length used",
+                "Input length",
                 f"{result.length_used:.0%}",
                 help=f"{len(trace.tokens):,} of at most {trace.encoding.max_tokens:,} tokens.",
             )

@@ -146,7 +146,7 @@ def describe_outcome(outcome: TrainingOutcome) -> str:
         start, best = training.history[0], training.best
         name = training.measure[0].upper() + training.measure[1:]
         examples = f"{len(training.held_out.rows):,} held-out {training.held_out.kind}"
-        return f"{name} on {examples}: **{best.measure:.4f}**; before the training: {start.measure:.4f}."
+        return f"{name} on {examples}: **{best.measure:.4f}**; before training: {start.measure:.4f}."
     if outcome.mask_evaluation is None:
         return "No examples were held out, so the model was not evaluated."
     values, count = outcome.mask_evaluation.measures, len(outcome.mask_evaluation.tokens)
@@ -251,7 +251,7 @@ def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
         table = evaluation.by_class()
         blocks.table(
             table,
-            "Precision, recall, F1 and count of each class",
+            "Precision, recall, F1 and support of each class",
             column_config={
                 name: st.column_config.NumberColumn(name, format="%.2f")
                 for name in ("precision", "recall", "f1")
@@ -259,8 +259,9 @@ def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
         )
         blocks.caveat(
             "Precision: share of the predictions of a class that are correct. Recall: share of the "
-            "examples of a class that are predicted correctly. F1: their harmonic mean. Count: number of "
-            "examples."
+            "examples of a class that are predicted correctly. F1: their harmonic mean. Count (support): "
+            "number of true examples "
+            "of the class."
         )
     if evaluation.kind == MULTI_LABEL:
         return
@@ -419,7 +420,7 @@ def _save(outcome: TrainingOutcome) -> None:
 def _write(outcome: TrainingOutcome, folder: str, is_replacing: bool) -> None:
     try:
         if not folder:
-            raise ExportError("No folder was given. Type a path, such as the one shown in gray.")
+            raise ExportError("The folder is empty. Enter a path, such as the one shown in gray.")
         outcome.folder = str(outcome.training.save_model(folder, is_replacing).absolute())
     except ProbeError as error:
         st.error(state.escape(str(error), 600))

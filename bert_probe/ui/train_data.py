@@ -146,7 +146,7 @@ def _paste() -> tuple[str, TrainingRows] | None:
             _PASTED,
             "Texts, one per line",
             "Paste texts, one per line",
-            help_text="Press Ctrl+Enter, or leave the field, to read the texts.",
+            help_text="Press Ctrl+Enter, or click outside the field, to read the texts.",
         )
         last = st.session_state.get(_READ)
         # The plan is cached by the identity of the rows, so create them only once.
@@ -221,7 +221,9 @@ def _preview(rows: TrainingRows) -> None:
             return
         if isinstance(rows, SimilarityExamples):
             st.markdown(f"**{len(rows.rows):,} {rows.kind} for sentence similarity**")
-            st.markdown("Training changes the model's own sentence vector, and starts from the current one.")
+            st.markdown(
+                "Training fine-tunes the model's own sentence vectors, starting from the current weights."
+            )
             return
         rows = cast(Rows, rows)
         if isinstance(rows, LabeledTexts) and rows.kind == NUMBER:
@@ -302,9 +304,10 @@ _DESCRIPTIONS = {
 }
 _HEADS = {SENTENCE: "Sentence vector", CLS: "Head of transformers"}
 _HEAD_HELP = (
-    "Sentence vector: a linear head on the vector that the model was trained to give. It is usually more "
-    "accurate, and needs no epochs. Head of transformers: the class that transformers opens without other "
-    "files; for most models, it reads [CLS]."
+    "Sentence vector: a linear head on the sentence vector of the checkpoint. This head is usually more "
+    "accurate, and needs no epochs. Head of transformers: the classification head of the transformers "
+    "class, which needs no other files; for most "
+    "models, its input is the vector of [CLS]."
 )
 _LOSS_HELP = " ".join(f"{name}: {text}" for name, text in LOSSES.items() if name != LOSS_DEFAULT)
 _MAX_EPOCHS = 1_000

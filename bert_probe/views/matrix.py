@@ -139,7 +139,7 @@ def _checked(values: ArrayLike, rows: int, columns: int, decimals: int) -> Matri
     if np.isinf(array).any():
         raise ValueError("The values contain infinity, which has no color. Use NaN for missing values.")
     if not 0 <= decimals <= 9:
-        raise ValueError(f"decimals is {decimals}; it must be between 0 and 9.")
+        raise ValueError(f"decimals is {decimals}; decimals must be between 0 and 9.")
     return array
 
 
@@ -147,7 +147,7 @@ def _positions(positions: Sequence[int | None] | None, count: int, name: str) ->
     if positions is None:
         return None
     if len(positions) != count:
-        raise ValueError(f"{name} has {len(positions)} entries for {count} labels. Give one entry per label.")
+        raise ValueError(f"{name} has {len(positions)} entries for {count} labels. Pass one entry per label.")
     return [None if position is None else int(position) for position in positions]
 
 

@@ -268,7 +268,7 @@ def test_whole_layer_is_abbreviated_in_url_only(minilm: Checkpoint) -> None:
 def test_hidden_attention_raises_unavailable_error(family: Callable[[str], Checkpoint]) -> None:
     trace = family("longformer").trace("we left")
     for question in (HeadAblation([(0, 0)]), HeadAblationSweep()):
-        with pytest.raises(UnavailableError, match="cannot be switched off"):
+        with pytest.raises(UnavailableError, match="cannot be ablated"):
             question.of(trace)
 
 

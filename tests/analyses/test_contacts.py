@@ -135,11 +135,11 @@ def test_contact_head_is_optional_and_must_be_trained(folder: Path, tmp_path: Pa
 def test_input_that_has_no_contacts_is_refused(checkpoint: Checkpoint) -> None:
     with pytest.raises(SelectionError, match="input is a pair"):
         Contacts().of(checkpoint.trace(SEQUENCE, SEQUENCE))
-    with pytest.raises(EmptyTextError, match="2 or more residues"):
+    with pytest.raises(EmptyTextError, match="at least 2 residues"):
         Contacts().of(checkpoint.trace("M"))
     trace = checkpoint.trace(SEQUENCE)
-    with pytest.raises(SelectionError, match="Leave out layer and head"):
+    with pytest.raises(SelectionError, match="Omit layer and head"):
         Contacts("prediction", layer=0).of(trace)
-    with pytest.raises(SelectionError, match="needs its layer"):
+    with pytest.raises(SelectionError, match="only within a layer"):
         Contacts("attention", head=0).of(trace)
     assert Contacts(layer=0).of(trace).question.method == "attention"

@@ -121,10 +121,10 @@ def test_table_lists_all_pairs_at_all_layers(minilm: Checkpoint, baseline: Simil
             "Text 2, “snake”: There is no word python in this text. Its words are: snake",
         ),
         (["a b a", "a"], ["a"], "Text 1, “a b a”: a occurs 2 times. Choose one of"),
-        ([TEXTS[0]], ["python"], "Give two or more"),
+        ([TEXTS[0]], ["python"], "Pass two or more"),
         (["x" * 100 + " y", "z"], ["z"], "Text 1, “x{59}…”"),
         (["a b", "a"], ["a", "b"], "Text 2, “a”: There is no word b"),
-        (TEXTS, ["Python", "Python"], "2 words and 3 texts were given. Give one word for all texts, or one"),
+        (TEXTS, ["Python", "Python"], "2 words do not match 3 texts. Pass one word for all texts, or one"),
         (TEXTS, [""], "Text 1, .* There is no word"),
     ],
 )
@@ -165,11 +165,11 @@ def test_inconsistent_inputs_raise(
     item, other = minilm.trace("a boat"), family("bert").trace("a boat")
     with pytest.raises(SelectionError, match="not read by the same model"):
         WordInContext(["boat"]).of([item, other])
-    with pytest.raises(SelectionError, match="The baseline is from another model"):
+    with pytest.raises(SelectionError, match="The baseline was computed with another model"):
         WordInContext(["boat"]).of([other, other], baseline)
-    with pytest.raises(SelectionError, match="Give a list of two or more traces"):
+    with pytest.raises(SelectionError, match="must be a list of two or more traces"):
         WordInContext(["boat"]).of(item)  # type: ignore[arg-type]
-    with pytest.raises(SelectionError, match=r"words has 0 entries\. Give 1 or more\."):
+    with pytest.raises(SelectionError, match=r"words has 0 entries\. Pass at least 1\."):
         WordInContext([])
     with pytest.raises(SelectionError, match="words must be a list, not 'boat'"):
         WordInContext("boat")

@@ -104,5 +104,5 @@ def test_causal_model_is_pooled_by_its_last_token(double_family: Checkpoints) ->
         HiddenStates(which="cls").of(checkpoint.trace(TEXT))
     with pytest.raises(UnavailableError, match=r"has no \[CLS\] token that attends to the whole text"):
         Sentences("cls").of(checkpoint, [TEXT, PAIR])
-    with pytest.raises(UnavailableError, match="Only a model that reads from left to right"):
+    with pytest.raises(UnavailableError, match="applies only to decoders, which read from left to right"):
         Sentences("last").of(double_family("bert"), [TEXT, PAIR])

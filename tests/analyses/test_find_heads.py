@@ -110,7 +110,7 @@ def test_url_without_pairs_raises(minilm: Checkpoint, address_value: str) -> Non
 @pytest.mark.parametrize(
     ("pairs", "sentence"),
     [
-        ([], "No word pair"),
+        ([], "no word pairs"),
         ("ground", "must be a list"),
         (["ab"], "but contains 'ab'"),
         ([("a",)], "but contains"),

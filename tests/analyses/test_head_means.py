@@ -201,7 +201,7 @@ def test_traces_are_released_after_profiling(minilm: Checkpoint, monkeypatch: py
         (["we left", "\u200b"], EmptyTextError, "Line 2: "),
         (["we", "\ud800"], TextError, "Line 2: Character 0"),
         (["we", 3], TextError, "Line 2: A text must be a string"),
-        ("we left", TextError, "Give a list"),
+        ("we left", TextError, "Pass a list"),
     ],
 )
 def test_unreadable_sentences_are_named_by_line(

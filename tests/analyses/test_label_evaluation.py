@@ -86,7 +86,7 @@ def test_calibration_error_by_hand() -> None:
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [
-        ("text,label\na,x\nb,x\n", UnavailableError, "The texts have 1 class. Give texts of 2 to"),
+        ("text,label\na,x\nb,x\n", UnavailableError, "The texts have 1 class. Use texts of 2 to"),
         ("text,label\na,x\nb,x\nc,y\n", UnavailableError, "1 classes have only one text.*: y"),
         ("text,label\na,0.5\nb,1.5\n", TextError, "The labels are of the kind number"),
         ("text_a,text_b,label\na,b,x\nc,d,y\n", TextError, "has text pairs"),

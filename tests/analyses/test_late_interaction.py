@@ -268,7 +268,7 @@ def test_the_checkpoint_is_an_ordinary_encoder_elsewhere(layout_folder: Callable
     assert bert_probe.Attention(0, 0).of(trace).table().shape[0] == len(trace.tokens)
     with pytest.raises(UnavailableError, match="Use Search with the scorer late-interaction"):
         Search(QUERY).of(checkpoint, DOCUMENTS)
-    with pytest.raises(SelectionError, match="Leave dimensions out"):
+    with pytest.raises(SelectionError, match="Omit dimensions"):
         Search(QUERY, ("late-interaction",), dimensions=8).of(checkpoint, DOCUMENTS)
     with pytest.raises(SelectionError, match=r"has no prompt 'title'\. Its prompts: query, document"):
         Search(QUERY, ("late-interaction",), prompt="title").of(checkpoint, DOCUMENTS)
@@ -325,7 +325,7 @@ EXPANSION = {"strategy": "fixed", "attend": False, "length": 14}
         ("2_MultiVectorMask/config.json", {"skiplist_words": "x"}, "skiplist_words must be a list"),
         ("1_Dense/config.json", {"in_features": 99}, "reads vectors of 99 dimensions"),
         ("1_Dense/config.json", {"module_input_name": "sentence_embedding"}, "Dense of a late-interaction"),
-        ("config_sentence_transformers.json", {"prompts": 3}, "must be texts by name"),
+        ("config_sentence_transformers.json", {"prompts": 3}, "must map prompt names to strings"),
     ],
 )
 def test_unsupported_files_raise_one_sentence(

@@ -64,7 +64,7 @@ def test_cka_is_invariant_to_rotation_and_scale(seed: int, examples: int, wide: 
 def test_constant_rows_are_nan_and_unequal_shapes_raise() -> None:
     x = np.random.default_rng(0).normal(size=(4, 3))
     assert np.isnan(linear_cka(x, np.full((4, 2), 0.1)))
-    with pytest.raises(ShapeError, match="must be matrices with equally many rows"):
+    with pytest.raises(ShapeError, match="must be matrices with the same number of rows"):
         linear_cka(x, x[:3])
 
 

@@ -172,7 +172,7 @@ def test_unreadable_or_too_many_texts_raise_before_the_model_runs(
         ask(checkpoint, [" "])
     with pytest.raises(TextError, match=r"Line 2: .* tokens; this model accepts"):
         ask(checkpoint, ["One", "word " * 5000])
-    with pytest.raises(TextError, match="Give a list of texts"):
+    with pytest.raises(TextError, match="Pass a list of texts"):
         ask(checkpoint, "One text")
 
     def refused(*_args: object, **_more: object) -> None:
@@ -209,17 +209,17 @@ def test_map_can_be_canceled(
         (["corpus-map"], "Pass a FILE of sentences, or a table of labeled texts with --labeled"),
         (
             ["corpus-map", "texts.txt", "--labeled", "texts.txt"],
-            "FILE and --labeled cannot be combined. Leave one of them out.",
+            "FILE and --labeled cannot be combined. Omit one of the two.",
         ),
         (
             ["corpus-map", "--labeled", "texts.txt", "--column", "text"],
-            "--column applies to FILE only. Leave it out.",
+            "--column applies to FILE only. Omit --column.",
         ),
         (["map", "text", "--column", "text"], "No such option '--column'"),
         (["corpus-map", "texts.txt", "--pair", "text"], "No such option '--pair'"),
         (
             ["map", "text", "other", "--pair", "third"],
-            "TEXT_B and --pair cannot be combined. Leave one of them out.",
+            "TEXT_B and --pair cannot be combined. Omit one of the two.",
         ),
         (["map", "text", "--basis", "some"], "'some' is not one of"),
     ],

@@ -172,7 +172,7 @@ def test_long_passages_are_tokenized_once_and_can_be_cancelled(
     assert not any(first > 0 and second > 0 for first, second in pairwise(events))
     assert events.count(0) >= 2 * 6
     monkeypatch.setattr(position_effect, "MAX_CHARACTERS", 3_000)
-    with pytest.raises(UnavailableError, match=r"more than 3,000 characters\. Give fewer"):
+    with pytest.raises(UnavailableError, match=r"more than 3,000 characters\. Use fewer"):
         PositionEffect(passage="x" * 1_000, positions=4).of(minilm, [LONG])
 
 

@@ -100,6 +100,6 @@ def test_command_evaluates_masked_words(trained_folder: Folders, tmp_path: Path)
     masks = run("evaluate", str(folder), str(lines), "--show", "masks").records
     assert {*masks[0]} == {"line", "position", "token", "rank", "probability", "guess"}
     assert (
-        "Choose --show measures or masks, and leave out --training."
+        "Choose --show measures or masks, and omit --training."
         in run("evaluate", str(folder), str(lines), "--show", "wrong").refusal
     )

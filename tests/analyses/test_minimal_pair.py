@@ -89,7 +89,7 @@ def test_finding_equals_hand_computation(by_hand: MinimalPairResult) -> None:
         "Head 1.1 changed most over all aligned tokens: total variation 0.20."
     )
     assert by_hand.finding(1).startswith(
-        "The vector of “was” is unchanged in all layers; no head shifts its attention. "
+        "The vector of “was” is unchanged in all layers; no head changes its attention. "
     )
 
 
@@ -101,7 +101,7 @@ def test_finding_names_all_ties() -> None:
     )
     assert MinimalPair().of(a, b).finding() == (
         "The vector of “it” (0) changed most in layers 1 and 2 (cosine distance 1.00); "
-        "its attention shifts most in 2 heads, by less than 0.01. "
+        "its attention changes most in 2 heads, by less than 0.01. "
         "2 heads changed most over all aligned tokens: total variation less than 0.01."
     )
 
@@ -229,7 +229,7 @@ def test_equal_texts_have_no_differences(minilm: Checkpoint, text: str, longer: 
         assert not any(getattr(pair, name).any() for name in ARRAYS[:4])
         assert not MinimalPairRow(0, 2, 5, words).of(a, other).difference.any()
         assert not pair.alignment.changed_a
-        assert pair.finding() == "Nothing changed: both texts are the same input to the model."
+        assert pair.finding() == "Nothing changed: both texts have the same tokens."
 
 
 def test_equal_inputs_ignore_rounding_in_batches(minilm: Checkpoint) -> None:

@@ -150,9 +150,9 @@ def test_invalid_config_raises(tmp_path: Path) -> None:
     for name, word in (("", "The name is empty"), (str(tmp_path / "no"), "There is no folder")):
         with pytest.raises(ProbeError, match=word):
             open_config(name)
-    with pytest.raises(SelectionError, match="No model was given"):
+    with pytest.raises(SelectionError, match="There are no models"):
         ModelSizes().of()
-    with pytest.raises(SubjectError, match="ModelSizes takes configs and checkpoints, not a str"):
+    with pytest.raises(SubjectError, match="ModelSizes accepts configs and checkpoints, not a str"):
         ModelSizes().of("bert-base")
 
 
@@ -164,7 +164,7 @@ def test_command_prints_sizes(tmp_path: Path) -> None:
     assert [line.split(",")[0] for line in lines[1:]] == [*PUBLISHED]
     assert lines[5].split(",")[6:8] == ["199", "109482240"]
     assert (
-        "--all-columns and --config cannot be combined. Leave one of them out."
+        "--all-columns and --config cannot be combined. Omit one of the two."
         in run("parameters", "--config", "bert-tiny", "--all-columns").refusal
     )
     assert "There is no folder" in run("parameters", "--config", str(tmp_path / "nowhere")).refusal

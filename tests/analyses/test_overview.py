@@ -426,7 +426,7 @@ def test_external_attention_is_not_ranked(minilm: Checkpoint) -> None:
 
 
 def test_sentence_pair_with_another_text_raises(minilm: Checkpoint) -> None:
-    with pytest.raises(TextError, match="Give one sentence pair, or two single texts"):
+    with pytest.raises(TextError, match="Pass one sentence pair, or two single texts"):
         find_highlights(minilm.trace("a", "b"), minilm.trace("c"))
 
 

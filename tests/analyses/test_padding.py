@@ -83,9 +83,9 @@ def test_model_that_reads_padding_is_detected(family: Family) -> None:
 
 def test_invalid_batches_raise(minilm: Checkpoint, family: Family) -> None:
     trace = minilm.trace("hi")
-    with pytest.raises(SelectionError, match="One text needs no padding"):
+    with pytest.raises(SelectionError, match="A single text needs no padding"):
         PaddingEffect().of([trace])
-    with pytest.raises(SelectionError, match="One text needs no padding"):
+    with pytest.raises(SelectionError, match="A single text needs no padding"):
         PaddingEffect().of(trace)
     with pytest.raises(SelectionError, match="not read by the same model"):
         PaddingEffect().of([trace, family("bert").trace("hi")])

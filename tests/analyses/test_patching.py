@@ -252,7 +252,7 @@ def test_pair_tasks_need_pairs(trained_on: Callable[[str, str], Checkpoint]) -> 
         checkpoint = trained_on("bert", task)
         pair, alone = checkpoint.trace("The wide river", "A boat"), checkpoint.trace("The wide boat")
         for a, b in ((pair, alone), (alone, pair)):
-            with pytest.raises(TextError, match="Give a pair for each of the two texts"):
+            with pytest.raises(TextError, match="Pass a second text for each of the two texts"):
                 ActivationPatching(task=task).of(a, b)
         assert ActivationPatching().of(alone, checkpoint.trace("The wide river")).number == "", (
             "the cosine, as above"
@@ -309,7 +309,7 @@ def test_unrecoverable_predictions_raise_errors(trained_on: Callable[[str, str],
     a, b = labels.trace("The wide river"), labels.trace("The wide")
     with pytest.raises(SelectionError, match="has no counterpart"):
         ActivationPatching(at="river").of(a, b)
-    with pytest.raises(SelectionError, match="Write the mask in both"):
+    with pytest.raises(SelectionError, match="Write the mask token in both"):
         ActivationPatching(task="fill-mask").of(words.trace("The wide river"), words.trace("The wide boat"))
     assert ActivationPatching().of(words.trace("The wide river"), words.trace("The wide boat")).number == ""
     minilm = bert_probe.load()

@@ -149,7 +149,7 @@ def test_masking_a_word_equals_writing_a_mask(trained_on: Trained) -> None:
     np.testing.assert_array_equal(result.table(), question.table())
     second = FillMask(mask="lead").of(checkpoint.trace("The unknown river", PAIR))
     assert second.metadata["masked_pair"] == PAIR.replace("lead", "[MASK]")
-    with pytest.raises(SelectionError, match=r"\[CLS\] is not part of a word"):
+    with pytest.raises(SelectionError, match=r"\[CLS\] does not belong to a word"):
         FillMask(mask=0).of(checkpoint.trace(TEXT))
 
 
@@ -162,7 +162,7 @@ def test_split_targets_and_several_masks_are_noted(trained_on: Trained) -> None:
     )
     assert result.provenance["facts"]["notes"] == list(result.notes)
     assert set(result.table()["token"]) == {"un", "river"}
-    with pytest.raises(SelectionError, match="drops every character"):
+    with pytest.raises(SelectionError, match="removes every character"):
         FillMask(targets=["\u200b\x00"]).of(checkpoint.trace("The [MASK]"))
     with pytest.raises(SelectionError, match="must be a list of words"):
         FillMask(targets="river")  # type: ignore[arg-type]
@@ -207,7 +207,7 @@ def test_ranks_of_many_words_need_little_memory() -> None:
 
 def test_missing_mask_or_mask_token_raises_error(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
-    with pytest.raises(TextError, match=r"The text has no \[MASK\]. Write \[MASK\] in place"):
+    with pytest.raises(TextError, match=r"The text has no \[MASK\]. Replace a word by \[MASK\]"):
         FillMask().of(checkpoint.trace(TEXT))
     trace = checkpoint.trace("[MASK]")
     mask = checkpoint.tokenizer.mask_token
@@ -363,7 +363,7 @@ def _uncut(window: Any) -> Any:
 
 def test_long_question_or_missing_context_raises_error(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "question-answering")
-    with pytest.raises(TextError, match="Give the question, and the text to search as its pair"):
+    with pytest.raises(TextError, match="Pass the question as the text, and the context as its pair"):
         FindAnswer().of(checkpoint.trace(PAIR))
     long = " ".join(SENTENCES * 5)
     with pytest.raises(TextError, match="this model accepts 160"):
@@ -383,7 +383,7 @@ def test_next_sentence_equals_raw_model(
             expected = model(**inputs).logits[0].softmax(dim=-1).numpy()
         assert_exact(result.probabilities, expected)
         assert result.table()["label"].tolist() == ["next", "not next"]
-    with pytest.raises(TextError, match="Give the second one as the pair"):
+    with pytest.raises(TextError, match="Pass the second text as the pair"):
         NextSentence().of(checkpoint.trace(TEXT))
 
 
@@ -424,7 +424,7 @@ def test_similarity_needs_pooling_and_separate_texts(trained_on: Trained, minilm
     checkpoint = trained_on("bert", "fill-mask")
     with pytest.raises(UnavailableError, match="no trained head for sentence-similarity"):
         SentenceSimilarity().of(checkpoint.trace(TEXT), checkpoint.trace(PAIR))
-    with pytest.raises(TextError, match="on its own, not as a pair"):
+    with pytest.raises(TextError, match="separately, not as a pair"):
         SentenceSimilarity().of(minilm.trace(TEXT, PAIR), minilm.trace(PAIR))
 
 

@@ -149,7 +149,7 @@ def test_patching_with_a_prompt_equals_sentence_transformers(opened: Any) -> Non
         SentenceSimilarity(prompt="none", pair_prompt="none").of(a, b).score
     )
     pair = checkpoint.trace("a boat", "the night")
-    with pytest.raises(TextError, match="A text pair has no prompt"):
+    with pytest.raises(TextError, match="A prompt applies to single texts"):
         ActivationPatching(prompt="query").of(pair, pair)
 
 

@@ -271,7 +271,7 @@ def test_progress_ends_at_its_total(minilm: Checkpoint) -> None:
     ("fields", "documents", "message"),
     [
         ({"document": "9"}, DOCUMENTS, "no document with the ID '9'"),
-        ({"document": "a", "against": "a"}, DOCUMENTS, "Give two different documents"),
+        ({"document": "a", "against": "a"}, DOCUMENTS, "Choose two different documents"),
         ({}, ["a boat"], "There is only one document"),
         ({"max_words": 6}, DOCUMENTS, "max_words must be 1 to 5"),
     ],

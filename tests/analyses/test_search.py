@@ -260,7 +260,7 @@ def test_terms_of_bm25_add_up_to_its_score(minilm: Checkpoint) -> None:
     [
         ({"document": "9"}, "There is no document with the ID '9'"),
         ({"document": "1", "against": "9"}, "There is no document with the ID '9'"),
-        ({"document": "2", "against": "2"}, "Give two different documents"),
+        ({"document": "2", "against": "2"}, "Choose two different documents"),
     ],
 )
 def test_unknown_documents_are_refused(minilm: Checkpoint, options: dict[str, str], message: str) -> None:

@@ -100,7 +100,7 @@ def test_vector_worked_by_hand() -> None:
 
 def test_prompt_that_fills_the_text_raises() -> None:
     states = torch.ones(1, 3, 2)
-    with pytest.raises(TextError, match="No token is left after the prompt"):
+    with pytest.raises(TextError, match="The text has no token after the prompt"):
         pool_unpadded(states, PoolingConfig(("mean",), excluded=3))
 
 
@@ -227,7 +227,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         lambda c: c | {"default_prompt_name": "title"},
         "'title', but the prompts are",
     ),
-    "prompts": (MODEL_FILE, lambda c: c | {"prompts": {"query": 1}}, "must be texts by name"),
+    "prompts": (MODEL_FILE, lambda c: c | {"prompts": {"query": 1}}, "must map prompt names to strings"),
     "late interaction": (
         MODEL_FILE,
         lambda c: c | {"model_type": "MultiVectorEncoder"},

@@ -140,7 +140,7 @@ def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("sentences", "error", "sentence"),
     [
-        ([], EmptyTextError, "No sentences"),
+        ([], EmptyTextError, "There are no sentences"),
         ("one string", TextError, "list of sentences"),
         (["fine", "  "], EmptyTextError, "Sentence 2: The text contains only spaces"),
         (["fine", "\u200b"], EmptyTextError, "Sentence 2: The text has no tokens, because"),
@@ -164,9 +164,9 @@ def test_long_sentences_are_truncated_on_request(minilm: Checkpoint) -> None:
 def test_single_sentence_has_vector_but_no_pairs(minilm: Checkpoint) -> None:
     result = Sentences().of(minilm, ["alone"])
     assert result.scores.tolist() == [[1.0]]
-    with pytest.raises(UnavailableError, match="One sentence"):
+    with pytest.raises(UnavailableError, match="A single sentence"):
         result.showing(show="nearest").table()
-    with pytest.raises(UnavailableError, match="One sentence"):
+    with pytest.raises(UnavailableError, match="A single sentence"):
         result.showing(order="tree").table()
 
 

@@ -171,7 +171,7 @@ def test_changed_neighbors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        (ROWS[:2], UnavailableError, "2 pairs are too few for a correlation. Give at least 3"),
+        (ROWS[:2], UnavailableError, "2 pairs are too few for a correlation. Use at least 3"),
         ([(a, b, 2) for a, b, _ in ROWS], UnavailableError, "All 15 pairs have the same score, 2"),
         ("text_a,text_b,label\na,b,x\nc,d,y\n", InvalidFileError, "the label 'x' is not a number"),
         ("text,label\na,1\nb,2\n", TextError, "has single texts"),

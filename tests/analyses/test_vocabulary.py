@@ -117,10 +117,11 @@ def test_unknown_tokens_raise_with_their_subword_tokens(minilm: Checkpoint) -> N
     for token, sentence in (
         (
             "unhappiest",
-            "unhappiest is not a token of this vocabulary. It is split into un, ##ha, ##pp, ##iest.",
+            "unhappiest is not a token of this vocabulary. "
+            "The tokenizer splits it into un, ##ha, ##pp, ##iest.",
         ),
-        (30_522, "There is no token 30,522. Give an id from 0 to 30,521."),
-        ("", "No token was given."),
+        (30_522, "There is no token 30,522. Pass an id from 0 to 30,521."),
+        ("", "The token is empty."),
         ("a" * 300, "300 characters, but a token has at most 200."),
         ("\u202ebc", "⟨U+202E⟩bc is not a token"),
     ):

@@ -462,7 +462,7 @@ def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) 
         Attribution(at="river").of(classes.trace("The river"))
     with pytest.raises(SelectionError, match="must be the rank of an answer, from 1"):
         Attribution(target="first").of(trained_on("bert", "question-answering").trace("Who?", TEXT))
-    with pytest.raises(TextError, match="Give the second one"):
+    with pytest.raises(TextError, match="Pass a second text"):
         Attribution().of(minilm.trace(A))
     with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
         Attribution("fill-mask").of(minilm.trace(A))

@@ -74,7 +74,7 @@ def test_every_question_is_a_tool(shared: LocalModels) -> None:
     selected = run_client(shared, lambda client: client.list_tools(), "heads", "attention").tools
     assert [tool.name for tool in selected] == ["attention", "heads"]
     with pytest.raises(
-        SelectionError, match=r"'head' is not a question\. The questions are: activation-patching, "
+        SelectionError, match=r"'head' is not a question. Available questions: activation-patching, "
     ):
         agents.select_questions(["head"])
 
@@ -119,14 +119,14 @@ def test_picture_is_png(shared: LocalModels) -> None:
         (
             "attention",
             {"text": TEXT, "lair": 1},
-            'The body has no member "lair". Its members are: question, model, revision, text, pair',
+            'The body has no member "lair". Allowed members: question, model, revision, text, pair',
         ),
         ("attention", {"text": TEXT, "first_row": 0}, "first_row must be 1 or more"),
         ("attention", {"text": TEXT, "first_row": 900}, "first_row must be 1 to 10, not 900."),
         ("attention", {"text": TEXT, "most_rows": True}, "most_rows must be 1 or more"),
         ("attention", {"text": TEXT, "picture": 1}, "picture must be true or false"),
         ("fill-mask", {"text": TEXT}, "has no trained head"),
-        ("none", {}, "'none' is not a tool. The tools are: "),
+        ("none", {}, "'none' is not a tool. Available tools: "),
     ],
 )
 def test_invalid_call_is_an_error_result(
@@ -161,14 +161,14 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
     (b"{", PARSE_ERROR, None, "not JSON in UTF-8"),
     (b'{"id": 1} x', PARSE_ERROR, None, "not JSON in UTF-8"),
     (b'{"a": "\xff"}', PARSE_ERROR, None, "not JSON in UTF-8"),
-    (b'{"id": 7, "x": {"a": 1, "a": 1}, x', PARSE_ERROR, None, 'the key "a" is given twice'),
+    (b'{"id": 7, "x": {"a": 1, "a": 1}, x', PARSE_ERROR, None, 'the key "a" occurs twice'),
     (
         b'{"id": 7, "x": {"a": 1, "a": 1}, "y": ' + b"[" * 100_000,
         PARSE_ERROR,
         None,
-        'the key "a" is given twice',
+        'the key "a" occurs twice',
     ),
-    (b'{"id": 7, "x": {"a": 1, "a": 1}, "y": ' + b"1" * 5_000 + b"}", PARSE_ERROR, None, "given twice"),
+    (b'{"id": 7, "x": {"a": 1, "a": 1}, "y": ' + b"1" * 5_000 + b"}", PARSE_ERROR, None, "occurs twice"),
     (b"[" * 100_000, PARSE_ERROR, None, "nested too deeply"),
     (b"1" * 5_000, PARSE_ERROR, None, "a number has 5,000 digits; at most 4,300 are allowed."),
     (
@@ -198,7 +198,7 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
         b'{"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "a", "name": "b"}}',
         INVALID_REQUEST,
         5,
-        'the key "name" is given twice; give it once.',
+        'the key "name" occurs twice; write the key once.',
     ),
 )
 

@@ -82,7 +82,7 @@ def test_clicked_word_and_head_update_rows_and_download(
 
     checkpoint = bert_probe.load()
     row = bert_probe.MinimalPairRow("it", 1, 2).of(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
-    _, content = download(page, "Attention of the word, CSV + provenance")
+    _, content = download(page, "Attention of the word (CSV + provenance)")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         rows = numbers(archive.read("rows.csv"), "a", "b", "difference")
         metadata = json.loads(archive.read("rows.csv.meta.json"))

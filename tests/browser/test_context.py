@@ -56,7 +56,7 @@ def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     assert header == list(expected)
     assert_rounded(np.array(rows, float)[:, 3:], expected.to_numpy()[:, 3:], LIKE)
     assert np.array_equal(np.array(rows, float)[:, :3], expected.to_numpy()[:, :3])
-    _, content = download(page, "Similarity matrix, CSV")
+    _, content = download(page, "Similarity matrix (CSV)")
     rows_named, columns, values = matrix_of(content)
     assert rows_named == columns == ["1 bank", "2 bank", "3 Money"]
     assert_rounded(values, result.cosine(-1), LIKE)

@@ -246,7 +246,7 @@ def test_svg_matches_drawing(app: App, page: Page) -> None:
 def test_saved_page_works_from_disk(app: App, page: Page, tmp_path: Path, expect_in_app: Elsewhere) -> None:
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&pins=query.2&layout=reading")
     file = tmp_path / "saved.html"
-    file.write_bytes(download(page, "Interactive page, HTML")[1])
+    file.write_bytes(download(page, "Interactive page (HTML)")[1])
     page.goto(file.as_uri())
     canvas = drawn(page)
     page.get_by_role("button", name="More").click()

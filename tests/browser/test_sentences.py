@@ -81,7 +81,7 @@ def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expec
     expect_in_app(
         lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).scores[np.ix_(ours, ours)]
     ).check(values)
-    _, content = download(page, "Vectors, CSV")
+    _, content = download(page, "Vectors (CSV)")
     rows, _, values = matrix_of(content)
     assert rows == TEXTS
     expect_in_app(lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).vectors).check(values)

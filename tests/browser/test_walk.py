@@ -114,7 +114,7 @@ def test_downloads_match_library(app: App, page: Page, expect_in_app: Elsewhere)
         assert archive.read("attention-layer4-head9.csv").startswith(b"token,[CLS]")
     assert (meta["text"], meta["question"]["layer"], meta["question"]["head"]) == (TEXT, 4, 9)
 
-    _, content = download(page, "All layers and heads, long CSV")
+    _, content = download(page, "All layers and heads (CSV, long format)")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         lines = rows_of(archive.read("attention.csv"))
     assert len(lines) == trace.layers * trace.heads * len(trace.tokens) ** 2

@@ -181,7 +181,7 @@ def test_existing_file_is_replaced_only_with_force(run: Run, tmp_path: Path) -> 
     assert run("tokens", "a", "--out", str(path), "--force") == CommandResult(0, b"", "")
     assert path.read_text(encoding="utf-8") == run("tokens", "a").text
     assert run("tokens", "a", "--force").refusal == (
-        "--force requires --out FILE. Add it, or leave out --force."
+        "--force requires --out FILE. Add --out, or omit --force."
     )
 
 
@@ -194,7 +194,7 @@ def test_csv_safe_escapes_formulas(run: Run, table: Table, tmp_path: Path) -> No
     assert path.read_text(encoding="utf-8") == run("tokens", "=1", "--csv-safe").text
     assert json.loads((tmp_path / "x.csv.meta.json").read_text(encoding="utf-8"))["csv_safe"] is True
     refusal = run("tokens", "=1", "--csv-safe", "--out", str(tmp_path / "x.json")).refusal
-    assert refusal == "--csv-safe applies to CSV files only, not to x.json. Leave it out."
+    assert refusal == "--csv-safe applies to CSV files only, not to x.json. Omit --csv-safe."
 
 
 def test_every_command_with_a_table_has_the_output_options() -> None:
@@ -285,7 +285,7 @@ def test_invalid_input_prints_one_line_and_exits_with_2(
     ("arguments", "message"),
     [
         (("attention", "a", "--layer", "0"), "There is no layer 0: this model has layers 1 to 6."),
-        (("attention", "a", "--head", "13"), "this model has heads 1 to 12. Give one of them or mean."),
+        (("attention", "a", "--head", "13"), "this model has heads 1 to 12. Use one of these, or mean."),
         (("tokens",), "Missing argument 'TEXT'"),
         (("nothing",), "No such command 'nothing'"),
         (("tokens", "a", "--forse"), "No such option '--forse'. Did you mean '--force'? Put -- before"),

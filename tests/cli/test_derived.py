@@ -312,8 +312,11 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
             "602 tokens; this model accepts 512. Shorten the text or add --truncate.",
         ),
         (["map"], "Missing argument 'TEXT_A'"),
-        (["map", A, B, "--pair", "it"], "TEXT_B and --pair cannot be combined. Leave one of them out."),
-        (["overview", A, B, "--pair", "it"], "TEXT_B and --pair cannot be combined. Leave one of them out."),
+        (["map", A, B, "--pair", "it"], "TEXT_B and --pair cannot be combined. Omit one of the two."),
+        (
+            ["overview", A, B, "--pair", "it"],
+            "TEXT_B and --pair cannot be combined. Omit one of the two.",
+        ),
         (["compare", A], "Missing argument 'TEXT_B'"),
         (["patch", A, B, "--pair-a", ""], "Sentence B is empty"),
         (["padding"], "Missing option '--text'"),
@@ -325,11 +328,11 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
         (["corpus-map"], "Pass a FILE of sentences, or a table of labeled texts with --labeled."),
         (
             ["corpus-map", "sentences.txt", "--labeled", "labeled.csv"],
-            "FILE and --labeled cannot be combined. Leave one of them out.",
+            "FILE and --labeled cannot be combined. Omit one of the two.",
         ),
         (
             ["corpus-map", "--labeled", "labeled.csv", "--column", "text"],
-            "--column applies to FILE only. Leave it out.",
+            "--column applies to FILE only. Omit --column.",
         ),
         (["corpus-map", "--labeled", "nowhere.csv"], "nowhere.csv cannot be opened"),
         (["probe"], "Missing argument 'DATA'"),

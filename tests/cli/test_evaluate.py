@@ -45,9 +45,11 @@ def test_missing_or_superfluous_arguments_are_refused(trained_folder: Folders, d
         "Pass the FOLDER of a trained model and a file of DATA, in this order."
         in run("evaluate", folder, folder, str(data)).refusal
     )
-    assert "Pass one model: either its FOLDER before DATA, or --model." in run("evaluate", str(data)).refusal
+    assert ("Pass a single model: either its FOLDER before DATA, or --model.") in run(
+        "evaluate", str(data)
+    ).refusal
     assert (
-        "Pass one model: either its FOLDER before DATA, or --model."
+        "Pass a single model: either its FOLDER before DATA, or --model."
         in run("evaluate", folder, str(data), "--model", folder).refusal
     )
     data.write_text("text,label\nOne,good\n", encoding="utf-8")

@@ -96,7 +96,7 @@ def test_context_takes_one_word_or_a_word_for_each_text(minilm: Checkpoint) -> N
         (["similarity", "a", ""], "The text is empty"),
         (
             ["similarity", "a", "b", "--pair", "c"],
-            "TEXT_B and --pair cannot be combined. Leave one of them out.",
+            "TEXT_B and --pair cannot be combined. Omit one of the two.",
         ),
         (["similarity", "a", "b", "--layer", "7"], "There is no layer 7: this model has layers 0 to 6."),
         (["similarity", "a", "b", "--layer", "-1"], "There is no layer -1"),
@@ -112,10 +112,10 @@ def test_context_takes_one_word_or_a_word_for_each_text(minilm: Checkpoint) -> N
         (["compare-row", "a", "a", "--token", "a", "--head", "13"], "this model has heads 1 to 12."),
         (["context", "--word", "python"], "Missing option '--in'"),
         (["context", "--in", "python", "--in", "python"], "Missing option '--word'"),
-        (["context", "--word", "python", "--in", "python"], "Give two or more"),
+        (["context", "--word", "python", "--in", "python"], "Pass two or more"),
         (
             ["context", *("--word", "a", "--word", "b", "--word", "c"), "--in", "a", "--in", "b"],
-            "3 words and 2 texts were given.",
+            "3 words do not match 2 texts.",
         ),
         (
             ["context", "--word", "python", "--in", "python", "--in", "a snake"],

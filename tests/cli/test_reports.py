@@ -65,7 +65,7 @@ def test_model_of_a_file_is_opened_only_with_consent(run: Run, family_folder: Ca
     ) == (2, True, False)
     assert run("ask", "a.json", "--model", str(folder))[0] == 0
     status, _, error = run("ask", "a.json", "--model", str(family_folder("electra")))
-    assert (status, "was made with different weights" in error) == (0, True)
+    assert (status, "was created with different weights" in error) == (0, True)
 
 
 @pytest.mark.usefixtures("view_table")
@@ -110,7 +110,7 @@ def test_report_is_made_and_verified(run: Run, family_folder: Callable[[str], Pa
         (["app", "--view", "none.json"], "cannot be read"),
         (
             ["attention", TEXT, "--out", "x.html", "--save-view", "x.json"],
-            "This figure cannot be saved as a view file. Leave out --save-view, or write the table.",
+            "This figure cannot be saved as a view file. Omit --save-view, or write the table.",
         ),
     ],
 )

@@ -237,7 +237,9 @@ def test_json_lines_are_read_as_labeled_texts() -> None:
     assert ended.status == 0, ended.err
     assert ended.text == run("train", "data.csv", *options, "--out", "same").text
     refusal = run("train", "lines.txt", *options, "--out", "lines").refusal
-    assert "is read as plain text, but it looks like JSON lines. Give it the extension .jsonl." in refusal
+    assert (
+        "is read as plain text, but it looks like JSON lines. Rename it with the extension .jsonl."
+    ) in refusal
     assert run("train", "lines.txt", *options, "--out", "lines", "--as-named").status == 0
 
 

@@ -98,7 +98,7 @@ def test_faithfulness_and_pruning_read_texts_and_files(
             ("why", *BOATS, "--task", "fill-mask"),
             "no trained head for fill-mask. It has one for sentence-similarity",
         ),
-        (("why", *BOATS, "--target", "x", "--method", "attention"), "takes no target ('x')"),
+        (("why", *BOATS, "--target", "x", "--method", "attention"), "accepts no target ('x')"),
         (("head-attribution", *BOATS, "--at", "boat"), "is predicted for the whole text"),
         (("faithfulness-summary", "A small boat"), "A small boat cannot be opened"),
         (("head-pruning", "nowhere.txt"), "nowhere.txt cannot be opened"),

@@ -143,7 +143,7 @@ def test_sharded_weights_are_converted_by_the_command(
 def test_refused_weights_leave_no_folder(folder: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     pickles.write(folder, pickles.zipped(pickles.GADGETS["posix.system"].replace(b"{mark}", bytes(mark))))
-    with pytest.raises(WeightsError, match=r"pytorch_model\.bin asks for posix\.system, which"):
+    with pytest.raises(WeightsError, match=r"pytorch_model\.bin refers to posix\.system, which"):
         bert_probe.convert(folder, tmp_path / "converted")
     assert not mark.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]

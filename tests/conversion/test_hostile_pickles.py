@@ -48,8 +48,10 @@ def test_global_is_refused_by_name(name: str, form: str, path: Path, tmp_path: P
     path.write_bytes(forms[form])
     with pytest.raises(WeightsError) as caught:
         converted(path)
-    assert f"pytorch_model.bin asks for {name}, which a file of weights does not need" in str(caught.value)
-    assert str(caught.value).endswith("Nothing of it was run. Use other weights, and tell its publisher.")
+    assert f"pytorch_model.bin refers to {name}, which a file of weights does not need" in str(caught.value)
+    assert str(caught.value).endswith(
+        "No code of the file was run. Use other weights, and inform the publisher of the file."
+    )
     assert not mark.exists()
 
 
@@ -62,7 +64,7 @@ def test_global_is_named_in_every_protocol(is_zip: bool, protocol: int, path: Pa
 
     content = pickle.dumps({"w": Attack()}, protocol)
     path.write_bytes(pickles.zipped(content) if is_zip else content)
-    with pytest.raises(WeightsError, match=r"asks for _?pickle\.loads, which"):
+    with pytest.raises(WeightsError, match=r"refers to _?pickle\.loads, which"):
         converted(path)
 
 
@@ -75,7 +77,7 @@ def test_torch_refuses_dangerous_globals_itself(
         pytest.skip("harmless: torch allows it")
     monkeypatch.setattr(child, "check_pickles", lambda _: None)
     path.write_bytes(pickles.zipped(pickles.GADGETS[name]))
-    with pytest.raises(WeightsError, match=r"asks for|is broken or is not a file of weights"):
+    with pytest.raises(WeightsError, match=r"refers to|is broken or is not a file of weights"):
         converted(path)
 
 

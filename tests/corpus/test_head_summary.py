@@ -244,8 +244,8 @@ def test_questions_survive_round_trips(question: Any, stores: Stores) -> None:
         ),
         (["heads", "tokens", "--save-view", "a.json"], "cannot be saved in a view file"),
         (["histograms", "tokens", "--out", "a.svg"], "visualization"),
-        (["heads", "nowhere"], "Give a folder that corpus run has written."),
-        (["histograms", "."], "Give a folder that corpus run has written."),
+        (["heads", "nowhere"], "Use a folder written by corpus run."),
+        (["histograms", "."], "Use a folder written by corpus run."),
     ],
 )
 def test_invalid_questions_raise_readable_errors(words: list[str], message: str) -> None:

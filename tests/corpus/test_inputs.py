@@ -533,7 +533,7 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
         ("a.csv", b"n,m\n", None, SelectionError, "a.csv has 2 columns: n, m. Name one of them."),
         ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text; there are n, m. "),
         ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n; there are n, n. "),
-        ("a.csv", b"", None, EmptyTextError, "a.csv is empty. Give a header and a sentence in each row."),
+        ("a.csv", b"", None, EmptyTextError, "a.csv is empty. Add a header and a sentence in each row."),
         (
             "a.csv",
             b"a\xff\n",
@@ -625,7 +625,7 @@ def test_pipes_and_devices_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("nothing", [[], ()])
 def test_no_inputs_are_refused(nothing: list[str]) -> None:
-    with pytest.raises(EmptyTextError, match=r"There are no inputs\. Give files, folders or patterns\."):
+    with pytest.raises(EmptyTextError, match=r"There are no inputs. Pass files, folders or patterns."):
         find_inputs(nothing)
 
 

@@ -92,5 +92,7 @@ def test_model_with_two_attention_calls_per_layer_is_refused(
         return forward(**options)
 
     monkeypatch.setattr(minilm.model, "forward", twice)
-    with pytest.raises(ArchitectureError, match="BertModel made 12 attention calls in 6 layers"):
+    with pytest.raises(
+        ArchitectureError, match="BertModel called its attention function 12 times in 6 layers"
+    ):
         minilm.trace("one")

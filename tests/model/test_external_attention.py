@@ -178,7 +178,7 @@ def test_invalid_weights_are_refused(weights: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"tokens": WORDS[:5]}, ShapeError, "5 tokens were given for attention over 9 tokens"),
+        ({"tokens": WORDS[:5]}, ShapeError, "The attention has 9 tokens, but tokens has 5 entries"),
         ({"tokens": "we left"}, TextError, "a list of strings"),
         ({"tokens": [*WORDS[:8], 7]}, TextError, "must be a string, not int"),
         ({"tokens": [*WORDS[:8], "half\ud800"]}, TextError, "surrogate"),

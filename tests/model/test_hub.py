@@ -197,9 +197,7 @@ def test_revision_of_the_conversion_bot_is_offered(
 
 def test_unreachable_hub_is_network_error(online: Callable[[str], None]) -> None:
     online("http://127.0.0.1:9")
-    with pytest.raises(
-        NetworkError, match=r"the hub cannot be reached\. Check the network, or give the path"
-    ):
+    with pytest.raises(NetworkError, match=r"the hub cannot be reached\. Check the network, or use the path"):
         bert_probe.load(REPOSITORY)
 
 

@@ -50,7 +50,7 @@ def test_invalid_hub_id_is_not_found(name: str) -> None:
 
 
 def test_file_instead_of_folder_is_refused(folder: Path) -> None:
-    assert_refused(NotFoundError, folder / "config.json", "is a file", "Give the folder")
+    assert_refused(NotFoundError, folder / "config.json", "is a file", "Use the folder")
 
 
 def test_empty_name_opens_built_in_model(minilm: Checkpoint) -> None:

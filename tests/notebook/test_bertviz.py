@@ -159,19 +159,19 @@ def test_signatures_equal_those_of_bertviz(ours: Any) -> None:
 @pytest.mark.parametrize(
     ("overrides", "error", "message"),
     [
-        ({}, ShapeError, "No attention was given"),
-        ({"attention": "BERT"}, ShapeError, "No tokens were given"),
+        ({}, ShapeError, "There is no attention"),
+        ({"attention": "BERT"}, ShapeError, "There are no tokens"),
         (
             {"attention": "BERT", "tokens": BERT_TOKENS[:3]},
             ShapeError,
-            "3 tokens were given for attention over 8",
+            "The attention has 8 tokens, but tokens has 3 entries",
         ),
         (
             {"attention": "BERT", "tokens": BERT_TOKENS, "encoder_tokens": ["a"]},
             ShapeError,
             "Omit encoder_attention",
         ),
-        ({"cross_attention": "BERT", "decoder_tokens": ["a"]}, ShapeError, "No encoder_tokens"),
+        ({"cross_attention": "BERT", "decoder_tokens": ["a"]}, ShapeError, "There are no encoder_tokens"),
         (
             {"cross_attention": "BERT", "decoder_tokens": ["a"], "encoder_tokens": ["b", "c"]},
             ShapeError,

@@ -29,8 +29,8 @@ def zipped(*files: tuple[str, str]) -> bytes:
     [
         (
             STATED.encode(),
-            'The data of report cannot be read: the JSON was changed (the key "title" is given twice; give '
-            "it once).",
+            'The data of report cannot be read: the JSON was changed (the key "title" occurs twice; '
+            "write the key once).",
         ),
         (
             zipped(("manifest.json", '{"files": {}}'), ("report.html", "a"), ("report.html", "b")),

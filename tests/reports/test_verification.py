@@ -503,7 +503,7 @@ def test_large_table_is_displayed_in_part_but_saved_completely(
         ),
         (
             b'<script type="application/json" id="stated">{"bert_probe_report": 1}</script>',
-            "was written by an earlier BERT Probe: format 1, .* make the report again",
+            "was written by an earlier version of BERT Probe: format 1, .* create the report again",
         ),
         (
             b'<script type="application/json" id="stated">{"bert_probe_report": 2, "x": 2}</script>',

@@ -42,7 +42,7 @@ def test_default_model_is_the_first_unless_the_built_in_model_is_offered() -> No
 
 
 def test_too_many_models_and_invalid_origins_are_refused() -> None:
-    with pytest.raises(AddressError, match=r"4 models were given, but .* at most 3"):
+    with pytest.raises(AddressError, match=r"4 models were passed, but .* at most 3"):
         permissions.public(["a", "b", "c", "d"])
     for origin in ("huggingface.co", "https://a.b/c", "https://a.b; script-src *", "*", "https://a b", ""):
         with pytest.raises(AddressError, match="is not an origin"):

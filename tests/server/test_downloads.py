@@ -71,7 +71,7 @@ def test_too_many_downloads_and_full_disk_are_refused(
     for _ in range(sessions.MAX_CONCURRENT_DOWNLOADS + 1):
         status, _, body = answer(link.address)
         assert status == 507
-        assert b"A zip of the model needs about" in body
+        assert b"A ZIP file of the model needs about" in body
     assert [*temporary.iterdir()] == []
 
 
@@ -106,4 +106,4 @@ def test_download_link_expires_with_session_and_owner(
     monkeypatch.undo()
     del link
     status, _, body = answer(address)
-    assert (status, body) == (404, b"This model does not exist or has expired. Train it again.\n")
+    assert (status, body) == (404, b"This model is no longer available. Train the model again.\n")

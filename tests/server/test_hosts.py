@@ -91,7 +91,7 @@ def test_additional_names_come_from_the_environment_and_the_argument(
     ["*", "http://lab", "lab:8501", "a b", "*.", "**.lab", "a.*.lab", "lab/", "a..b", "lab.", "\u00e9"],
 )
 def test_invalid_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AddressError, match=r"is not a host name\. Give the name as in the browser"):
+    with pytest.raises(AddressError, match=r"is not a host name\. Pass the name as in the browser"):
         hosts.additional_names([name])
     monkeypatch.setenv(hosts.VARIABLE, name)
     with pytest.raises(SystemExit, match=r"bert-probe: .* is not a host name"):

@@ -51,22 +51,22 @@ def here() -> Iterator[TestClient]:
         (b"[" * 100_000, "The body is not JSON in UTF-8"),
         (b"1" * 5000, "The body is not JSON in UTF-8"),
         (b"[]", "The body must be an object"),
-        (b'{"text": "a", "text": "b"}', 'In the body the key "text" is given twice; give it once.'),
-        (b'{"text": "a", "question": {"layer": 1, "layer": 2}}', 'the key "layer" is given twice'),
+        (b'{"text": "a", "text": "b"}', 'In the body the key "text" occurs twice; write the key once.'),
+        (b'{"text": "a", "question": {"layer": 1, "layer": 2}}', 'the key "layer" occurs twice'),
         (b"{}", "text is missing. Add it."),
-        (b'{"text": 1}', "text must be a text, not 1."),
-        (b'{"text": "a", "pair": 1}', "pair must be a text"),
+        (b'{"text": 1}', "text must be a string, not 1."),
+        (b'{"text": "a", "pair": 1}', "pair must be a string"),
         (
             b'{"text": "a", "texts": ["a"]}',
-            'The body has no member "texts". Its members are: question, model, revision, text, pair',
+            'The body has no member "texts". Allowed members: question, model, revision, text, pair',
         ),
         (b'{"text": "a", "truncate": 1}', "truncate must be true or false"),
-        (b'{"text": "a", "model": 1}', "model must be a text"),
+        (b'{"text": "a", "model": 1}', "model must be a string"),
         (b'{"text": "a", "question": []}', "question must be an object"),
-        (json.dumps({"text": "a" * 250_001}).encode(), "text has 250,001 characters. Give 250,000 or fewer."),
+        (json.dumps({"text": "a" * 250_001}).encode(), "text has 250,001 characters. Send at most 250,000."),
         (
             json.dumps({"text": "a", "model": "a" * 1001}).encode(),
-            "model has 1,001 characters. Give 1,000 or fewer.",
+            "model has 1,001 characters. Send at most 1,000.",
         ),
     ],
 )
@@ -154,7 +154,7 @@ def test_problem_lists_errors_of_a_file_with_lines(here: TestClient) -> None:
 
 def test_field_with_a_server_file_is_refused(here: TestClient) -> None:
     body = TOKENS | {"question": {"tuned": "/etc/passwd"}}
-    message = "tuned is a file on the server, which only the command line and Python can set. Leave it out."
+    message = "tuned is a file on the server, which only the command line and Python can set. Omit tuned."
     assert problem_detail(here.post("/api/v1/lens", json=body), 400, "no-json") == message
     assert registered_questions()["lens"].file_fields == {"tuned"}
     assert not any(

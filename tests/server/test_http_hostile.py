@@ -47,7 +47,7 @@ def test_long_value_is_shortened_in_the_message(layer: object, here: TestClient)
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": layer}})
     assert len(problem_detail(answer, 422, "selection")) < errors.MAX_DETAIL_LENGTH + 10
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": 10**4000}})
-    assert answer.json()["detail"].endswith("Give one of them or last.")
+    assert answer.json()["detail"].endswith("Use one of these, or last.")
 
 
 @pytest.mark.parametrize(

@@ -313,11 +313,11 @@ def test_public_options_reach_the_server(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--models", "a"], "--models describes a public server. Add --public, or leave it out."),
-        (["--frame-ancestors", "https://a.b"], "--frame-ancestors describes a public server"),
-        (["--trusted-proxies", "1"], "--trusted-proxies describes a public server"),
+        (["--models", "a"], "--models configures a public server. Add --public, or omit this option."),
+        (["--frame-ancestors", "https://a.b"], "--frame-ancestors configures a public server"),
+        (["--trusted-proxies", "1"], "--trusted-proxies configures a public server"),
         (["--public", "--frame-ancestors", "a.b/c"], "'a.b/c' is not an origin"),
-        (["--public", "--models", "a,b,c,d"], "4 models were given"),
+        (["--public", "--models", "a,b,c,d"], "4 models were passed"),
     ],
 )
 @pytest.mark.usefixtures("opened_urls")

@@ -354,7 +354,9 @@ def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     content[start + 20] = 0  # This byte makes the column required instead of optional.
     # Older versions of pyarrow raise an exception instead.
-    reason = "Unexpected end of stream" if pa.__version__.startswith("17.") else "it is damaged and ends"
+    reason = (
+        "Unexpected end of stream" if pa.__version__.startswith("17.") else "it is damaged, and reading it"
+    )
     with pytest.raises(TextError, match=rf"a\.parquet cannot be read as Parquet: {reason}"):
         parse_documents(io.BytesIO(bytes(content)), "a.parquet")
 

@@ -130,12 +130,12 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
     ("line", "reason"),
     [
         ('{"text": {"en": "x"}, "label": "a"}', "line 2: text is an object"),
-        ('{"text": "x", "label": [1]}', "line 2: label is a list with values that are not texts"),
+        ('{"text": "x", "label": [1]}', "line 2: label is a list with values that are not strings"),
         ('{"text": "x"}', "line 2: no label"),
         ('{"text": null, "label": "a"}', "line 2: text is empty"),
         ('{"text": "x", "label": NaN}', "line 2: label nan, a missing"),
         ('{"text": "x", "label": "a"', "invalid in line 2: Expecting"),
-        ("7", "invalid in line 2: neither an object nor a text"),
+        ("7", "invalid in line 2: neither an object nor a string"),
         ('{"text": "\\u0000", "label": "a"}', "line 2: a text contains a NUL"),
         ('{"text": "\\ud800", "label": "a"}', "line 2: a text contains a NUL or an unpaired surrogate"),
         (f'{{"text": {"9" * 5000}}}', "line 2: a number with too many digits"),
@@ -302,5 +302,5 @@ def test_typed_text_is_fasta_only_with_a_header_and_a_sequence() -> None:
     for text in ("MKTA", "> as you said\nI do not agree.", "> one\n> two", ">x", "a > b\nMKTA"):
         assert single_record(text) is None
         assert list(sentences_in_text(text)) == [line.strip() for line in text.splitlines()]
-    with pytest.raises(TextError, match="2 FASTA records, but only one"):
+    with pytest.raises(TextError, match="2 FASTA records, but this input accepts a single"):
         single_record(FASTA)

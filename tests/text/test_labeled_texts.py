@@ -163,9 +163,9 @@ def test_label_nan_is_a_class_if_the_kind_is_given() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"text": "a", "label": "x", "label": "y"}', 'the key "label" is given twice'),
+        ('{"text": "a", "label": "x", "label": "y"}', 'the key "label" occurs twice'),
         ('{"text": ["a", "b"], "label": "x"}', "text is a list"),
-        ('{"text": "a", "label": ["x", "y"]}', "label is a list; name the key labels"),
+        ('{"text": "a", "label": ["x", "y"]}', "label is a list; rename the key to labels"),
     ],
 )
 def test_json_line_that_can_be_read_in_two_ways_is_refused(line: str, reason: str) -> None:

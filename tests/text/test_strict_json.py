@@ -18,7 +18,7 @@ def test_json_without_duplicates_is_read_as_by_python() -> None:
 
 @pytest.mark.parametrize("text", ['{"a": 1, "b": 2, "a": 1}', '[{"b": {"a": 1, "\\u0061": 2}}]'])
 def test_duplicate_key_is_named(text: str) -> None:
-    with pytest.raises(strict_json.DuplicateKeyError, match='the key "a" is given twice; give it once'):
+    with pytest.raises(strict_json.DuplicateKeyError, match='the key "a" occurs twice; write the key once'):
         strict_json.loads(text)
 
 

@@ -156,7 +156,7 @@ def test_original_weights_are_kept_if_nothing_is_better(
     held_out = SimilarityExamples.of(data.kind, rows)
     trained = Train("all", epochs=2, rate=1e-2).of(original, data, held_out)
     assert trained.best.step == 0
-    assert "original weights, which are kept" in " ".join(trained.notes)
+    assert "the model keeps the original weights" in " ".join(trained.notes)
     assert trained.best.measure == pytest.approx(1)
 
 

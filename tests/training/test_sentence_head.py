@@ -188,7 +188,7 @@ def test_other_heads(sentence_folder: Callable[[str], Path]) -> None:
     for question, rows in ((Train(head="sentence"), pairs), (Train("all", head="sentence"), data)):
         with pytest.raises(SelectionError, match="--head cls"):
             question.plan(checkpoint, rows)
-    with pytest.raises(SelectionError, match="without epochs"):
+    with pytest.raises(SelectionError, match="no epochs or learning rate"):
         Train(head="sentence", epochs=3).plan(checkpoint, data)
     with pytest.raises(SelectionError, match="does not declare its pooling"):
         Train(head="sentence").plan(Train("head", epochs=1).of(checkpoint, pairs).checkpoint, data)

@@ -198,11 +198,11 @@ def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
         plan.notes[0]
         == f"Always predicting “the”, the most frequent token, would be correct in {share:.1%} of all cases."
     )
-    assert "has no head for masked words. Training a new head needs many texts" in plan.notes[1]
+    assert "has no masked-language-modeling head. Training a new head needs many texts" in plan.notes[1]
     assert "most frequent token" not in " ".join(Train(held_out=0).plan(quiet, LINES).notes)
 
 
 def test_tokenizer_without_mask_raises_error(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(quiet.tokenizer), "mask_token_id", None, raising=False)
-    with pytest.raises(UnavailableError, match="has no mask token, so nothing can be masked"):
+    with pytest.raises(UnavailableError, match="has no mask token, so no token can be masked"):
         Train().plan(quiet, LINES)

@@ -125,7 +125,7 @@ def test_missing_second_sentence_shows_instructions() -> None:
 
 def test_second_segment_is_separate_on_request() -> None:
     app = open_page("compare", a="we left", b="they left", relation="pair")
-    assert app.header[0].value == "The two sentences are one input"
+    assert app.header[0].value == "The two sentences are encoded as a pair"
     next(button for button in app.button if button.label == "Use separate texts").click().run()
     assert not app.exception
     assert "relation" not in app.query_params

@@ -40,7 +40,7 @@ def test_contacts_of_a_fasta_record_are_the_librarys(folder: str) -> None:
 def test_several_records_in_one_field_are_refused(folder: str) -> None:
     app = open_page(a=f">a\n{SEQUENCE}\n>b\n{SEQUENCE}", model=folder)
     assert not app.exception
-    assert any("2 FASTA records, but only one sequence" in text.value for text in app.text)
+    assert any("2 FASTA records, but this input accepts a single sequence" in text.value for text in app.text)
 
 
 def test_button_writes_a_sequence_with_spaces(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_refused_model_is_converted_and_opened(
 
 def test_refused_pickle_is_reported_below_the_offer(pickled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def convert(*_: Any, **__: Any) -> ConvertedModel:
-        raise WeightsError("pytorch_model.bin asks for os.system. Use other weights.")
+        raise WeightsError("pytorch_model.bin refers to os.system. Use other weights.")
 
     monkeypatch.setattr(conversion, "convert", convert)
     app = open_page("tokens", model=str(pickled), a="a boat")
@@ -61,7 +61,7 @@ def test_refused_pickle_is_reported_below_the_offer(pickled: Path, monkeypatch: 
     wait_until(all_jobs_ended)
     app.run()
     assert [error.value for error in app.error] == [
-        "pytorch\\_model\\.bin asks for os\\.system\\. Use other weights\\."
+        "pytorch\\_model\\.bin refers to os\\.system\\. Use other weights\\."
     ]
 
 

@@ -125,7 +125,7 @@ def test_other_layer_cancels_previous_job(steps: Steps) -> None:
 @pytest.mark.parametrize("view", ["heads", "table"])
 def test_download_of_all_layers_appears_when_all_are_computed(view: str, steps: Steps) -> None:
     app = finished(open_page(a=f"all layers of the {view}", drawn=DRAWN, show=view), steps)
-    last = {"heads": "Interactive page, HTML", "table": "All layers and heads, long CSV"}[view]
+    last = {"heads": "Interactive page (HTML)", "table": "All layers and heads (CSV, long format)"}[view]
 
     def downloads() -> list[str]:
         return [element.proto.label for element in app.get("download_button")]

@@ -207,8 +207,8 @@ def test_table_has_requested_order(minilm: bert_probe.Checkpoint) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "No sentences were given. Write one per line."),
-        ("only one", "One sentence cannot be ordered. Give at least two sentences."),
+        ("", "There are no sentences. Write one sentence per line."),
+        ("only one", "A single sentence cannot be ordered. Use at least two sentences."),
         ("fine\n\u200b", "Sentence 2: The text has no tokens, because"),
         ("a\n" * 2001, "2,001 sentences, but this page accepts at most 2,000"),
     ],

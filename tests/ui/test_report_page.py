@@ -115,7 +115,11 @@ def test_report_is_built_from_views() -> None:
         click(app, "Create the report")
     assert not app.exception
     labels = [element.proto.label for element in app.get("download_button")]
-    assert [label.split(" ·")[0] for label in labels] == ["Save these views", "Page, HTML", "All files, ZIP"]
+    assert [label.split(" ·")[0] for label in labels] == [
+        "Save these views",
+        "Page (HTML)",
+        "All files (ZIP)",
+    ]
     status, headers, body = answer(app.session_state["report_preview"].address)
     assert (status, body) == (200, app.session_state["report_preview"].page)
     assert "sandbox allow-scripts allow-downloads;" in headers["content-security-policy"]
@@ -247,7 +251,7 @@ def test_consent_shows_the_view(family_folder: Callable[[str], Path], tmp_path: 
     [
         (b"{", "not valid JSON"),
         (ViewFile("Tokens", page="../secret").to_bytes(), "the page '../secret'"),
-        (b'{"bert_probe_view": 2}', "by a later BERT Probe"),
+        (b'{"bert_probe_view": 2}', "by a later version of BERT Probe"),
     ],
 )
 def test_invalid_view_file_is_reported_and_draft_is_kept(content: bytes, sentence: str) -> None:

@@ -233,13 +233,16 @@ def test_words_that_swap_the_selected_documents(minilm: Checkpoint, monkeypatch:
     )
     monkeypatch.setattr(search, "_table", lambda _: (1, 2))
     app = open_page("search", search_query="zebras", documents="\n".join(documents))
-    button = next(button for button in app.button if button.label == "Find words that swap them")
+    button = next(button for button in app.button if button.label == "Find words that change the order")
     button.click().run()
     assert not app.exception
     expected = bert_probe.RankSwap("zebras", "2", "3").of(minilm, documents)
     removal = expected.changes["remove"]
-    scores = f"{removal.verified[1]:.4f} against {removal.verified[0]:.4f}"
-    assert f"Without **{removal.words[0]}**, document 3 ranks above document 2: {scores}." in page_text(app)
+    scores = f"{removal.verified[1]:.4f} and {removal.verified[0]:.4f}"
+    assert (
+        f"Without **{removal.words[0]}**, document 3 ranks above document 2 (scores {scores})."
+        in page_text(app)
+    )
     assert "This is the smallest set." in page_text(app)
     table = next(frame for frame in tables(app) if "margin" in frame)
     assert list(table["margin"]) == pytest.approx(list(removal.margins), abs=1e-6)
@@ -316,7 +319,7 @@ def test_words_that_swap_documents_of_a_cross_encoder_are_offered(
     families.save_tokenizer("bert", tmp_path)
     monkeypatch.setattr(search, "_table", lambda _: (0, 1))
     app = open_page("search", model=str(tmp_path), documents="a boat\nthe wide river")
-    assert "Find words that swap them" in [button.label for button in app.button]
+    assert "Find words that change the order" in [button.label for button in app.button]
 
 
 def test_a_score_is_attributed_to_input_words_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:

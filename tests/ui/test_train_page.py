@@ -81,7 +81,7 @@ def test_first_visit_offers_example_and_counts_updated_parameters(family_folder:
     plan = re.sub(r"\\", "", page_text(app))
     assert "240 texts for training, 60 held out." in plan
     assert "a learning rate of 5e-5, 3e-5 or 2e-5." in plan
-    assert re.search(r"in 450 steps of 16 texts. This needs about .* of memory", plan)
+    assert re.search(r"in 450 steps of 16 texts. Training needs about .* of memory", plan)
     assert [button.label for button in app.button][:1] == ["Start training"]
 
 
@@ -142,7 +142,7 @@ def test_text_opens_on_answer_page_with_unsaved_model(family_folder: Folder) -> 
 def test_model_is_saved_to_new_folder_and_opens_from_it(family_folder: Folder, tmp_path: Path) -> None:
     app, result = trained(family_folder("bert"), table())
     app = press(app, "Save")
-    assert "No folder was given" in re.sub(r"\\", "", app.error[0].value)
+    assert "The folder is empty" in re.sub(r"\\", "", app.error[0].value)
     place = tmp_path / "mine"
     place.mkdir()
     (place / "config.json").write_text("{}")
@@ -323,4 +323,4 @@ def test_similarity_training(sentence_folder: Path) -> None:
     assert outcome.evaluation is None
     text = page_text(app)
     assert "20 scored pairs for sentence similarity" in text
-    assert f"held-out scored pairs: **{outcome.training.best.measure:.4f}**; before the training" in text
+    assert f"held-out scored pairs: **{outcome.training.best.measure:.4f}**; before training" in text

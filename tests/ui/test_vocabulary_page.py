@@ -36,7 +36,7 @@ def test_search_lists_matches_and_is_in_url() -> None:
         ({"search": "(", "match": "regex"}, "Invalid regular expression: missing )"),
         ({"search": ".{99999999}", "match": "regex"}, "invalid repetition size"),
         ({"search": r"(a|aa)+\d$", "match": "regex"}, "takes more than"),
-        ({"near": "unhappiest"}, "It is split into un, ##ha, ##pp, ##iest"),
+        ({"near": "unhappiest"}, "The tokenizer splits it into un, ##ha, ##pp, ##iest"),
         ({"near": HOSTILE}, "is not a token of this vocabulary"),
     ],
 )
@@ -127,4 +127,4 @@ def test_batch_of_one_text_has_no_padding() -> None:
     app = open_page("tokens", padding="1", a="we left", b="")
     app.text_area(key="batch").set_value("").run()
     assert not app.exception
-    assert "One text needs no padding" in page_text(app)
+    assert "A single text needs no padding" in page_text(app)

@@ -146,11 +146,11 @@ def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> Non
         (("attention", TEXT, "--out", "a.gif"), "does not end in .html, .htm, .svg, .png, .csv"),
         (
             ("attention", TEXT, "--picture", "lines"),
-            "--picture requires --out FILE.html, .svg or .png. Add it, or leave out --picture.",
+            "--picture requires --out FILE.html, .svg or .png. Add --out, or omit --picture.",
         ),
         (
             ("attention", TEXT, "--layout", "long", "--out", "a.svg"),
-            "--layout long applies to tables only. Leave it out, or write a table: --out FILE.csv.",
+            "--layout long applies to tables only. Omit --layout, or write a table: --out FILE.csv.",
         ),
         (
             ("attention", TEXT, "--renormalize", "--picture", "lines", "--out", "a.svg"),
@@ -162,7 +162,7 @@ def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> Non
         ),
         (
             ("attention", TEXT, "--csv-safe", "--out", "a.svg"),
-            "--csv-safe applies to CSV files only, not to a.svg. Leave it out.",
+            "--csv-safe applies to CSV files only, not to a.svg. Omit --csv-safe.",
         ),
         (("pooler", TEXT, "--out", "a.svg"), "Pooler has no visualization"),
     ],

@@ -34,10 +34,10 @@ Head = int | Literal["mean"]
 LAYER, HEAD = Index("layer"), Index("head", mean=True)
 SHARE = Number(0, 1, integer=False)
 WORDS_HELP = "Merge subword tokens into words: sum over keys, mean over queries."
-SPECIALS = "Leave out special tokens such as [CLS] and [SEP]."
-RENORMALIZE = "Divide each row by its sum after special tokens are left out."
+SPECIALS = "Exclude special tokens such as [CLS] and [SEP]."
+RENORMALIZE = "Divide each row by its sum after special tokens are excluded."
 MEASURED = "Attention measure; see docs/methods.md."
-RESIDUAL = "For rollout: weight of the residual connection, 0 to 1."
+RESIDUAL = "For rollout: weight of the residual connection, from 0 to 1."
 
 
 @question("attention")
@@ -385,7 +385,7 @@ def make_thumbnails(
     selection = select_units(trace, words, specials)
     block = _blocks(len(selection.units), size)
     side = _blocks(len(selection.units), block)
-    with memory_errors("The thumbnails of all heads need more memory than is free. Use a smaller size."):
+    with memory_errors("The thumbnails of all heads need more memory than is available. Use a smaller size."):
         small = np.empty((trace.layers, trace.heads, side, side), dtype=np.float32)
     for layer in range(trace.layers):
         small[layer] = largest_in_blocks(selection.reduce(of_heads(trace, layer, slice(None))), block)

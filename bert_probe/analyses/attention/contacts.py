@@ -95,14 +95,14 @@ class Contacts(Question):
         default=6,
         key="contact_separation",
         display_only=True,
-        about="Smallest distance of the residues of a pair along the sequence.",
+        about="Minimum distance between the two residues of a pair along the sequence.",
     )
     top: str = param(
         Choice(TOPS),
         default="L",
         key="contact_top",
         display_only=True,
-        about="Number of pairs; L is the number of residues.",
+        about="Number of pairs to list; L is the number of residues.",
     )
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> ContactsResult:
@@ -127,7 +127,7 @@ class Contacts(Question):
         is_prediction = resolved.method == PREDICTION
         residues = trace.tokens[1:-1] if is_prediction else _residues(trace)
         if len(residues) < 2:
-            raise EmptyTextError(f"Contacts needs 2 or more residues, but there are {len(residues)}.")
+            raise EmptyTextError(f"Contacts needs at least 2 residues, but the sequence has {len(residues)}.")
         values = (
             _predict(trace, progress)
             if is_prediction
@@ -235,7 +235,9 @@ def _choose_method(resolved: Contacts, trace: Trace) -> tuple[Contacts, str]:
         method = PREDICTION if predicts_contacts(trace) and not has_selection else ATTENTION
     if method == ATTENTION:
         if resolved.layer is None and resolved.head != "mean":
-            raise SelectionError("A head needs its layer. Select a layer too, or the mean over all heads.")
+            raise SelectionError(
+                "A head can be selected only within a layer. Select a layer too, or the mean over all heads."
+            )
         note = f"{NOT_A_PREDICTION} {note}"
     elif head is None:
         raise UnavailableError(
@@ -244,7 +246,7 @@ def _choose_method(resolved: Contacts, trace: Trace) -> tuple[Contacts, str]:
         )
     elif resolved.layer is not None or resolved.head != "mean":
         raise SelectionError(
-            "The prediction uses the attention of all layers and heads. Leave out layer and head, or use the "
+            "The prediction uses the attention of all layers and heads. Omit layer and head, or use the "
             "method attention."
         )
     return replace(resolved, method=method), note.strip()
@@ -297,6 +299,5 @@ def _mean_attention(
 
 def _no_memory(trace: Trace) -> str:
     return (
-        f"Contacts of {len(trace.tokens):,} tokens need more memory than this machine has free. "
-        "Shorten the sequence."
+        f"Contacts of {len(trace.tokens):,} tokens need more memory than is available. Shorten the sequence."
     )

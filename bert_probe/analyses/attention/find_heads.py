@@ -41,7 +41,7 @@ class WordPairs(FieldType):
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list of (query, key) pairs, not {value!r}.")
         if not value:
-            raise SelectionError("No word pair was given. Choose a query and a key.")
+            raise SelectionError("There are no word pairs. Choose a query and a key.")
         check_item_count(name, value)
         for pair in value:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
@@ -212,7 +212,7 @@ def _check_word(word: Any) -> Word:
     if isinstance(word, str):
         return str(word)
     if isinstance(word, bool) or not isinstance(word, int | np.integer) or word < 0:
-        raise SelectionError(f"{word!r} is not a word. Give a word, or a token position from 0.")
+        raise SelectionError(f"{word!r} is not a word. Pass a word, or a token position from 0.")
     return int(word)
 
 

@@ -44,7 +44,7 @@ class HeadConfidence(Question):
         tokens = trace.encoding.tokens
         places = [index for index, token in enumerate(tokens) if self.specials or not token.special]
         if not places:
-            raise SelectionError("The text has only special tokens. Add text, or set specials=True.")
+            raise SelectionError("The text has only special tokens. Use a longer text, or set specials=True.")
         queries = [place for place in places if place or not trace.is_causal] or places
         square = np.ix_(range(trace.heads), queries, places)
         confidence = [

@@ -53,7 +53,9 @@ class HeadMeans(Question):
 
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     confidence: float = param(
-        Number(0, 1, integer=False), default=0.95, about="Share of the resampled means within the interval."
+        Number(0, 1, integer=False),
+        default=0.95,
+        about="Confidence level of the bootstrap interval, between 0 and 1.",
     )
     resamples: int = param(Number(1, MAX_RESAMPLES), default=1000, about="Number of bootstrap resamples.")
     seed: int = param(Number(0), default=0, about="Seed of the random resampling.")
@@ -100,7 +102,7 @@ class HeadMeans(Question):
         """Return all measures of each sentence, float64 of shape [sentence, measure, layer, head]."""
         description = checkpoint.description
         with memory_errors(
-            f"The measures of {len(encodings):,} sentences need more memory than is free. "
+            f"The measures of {len(encodings):,} sentences need more memory than is available. "
             "Use fewer sentences."
         ):
             values = np.empty((len(encodings), len(MEASURES), description.layers, description.heads))
@@ -126,7 +128,7 @@ class HeadMeans(Question):
         """
         flat = values.reshape(len(values), -1)
         with memory_errors(
-            f"{self.resamples:,} resamples need more memory than is free. Use fewer resamples."
+            f"{self.resamples:,} resamples need more memory than is available. Use fewer resamples."
         ):
             means = np.empty((self.resamples, flat.shape[1]))
         counts = _resample_counts(len(values), self.resamples, self.seed)

@@ -90,7 +90,8 @@ class AttentionSteps(Question):
             outputs = head_outputs(trace)
         elif outputs.provenance != trace.provenance:
             raise SelectionError(
-                "These head outputs come from another text or model. Compute them from this trace."
+                "These head outputs come from another text or model. Compute the head outputs from this "
+                "trace."
             )
         output = outputs.layers[layer][head, query]
         q = parts.queries[layer][head, query]
@@ -245,7 +246,7 @@ class AttentionStepsResult(Result):
         if self.relative:
             return (
                 "The model adds a bias to the scores: the products of q and of k with vectors learned for "
-                "the distance between the two tokens (He et al. 2021). It depends on the text, too."
+                "the distance between the two tokens (He et al. 2021). This bias also depends on the text."
             )
         if self.by_distance:
             return (
@@ -514,7 +515,7 @@ def head_outputs(trace: Trace) -> HeadOutputs:
 
 
 def _record_calls(checkpoint: Checkpoint, encoding: Encoding) -> list[AttentionCall]:
-    message = f"{len(encoding):,} tokens need more memory than is free. Shorten the text."
+    message = f"{len(encoding):,} tokens need more memory than is available. Shorten the text."
     with memory_errors(message), recording() as calls:
         run_for_hooks(checkpoint, encoding)
     return calls
@@ -522,6 +523,6 @@ def _record_calls(checkpoint: Checkpoint, encoding: Encoding) -> list[AttentionC
 
 def _changed_model(name: str) -> str:
     return (
-        f"This trace was not made by the current weights of {name}. "
+        f"This trace was not computed with the current weights of {name}. "
         "Trace the text again with this checkpoint."
     )

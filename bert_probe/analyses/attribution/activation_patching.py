@@ -173,7 +173,9 @@ class ActivationPatching(Question):
     def _pooling(self, checkpoint: Checkpoint, has_pair: bool) -> PoolingConfig:
         """Return the pooling of the sentence vectors: the checkpoint's own, or the first available."""
         if has_pair and self.prompt not in (None, NO_PROMPT):
-            raise TextError("A text pair has no prompt. Leave out the prompt, or give single texts.")
+            raise TextError(
+                "A prompt applies to single texts, not to text pairs. Omit the prompt, or pass single texts."
+            )
         prompt = NO_PROMPT if has_pair else self.prompt
         return resolve_pooling(checkpoint, available_poolings(checkpoint)[0], prompt, self.dimensions)
 
@@ -187,10 +189,10 @@ class ActivationPatching(Question):
         tasks = [task for task in PATCHABLE if task in a.checkpoint.outputs and is_applicable.get(task, True)]
         task = self.task or next(iter(tasks), None)
         if task in PAIR_TASKS and not has_pairs:
-            raise TextError(f"{task} needs a text pair. Give a pair for each of the two texts.")
+            raise TextError(f"{task} needs text pairs. Pass a second text for each of the two texts.")
         if task is None or task == SENTENCE_SIMILARITY:
             if self.target is not None or self.at is not None:
-                raise SelectionError("The cosine has no target and no position. Omit target and at.")
+                raise SelectionError("target and at do not apply to the cosine. Omit target and at.")
             return None
         if self.prompt is not None or self.dimensions is not None:
             raise SelectionError(
@@ -200,7 +202,7 @@ class ActivationPatching(Question):
         number = select_output(a, None, task, self.target, self.resolved(a).at)  # type: ignore[arg-type]
         if number.trace is not a:
             raise SelectionError(
-                "Masking a word of one text is not supported here. Write the mask in both texts."
+                "Activation patching cannot mask a word of only one text. Write the mask token in both texts."
             )
         return number
 
@@ -307,7 +309,7 @@ def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
         if len(gaps[0]) == len(gaps[1]):
             aligned += zip(*gaps, strict=True)
     if not aligned:
-        raise SelectionError("The two texts have no word in common. Give texts that share some words.")
+        raise SelectionError("The two texts have no word in common. Use texts that share some words.")
     return tuple(sorted(aligned))
 
 
@@ -350,7 +352,7 @@ class _PatchedText:
             token = self.a.trace.tokens[unaligned[0]]
             raise SelectionError(
                 f"The prediction is at {token}, which has no counterpart in the second text. "
-                "Give texts that share this token."
+                "Use texts that share this token."
             )
         self.b.check_pooler()
         number_b = replace(
@@ -370,8 +372,10 @@ class _PatchedText:
         # Rounding may make a cosine of 1 slightly larger than 1.
         if value == self.goal or (self.goal == 1 and not value < 1):
             raise SelectionError(
-                "The two texts have the same prediction, so patching cannot change it. Give texts that "
-                "differ."
+                "The two texts have the same prediction, so patching cannot change the prediction. Use "
+                "texts with "
+                "different "
+                "predictions."
             )
         return value
 

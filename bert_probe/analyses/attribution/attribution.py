@@ -258,15 +258,15 @@ class SimilarityAttribution(SentencePairQuestion):
         """
         if any(trace.encoding.pair is not None for trace in (a, b)):
             raise TextError(
-                "Similarity compares two separate texts. Trace each text on its own, not as a pair."
+                "Similarity compares two separate texts. Trace each text separately, not as a pair."
             )
         poolings = self.similarity.poolings(a.checkpoint)
         pooling = poolings[0]
         if pooling.similarity not in ("cosine", "dot"):
             raise UnavailableError(
-                f"The {pooling.score_name} is not a product of two vectors, so it has no contributions "
-                "of token "
-                "pairs. Explain the score of one text instead."
+                f"The {pooling.score_name} is not a product of two vectors, so it cannot be decomposed into "
+                f"contributions of token pairs. Explain "
+                "the score of one text instead."
             )
         sides = [
             attribution_target(
@@ -404,8 +404,8 @@ class SimilarityAttributionResult(Result):
     def __post_init__(self) -> None:
         if self.contributions.shape != (len(self.tokens_a), len(self.tokens_b)):
             raise ShapeError(
-                f"contributions has shape {self.contributions.shape}; [{len(self.tokens_a)}, "
-                f"{len(self.tokens_b)}] is needed."
+                f"contributions must have shape [{len(self.tokens_a)}, {len(self.tokens_b)}], "
+                f"not {self.contributions.shape}."
             )
 
     @property

@@ -91,7 +91,9 @@ class AttributionFaithfulness(TargetQuestion):
         number = self.number(trace, other)
         target = attribution_target(number, self.words, self.removal, self.baseline)
         if not target.free:
-            raise SelectionError("The text has no word that can be removed. Give at least two words.")
+            raise SelectionError(
+                "The text has no word that can be removed. Use a text with at least two words."
+            )
         resolved = self.about(number, trace)
         inputs = input_record(trace, other)
         value = float(number.of([number.untouched])[0])

@@ -34,7 +34,7 @@ Head = tuple[int, int]
 
 REPLACEMENTS = ("zero", "mean")
 SIMILARITIES = ("before", "after", "difference")
-REPLACEMENT_HELP = "What replaces a head's output: 0, or its mean over the tokens of the text."
+REPLACEMENT_HELP = "Replacement for a head's output: 0, or its mean over the tokens of the text."
 
 
 @question("head ablation", command="ablate")
@@ -55,7 +55,7 @@ class HeadAblation(Question):
     heads: Sequence[Head] = param(
         HeadSet(whole_layers=True),
         key="off",
-        about="Heads to switch off, such as 2.3,4.9; 2 is all heads of layer 2.",
+        about="Attention heads to ablate, such as 2.3,4.9; 2 means all heads of layer 2.",
     )
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
     show: str = param(
@@ -151,9 +151,9 @@ class HeadAblationResult(Result):
         count = len(self.tokens)
         for name, values in (("with_heads", self.with_heads), ("without_heads", self.without_heads)):
             if values.ndim != 2 or len(values) != count:
-                raise ShapeError(f"{name} has shape {values.shape}; [{count} tokens, hidden] is needed.")
+                raise ShapeError(f"{name} must have shape [{count} tokens, hidden], not {values.shape}.")
         if self.token_change.shape != (count,):
-            raise ShapeError(f"token_change has shape {self.token_change.shape}; [{count} tokens] is needed.")
+            raise ShapeError(f"token_change must have shape [{count} tokens], not {self.token_change.shape}.")
 
     @property
     def cls_change(self) -> float:
@@ -287,7 +287,7 @@ def model_with_heads(trace: Trace) -> Checkpoint:
     checkpoint = trace.checkpoint
     description = checkpoint.description
     if not description.shows_qkv:
-        raise UnavailableError(f"Individual heads of {description.architecture} cannot be switched off.")
+        raise UnavailableError(f"Individual heads of {description.architecture} cannot be ablated.")
     return checkpoint
 
 

@@ -286,8 +286,8 @@ class HeadPruningResult(Result):
     def __post_init__(self) -> None:
         if self.accuracies.shape != (len(ORDERS), len(self.removed)):
             raise ShapeError(
-                f"accuracies has shape {self.accuracies.shape}; [{len(ORDERS)}, {len(self.removed)}] is "
-                "needed."
+                f"accuracies must have shape [{len(ORDERS)}, {len(self.removed)}], not "
+                "{self.accuracies.shape}."
             )
 
     @property

@@ -63,7 +63,9 @@ class AnswerChange(Question):
     inputs = TwoModelTraces()
 
     task: str | None = param(
-        Optional(Choice(TASKS)), default=None, about="A task for which both models have a head."
+        Optional(Choice(TASKS)),
+        default=None,
+        about="A task for which both models have a trained output head.",
     )
     top: int = param(Number(1), default=5, about="Number of words or answers from each model.  [default: 5]")
     mask: int | str | None = param(
@@ -144,8 +146,8 @@ class AnswerChangeResult(Result):
     def __post_init__(self) -> None:
         if not self.a.shape == self.b.shape == (len(self.keys),):
             raise ShapeError(
-                f"a and b have shapes {self.a.shape} and {self.b.shape}; [{len(self.keys)} predictions] is "
-                "needed."
+                f"a and b must have shape [{len(self.keys)} predictions], not {self.a.shape} and "
+                "{self.b.shape}."
             )
 
     @property
@@ -277,7 +279,7 @@ def _next_sentence(_change: AnswerChange, trace: Trace) -> _ModelAnswer:
 def _similarity(_change: AnswerChange, trace: Trace) -> _ModelAnswer:
     encoding = trace.encoding
     if encoding.pair is None:
-        raise TextError("Similarity needs two texts. Give the second one as the pair.")
+        raise TextError("Similarity needs two texts. Pass the second text as the pair.")
     traces = (
         trace.checkpoint.trace(text, truncate=bool(encoding.dropped))
         for text in (encoding.text, encoding.pair)

@@ -104,7 +104,7 @@ class HeadMatchesResult(Result):
     def __post_init__(self) -> None:
         if self.similarity.ndim != 4:
             raise ShapeError(
-                f"similarity has shape {self.similarity.shape}; [layer, head, layer, head] is needed."
+                f"similarity must have shape [layer, head, layer, head], not {self.similarity.shape}."
             )
 
     @property

@@ -106,7 +106,7 @@ class LayerSimilarity(Question):
             ]
         )
         if len(positions) < 2:
-            raise TextError("CKA needs at least two tokens, but the texts have only one. Give more text.")
+            raise TextError("CKA needs at least two tokens, but the texts have only one. Use longer texts.")
         if len(positions) <= self.examples:
             return positions
         rows = np.random.default_rng(self.seed).choice(len(positions), self.examples, replace=False)
@@ -141,7 +141,7 @@ class LayerSimilarityResult(Result):
 
     def __post_init__(self) -> None:
         if self.cka.ndim != 2:
-            raise ShapeError(f"cka has shape {self.cka.shape}; [layer, layer] is needed.")
+            raise ShapeError(f"cka must have shape [layer, layer], not {self.cka.shape}.")
 
     @property
     def finding(self) -> str:
@@ -153,14 +153,14 @@ class LayerSimilarityResult(Result):
         if self.cka.shape[0] == self.cka.shape[1]:
             diagonal = np.diagonal(self.cka)
             if np.isnan(diagonal).all():
-                return "CKA is undefined: within each layer all vectors are equal."
+                return "CKA is undefined, because all vectors of each layer are equal."
             layer = int(np.nanargmin(diagonal))
             if diagonal[layer] == 1:
                 return "No layer changed: CKA is 1."
             return f"Layer {layer} changed most: CKA {diagonal[layer]:.3f}."
         last_layer = self.cka[-1]
         if np.isnan(last_layer).all():
-            return "CKA is undefined: all vectors of A's last layer are equal."
+            return "CKA is undefined, because all vectors of A's last layer are equal."
         layer = int(np.nanargmax(last_layer))
         return f"The last layer of A is most similar to layer {layer} of B: CKA {last_layer[layer]:.3f}."
 
@@ -190,7 +190,7 @@ def linear_cka(x: Array, y: Array) -> float:
     """
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise ShapeError(
-            f"x and y have shapes {x.shape} and {y.shape}, but must be matrices with equally many rows."
+            f"x and y have shapes {x.shape} and {y.shape}, but must be matrices with the same number of rows."
         )
     centered_x = _center(x)
     centered_y = centered_x if y is x else _center(y)

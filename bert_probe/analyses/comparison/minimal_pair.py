@@ -60,7 +60,7 @@ class MinimalPair(Question):
         default="total_variation",
         key="change",
         display_only=True,
-        about="Measure by which heads are ranked.",
+        about="Measure that ranks the heads.",
     )
 
     def of(self, a: Trace, b: Trace) -> MinimalPairResult:
@@ -178,7 +178,7 @@ class MinimalPairResult(Result):
             ("strongest_b", (count, count + 1)),
         ):
             if len(heads) != 2 or getattr(self, name).shape != shape:
-                raise ShapeError(f"{name} has shape {getattr(self, name).shape}; {shape} is needed.")
+                raise ShapeError(f"{name} must have shape {shape}, not {getattr(self, name).shape}.")
 
     @property
     def change(self) -> Array:
@@ -247,9 +247,7 @@ class MinimalPairRowResult(Result):
     def __post_init__(self) -> None:
         keys = len(self.alignment.pairs)
         if not self.a.shape == self.b.shape == (keys + 1,):
-            raise ShapeError(
-                f"a and b have shapes {self.a.shape} and {self.b.shape}; [{keys + 1}] is needed."
-            )
+            raise ShapeError(f"a and b must have shape [{keys + 1}], not {self.a.shape} and {self.b.shape}.")
 
     @property
     def query(self) -> Token | Unit:
@@ -316,7 +314,7 @@ def most_moved(moved: Array, alignment: Alignment) -> int:
 def _align(a: Trace, b: Trace, words: bool) -> Alignment:
     alignment = align_traces(a, b, words)
     if not alignment.pairs:
-        raise SelectionError("The two texts have no word in common. Give texts that share some words.")
+        raise SelectionError("The two texts have no word in common. Use texts that share some words.")
     return alignment
 
 
@@ -399,7 +397,7 @@ def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, 
 def describe(pair: MinimalPairResult, place: int | None = None) -> str:
     """Return a sentence about what changed for one aligned unit; see `MinimalPairResult.finding`."""
     if pair.same_input:
-        return "Nothing changed: both texts are the same input to the model."
+        return "Nothing changed: both texts have the same tokens."
     place = pair.most_moved if place is None else resolve_index(place, len(pair.alignment.pairs), "place")
     vector = _describe_vector(pair, place)
     description = f"{vector[0].upper()}{vector[1:]}; {_describe_shift(pair, place)}. {_describe_heads(pair)}."
@@ -428,10 +426,10 @@ def _describe_shift(pair: MinimalPairResult, place: int) -> str:
     shift = pair.shift[:, :, place]
     amount = float(shift.max())
     if amount == 0:
-        return "no head shifts its attention"
+        return "no head changes its attention"
     heads = np.argwhere(shift == amount)
     if len(heads) > 1:
-        return f"its attention shifts most in {len(heads)} heads, by {_format_amount(amount)}"
+        return f"its attention changes most in {len(heads)} heads, by {_format_amount(amount)}"
     layer, head = heads[0]
     a, b = pair.strongest_a[place], pair.strongest_b[place]
     keys = int((b - a).argmin()), int((b - a).argmax())

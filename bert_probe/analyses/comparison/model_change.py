@@ -100,7 +100,7 @@ def check_tokenizers(a: Checkpoint, b: Checkpoint) -> None:
     )
     raise SelectionError(
         f"The models have different tokenizers: {sizes}token id {first:,} is {_quote(tokens_a.get(first))} "
-        f"in A, {a.description.name}, and {_quote(tokens_b.get(first))} in B, {b.description.name}. Give two "
+        f"in A, {a.description.name}, and {_quote(tokens_b.get(first))} in B, {b.description.name}. Use two "
         "models with the same tokenizer, such as a model before and after fine-tuning."
     )
 
@@ -121,8 +121,8 @@ def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str =
         and len(encoding_a) + encoding_a.dropped == len(encoding_b) + encoding_b.dropped
     ):
         raise SelectionError(
-            f"A reads {len(encoding_a):,} tokens of {text_name} and B {len(encoding_b):,}, because one "
-            "model accepts no more. Shorten the text so that both models read all of it."
+            f"A reads {len(encoding_a):,} tokens of {text_name} and B {len(encoding_b):,}, because one of "
+            "the models truncates the input. Shorten the text so that both models read the complete text."
         )
     pairs = zip([*encoding_a.tokens, None], [*encoding_b.tokens, None], strict=False)
     position, (token_a, token_b) = next(
@@ -133,7 +133,7 @@ def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str =
     raise SelectionError(
         f"The models have different tokenizers: token {position} of {text_name} is {_quote(token_a)} in A "
         "and "
-        f"{_quote(token_b)} in B. Give two models that tokenize a text in the same way."
+        f"{_quote(token_b)} in B. Use two models with the same tokenizer."
     )
 
 
@@ -217,7 +217,7 @@ class VectorChangeResult(Result):
 
     def __post_init__(self) -> None:
         if self.moved.ndim != 2 or self.moved.shape[1] != len(self.units):
-            raise ShapeError(f"moved has shape {self.moved.shape}; [layer + 1, {len(self.units)}] is needed.")
+            raise ShapeError(f"moved must have shape [layer + 1, {len(self.units)}], not {self.moved.shape}.")
 
     @property
     def mean(self) -> Array:
@@ -317,7 +317,7 @@ class HeadChangeResult(Result):
     def __post_init__(self) -> None:
         if self.total_variation.ndim != 2:
             raise ShapeError(
-                f"total_variation has shape {self.total_variation.shape}; [layer, head] is needed."
+                f"total_variation must have shape [layer, head], not {self.total_variation.shape}."
             )
 
     @property

@@ -192,25 +192,26 @@ class ClassifiedTexts:
 def _check_classes(texts: LabeledTexts) -> Array:
     """Return the index of the class of each text, [text]."""
     if not isinstance(texts, LabeledTexts):
-        raise TextError("Give labeled texts that read_labeled_texts returns.")
+        raise TextError("Pass labeled texts from read_labeled_texts.")
     if not texts.rows:
-        raise EmptyTextError("There are no texts. Give labeled texts.")
+        raise EmptyTextError("There are no texts. Pass labeled texts.")
     if texts.kind != CLASSES:
         raise TextError(
             f"The labels are of the kind {texts.kind}, but classification needs one class per text. Read the "
-            "file with kind='classes', or give another column label."
+            "file with kind='classes', or use another column label."
         )
     if any(row.pair is not None for row in texts.rows):
-        raise TextError("The table has text pairs. Give single texts, in a column named text.")
+        raise TextError("The table has text pairs. Use single texts, in a column named text.")
     if not 2 <= len(texts.labels) <= MAX_CLASSES:
         classes = "1 class" if len(texts.labels) == 1 else f"{len(texts.labels):,} classes"
-        raise UnavailableError(f"The texts have {classes}. Give texts of 2 to {MAX_CLASSES} classes.")
+        raise UnavailableError(f"The texts have {classes}. Use texts of 2 to {MAX_CLASSES} classes.")
     counts = Counter(row.label for row in texts.rows)
     rare = [str(label) for label, count in counts.items() if count < 2]
     if rare:
         raise UnavailableError(
             f"{len(rare):,} classes have only one text, which cannot be both in the training and in the "
-            f"held-out part: {', '.join(name[:40] for name in rare[:5])}. Add texts, or remove these classes."
+            f"held-out split: {', '.join(name[:40] for name in rare[:5])}. Add texts, or remove these "
+            f"classes."
         )
     indices = {label: index for index, label in enumerate(texts.labels)}
     return np.array([indices[str(row.label)] for row in texts.rows])

@@ -111,7 +111,7 @@ class RetrievalEvaluation(PromptedSearch):
     candidates: int = param(
         Number(1),
         default=100,
-        about="Number of documents that the cross-encoder scores, the best of another scorer.",
+        about="Number of top documents of another scorer that the cross-encoder scores.",
     )
     curve: bool = param(Flag(), default=False, about=CURVE_HELP)
     show: str = param(
@@ -161,7 +161,8 @@ class RetrievalEvaluation(PromptedSearch):
             step = step_progress(progress, number, len(checkpoints))
             if not names:
                 raise SelectionError(
-                    f"{BM25_SCORER} reads no model, so there is nothing to compare. Choose another scorer."
+                    f"{BM25_SCORER} does not use a model, so two models cannot be compared with it. Choose "
+                    f"another scorer."
                 )
             search = Search(
                 "query",
@@ -196,7 +197,7 @@ class RetrievalEvaluation(PromptedSearch):
 
     def _check_fields(self) -> None:
         if self.curve and BI_ENCODER not in self.scorers:
-            raise SelectionError(f"The curve needs the scorer {BI_ENCODER}. Add it, or leave out curve.")
+            raise SelectionError(f"The curve needs the scorer {BI_ENCODER}. Add {BI_ENCODER}, or omit curve.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +231,7 @@ class _JudgedData:
             UnavailableError: no query has a relevant document.
         """
         if not isinstance(judgments, Judgments):
-            raise TextError("Give judgments that read_judgments returns.")
+            raise TextError("Pass judgments from read_judgments.")
         grades = {query.id: judgments.grades.get(query.id, {}) for query in queries}
         judged = tuple(query for query in queries if any(grade > 0 for grade in grades[query.id].values()))
         if not judged:
@@ -326,7 +327,9 @@ def _query_vectors(search: Search, checkpoint: Checkpoint, data: _JudgedData, tr
 def _blocks(queries: Array, documents: Array, similarity: str) -> Iterator[Array]:
     """Yield the scores of each query, [document], which are computed in blocks of queries."""
     block = max(1, _BLOCK_NUMBERS // len(documents))
-    with memory_errors("The scores of these documents need more memory than is free. Use fewer."):
+    with memory_errors(
+        "The scores of these documents need more memory than is available. Use fewer documents."
+    ):
         for start in range(0, len(queries), block):
             yield from scores(queries[start : start + block], documents, similarity)
 

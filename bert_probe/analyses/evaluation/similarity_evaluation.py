@@ -172,7 +172,8 @@ class SimilarityEvaluation(Question):
         if np.isnan(values).any():
             line = pairs.rows[int(np.isnan(values).any(axis=0).argmax())].line
             raise UnavailableError(
-                f"The score of line {line:,} is undefined, because the vector of a text is zero. Remove it."
+                f"The score of line {line:,} is undefined, because one of its texts has a zero vector. "
+                f"Remove this line."
             )
         return ScoredPairs(recipes[0], recipes[1], first, second, read_only(values), dropped)
 
@@ -241,12 +242,12 @@ class CorrelationSummary:
 def _check_labels(labels: Array) -> None:
     if len(labels) < MIN_PAIRS:
         raise UnavailableError(
-            f"{len(labels)} pairs are too few for a correlation. Give at least {MIN_PAIRS} pairs."
+            f"{len(labels)} pairs are too few for a correlation. Use at least {MIN_PAIRS} pairs."
         )
     if np.ptp(labels) == 0:
         raise UnavailableError(
             f"All {len(labels):,} pairs have the same score, {labels[0]:g}, so their correlation is "
-            "undefined. Give pairs with different scores."
+            "undefined. Use pairs with different scores."
         )
 
 

@@ -156,13 +156,13 @@ def compare_vectors(
 
     Raises:
         UnavailableError: there are fewer than three texts.
-        OutOfMemoryError: the scores need more memory than is free.
+        OutOfMemoryError: the scores need more memory than is available.
     """
     if len(a) < 3:
-        raise UnavailableError(f"{len(a)} texts have too few neighbors. Give at least 3 different texts.")
+        raise UnavailableError(f"{len(a)} texts have too few neighbors. Use at least 3 different texts.")
     a, b = a[:MAX_TEXTS], b[:MAX_TEXTS]
     count = min(NEIGHBORS, len(a) - 1)
-    with memory_errors("Comparing these texts needs more memory than is free. Use fewer."):
+    with memory_errors("Comparing these texts needs more memory than is available. Use fewer texts."):
         first, second = (
             np.concatenate(list(_neighbors(vectors, similarity, count)))
             for vectors, similarity in ((a, similarity_a), (b, similarity_b))

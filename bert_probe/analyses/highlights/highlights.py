@@ -269,7 +269,7 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
     if other is not None and any(trace.encoding.pair is not None for trace in traces):
         raise TextError(
             "A sentence pair cannot be compared with another text. "
-            "Give one sentence pair, or two single texts."
+            "Pass one sentence pair, or two single texts."
         )
     contexts = [HighlightContext(trace) for trace in traces]
     candidates: list[Highlight] = []

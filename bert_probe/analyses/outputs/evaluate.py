@@ -47,10 +47,10 @@ MAIN_MEASURES: Mapping[str, str] = {
 
 TABLES: Mapping[str, str] = {
     "measures": "The measures of the head and of the baselines.",
-    "classes": "Precision, recall, F1 and count of each class and entity type.",
+    "classes": "Precision, recall, F1 and support of each class and entity type.",
     "confusion": "The confusion matrix: rows are true classes, columns are predicted classes.",
     "texts": "Each text with its true and predicted label, and the probability of the prediction.",
-    "uncertain": "The rows of “texts”, least confident predictions first.",
+    "uncertain": "The rows of the table “texts”, least confident predictions first.",
     "wrong": "Errors, most confident first; for numbers, all texts, largest error first.",
 }
 THRESHOLD = 0.5
@@ -98,7 +98,7 @@ class Evaluate(Question):
         if training is not None and _label_type(training) != kind:
             raise TextError(
                 f"The training rows have labels of type {_label_type(training)}, the evaluation rows {kind}. "
-                "Read both files with the same label type."
+                "Read both files with the same type of labels."
             )
         output = head_for(checkpoint, kind)
         if kind != NUMBER:
@@ -130,7 +130,7 @@ class Evaluate(Question):
 def _label_type(rows: Rows) -> str:
     count = len(rows.rows) if isinstance(rows, LabeledTexts) else len(rows)
     if not count:
-        raise EmptyTextError("There are no labeled texts. Give at least one labeled text.")
+        raise EmptyTextError("There are no labeled texts. Pass at least one labeled text.")
     return rows.kind if isinstance(rows, LabeledTexts) else TAGS
 
 
@@ -366,7 +366,9 @@ class EvaluateResult(Result):
             SelectionError: the labels are numbers.
         """
         if self.kind == NUMBER:
-            raise SelectionError("Numbers have no classes. Choose the measures or texts instead.")
+            raise SelectionError(
+                "A regression head has no classes. Choose the table measures or texts instead."
+            )
         classes = head_predictions.class_report(self.true, self.predicted, self.labels)
         tags = self._tags(self.true) if self.kind == TAGS else []
         if not head_predictions.is_bio(tags):
@@ -399,7 +401,7 @@ class EvaluateResult(Result):
         if self.kind not in (CLASSES, TAGS):
             raise SelectionError(
                 "A confusion matrix needs exactly one class per text, but the labels are of type "
-                f"{self.kind}. Choose the measures or texts instead."
+                f"{self.kind}. Choose the table measures or texts instead."
             )
 
 

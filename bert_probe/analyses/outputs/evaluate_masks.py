@@ -34,7 +34,7 @@ CHUNK_SIZE = 256
 """Number of masks whose logits over the whole vocabulary are in memory at a time."""
 
 TABLES: Mapping[str, str] = {
-    "measures": "How often the masked token is predicted, and its mean cross-entropy in bits.",
+    "measures": "Accuracy of the predictions at masks, and their mean cross-entropy in bits.",
     "masks": "Each masked token with its rank, its probability, and the top prediction.",
 }
 
@@ -93,7 +93,7 @@ class EvaluateMasks(Question):
         ]
         if not sum(map(len, masks)):
             raise EmptyTextError(
-                "No line has a token that can be masked. Give lines with words from the model's vocabulary."
+                "No line has a token that can be masked. Use lines with words from the model's vocabulary."
             )
         predictions: list[list[_MaskPrediction]] = [[] for _ in lines]
         done = 0
@@ -150,8 +150,9 @@ def _predict(
             logits = output.answer(chunk_inputs, states[chunk][None], None)[0].double()
             if not torch.isfinite(logits).all():
                 raise UnavailableError(
-                    f"The head of {checkpoint.description.name} predicts values that are not finite, so it "
-                    "cannot be evaluated. Use float32, or train it with a lower learning rate."
+                    f"The head of {checkpoint.description.name} predicts values that are not finite, so "
+                    f"the head "
+                    "cannot be evaluated. Use float32, or train the head with a lower learning rate."
                 )
             score = logits.gather(1, true[is_mask][chunk][:, None])
             ranks = (logits > score).sum(dim=1) + 1

@@ -65,9 +65,7 @@ class FillMask(Prediction):
             token for token in masked_trace.tokens if token.id == checkpoint.tokenizer.mask_token_id
         )
         if not masks:
-            raise TextError(
-                f"The text has no {mask}. Write {mask} in place of a word, or choose a word to mask."
-            )
+            raise TextError(f"The text has no {mask}. Replace a word by {mask}, or choose a word to mask.")
         targets = target_tokens(checkpoint, self.targets)
         logits = output.logits(masked_trace, [token.position for token in masks])
         probabilities = softmax(logits)
@@ -135,7 +133,9 @@ def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
     mask = mask_token(trace.checkpoint)
     token = trace.tokens[position]
     if token.special or token.start is None:
-        raise SelectionError(f"{token} is not part of a word, so it cannot be masked. Choose another token.")
+        raise SelectionError(
+            f"{token} does not belong to a word, so it cannot be masked. Choose another token."
+        )
     word_tokens = [
         other
         for other in trace.tokens
@@ -184,8 +184,8 @@ def target_tokens(checkpoint: Checkpoint, words: Sequence[str]) -> tuple[tuple[i
                 pieces = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
             if not pieces:
                 raise SelectionError(
-                    f"The tokenizer of this model drops every character of {word!r}. Remove it from the "
-                    "targets."
+                    f"The tokenizer of this model removes every character of {word!r}. Remove this word from "
+                    "the targets."
                 )
             token_id = pieces[0]
         ids.append(int(token_id))

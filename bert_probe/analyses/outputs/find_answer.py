@@ -75,7 +75,8 @@ class FindAnswer(Prediction):
         output = output_head(checkpoint, QUESTION_ANSWERING)
         if encoding.pair is None:
             raise TextError(
-                "Question answering needs two texts. Give the question, and the text to search as its pair."
+                "Question answering needs two texts. Pass the question as the text, and the context as its "
+                "pair."
             )
         windows = (
             [(encoding, output.logits(trace))]

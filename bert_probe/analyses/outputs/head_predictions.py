@@ -139,7 +139,7 @@ def predict_words(
         if position is not None
     ]
     if not units:
-        raise TextError("The tokenizer drops every word of these sentences. Give other sentences.")
+        raise TextError("The tokenizer removes every word of these sentences. Use other sentences.")
     texts, words = np.array(units).T
     return HeadPredictions(
         np.stack([row for rows in logits_by_sentence for row in rows]), texts, words, _dropped(encodings)
@@ -181,7 +181,8 @@ def _check_finite(logits: Array, checkpoint: Checkpoint, line: int) -> Array:
     if not np.isfinite(logits).all():
         raise UnavailableError(
             f"The head of {checkpoint.description.name} predicts values that are not finite for line "
-            f"{line:,}, so it cannot be evaluated. Use float32, or train it with a lower learning rate."
+            f"{line:,}, so the head cannot be evaluated. Use float32, or train the head with a lower "
+            f"learning rate."
         )
     return logits
 

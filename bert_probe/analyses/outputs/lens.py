@@ -30,8 +30,8 @@ TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
 """Tasks whose heads can be applied to any layer, in order of preference."""
 
 CAVEAT = (
-    "The head was trained on the last layer only. Its predictions for earlier layers show how close their "
-    "vectors already are to a prediction, not what the model had decided there."
+    "The output head was trained on the last layer only. Its predictions for earlier layers show how close "
+    "the vectors of these layers are to a prediction, not a decision of the model."
 )
 
 
@@ -66,7 +66,7 @@ class Lens(Question):
         Optional(FileName()),
         default=None,
         key="lens_tuned",
-        about="File of a tuned lens, which is applied at masks.",
+        about="File with a tuned lens, which replaces the logit lens at masks.",
     )
     show: str = param(
         Choice(("answers", "entropy")),
@@ -89,7 +89,7 @@ class Lens(Question):
         output = _output(trace.checkpoint, self.task)
         if output.task != FILL_MASK and (self.targets or self.mask is not None or self.tuned is not None):
             raise SelectionError(
-                f"Target words, masks and tuned lenses need a {FILL_MASK} head, but this head is for "
+                f"Target words, masks and tuned lenses need a {FILL_MASK} head, but this output head is for "
                 f"{output.task}."
             )
         lens = None if self.tuned is None else load_lens(self.tuned, trace.checkpoint)

@@ -96,7 +96,7 @@ def mask_lines(checkpoint: Checkpoint, lines: Sequence[ModelInputs], seed: int) 
     description, count = checkpoint.description, sum(map(len, places))
     if not count:
         raise EmptyTextError(
-            "No line has a token that can be masked. Give lines with words from the model's vocabulary."
+            "No line has a token that can be masked. Use lines with words from the model's vocabulary."
         )
     size = (
         (description.layers + 1)
@@ -106,9 +106,9 @@ def mask_lines(checkpoint: Checkpoint, lines: Sequence[ModelInputs], seed: int) 
     )
     if size > MAX_BYTES:
         raise TextError(
-            f"{len(lines):,} lines have {count:,} masked words, whose vectors need {size / 1e9:.1f} GB, but "
-            "at "
-            f"most {MAX_BYTES / 1e9:.0f} GB are allowed. Give fewer lines: a few thousand are enough."
+            f"{len(lines):,} lines have {count:,} masked words, whose vectors need {size / 1e9:.1f} GB, "
+            f"but at most "
+            f"{MAX_BYTES / 1e9:.0f} GB are allowed. Use fewer lines: a few thousand are enough."
         )
     groups = group_by_length([len(text) for text in texts], GROUP_TOKENS, checkpoint.pads)
     return MaskedLines(texts, [*range(len(lines))] * PASSES, places, groups)
@@ -155,7 +155,7 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
     """
     starts = np.cumsum([0, *map(len, lines.places)])
     description = checkpoint.description
-    with memory_errors("The hidden states of these lines do not fit in memory. Give fewer lines."):
+    with memory_errors("The hidden states of these lines do not fit in memory. Use fewer lines."):
         dtype = np.float64 if description.dtype == "float64" else np.float32
         states = np.empty((description.layers + 1, starts[-1], description.hidden_size), dtype)
         for group in lines.groups:

@@ -25,7 +25,7 @@ from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 CERTAINTY = (
-    "A probability is the model's confidence, not the chance that it is right. "
+    "A probability is the model's confidence, not the chance that the prediction is correct. "
     "Models can be confident and wrong."
 )
 
@@ -186,7 +186,7 @@ class NextSentence(Prediction):
         """
         output = output_head(trace.checkpoint, NEXT_SENTENCE_PREDICTION)
         if trace.encoding.pair is None:
-            raise TextError("Next-sentence prediction needs two texts. Give the second one as the pair.")
+            raise TextError("Next-sentence prediction needs two texts. Pass the second text as the pair.")
         logits = output.logits(trace)
         return NextSentenceResult(
             self.resolved(trace), InputRecord.of(trace), logits, read_only(softmax(logits))
@@ -208,7 +208,7 @@ class NextSentenceResult(PredictionResult):
 
     def __post_init__(self) -> None:
         if not self.logits.shape == self.probabilities.shape == (len(FOLLOWS),):
-            raise ShapeError(f"logits have shape {self.logits.shape}; [next, not next] is needed.")
+            raise ShapeError(f"logits must have shape (2,), [next, not next], not {self.logits.shape}.")
 
     def frame(self) -> pd.DataFrame:
         """Return one row per label: label, probability, logit."""

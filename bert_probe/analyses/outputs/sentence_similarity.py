@@ -34,7 +34,9 @@ from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, Checkpoint
 from bert_probe.model.outputs import missing_head_message
 from bert_probe.model.trace import Array, Trace, read_only
 
-SHOWN = "Table: the score, the contribution of each token pair, or the score at several dimensions."
+SHOWN = (
+    "Table: the score, the contribution of each token pair, or the score for several numbers of dimensions."
+)
 
 
 PAIR_PROMPT_HELP = "Prompt of the checkpoint before the second text."
@@ -135,7 +137,7 @@ def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:
     """Return the trace of a text with the prompt and maximum length that the checkpoint declares."""
     encoding = trace.encoding
     if encoding.pair is not None:
-        raise TextError("Similarity compares two separate texts. Trace each text on its own, not as a pair.")
+        raise TextError("Similarity compares two separate texts. Trace each text separately, not as a pair.")
     text = pooling.text(encoding.text)
     if (
         text == encoding.text

@@ -188,20 +188,21 @@ def select_output(
     task = task or next(iter(checkpoint.tasks), None)
     if task is None:
         raise UnavailableError(
-            f"{checkpoint.description.name} is an encoder without a trained head, so there is no prediction "
-            "to "
+            f"{checkpoint.description.name} is an encoder without a trained output head, so there is no "
+            f"prediction to "
             "explain. Choose a model that was fine-tuned for a task."
         )
     if task == SENTENCE_SIMILARITY:
         return _similarity_output(trace, other, target, token_position, similarity or SentenceSimilarity())
     if similarity is not None and similarity != SentenceSimilarity():
         raise SelectionError(
-            f"prompt, pair_prompt and dimensions apply to {SENTENCE_SIMILARITY} only, not to {task}. Leave "
-            "them out."
+            f"prompt, pair_prompt and dimensions apply to {SENTENCE_SIMILARITY} only, not to {task}. Omit "
+            f"these "
+            "options."
         )
     if other is not None:
         raise TextError(
-            f"Only {SENTENCE_SIMILARITY} takes two separate texts. Trace the text with its pair instead."
+            f"Only {SENTENCE_SIMILARITY} accepts two separate texts. Trace the two texts as one pair instead."
         )
     return _OUTPUTS[task](trace, output_head(checkpoint, task), target, token_position)
 
@@ -221,7 +222,7 @@ def _next_sentence_output(
 ) -> TargetOutput:
     _check_no_position(token_position, NEXT_SENTENCE_PREDICTION)
     if trace.encoding.pair is None:
-        raise TextError("Next-sentence prediction needs two texts. Give the second one as the pair.")
+        raise TextError("Next-sentence prediction needs two texts. Pass the second text as the pair.")
     column = _label_index(FOLLOWS, target, output.logits(trace))
     name = FOLLOWS[column]
     return TargetOutput(
@@ -246,7 +247,9 @@ def _word_output(
     masked_trace = trace if to_hide is None else checkpoint.trace(*mask_word(trace, to_hide))
     masks = [token.position for token in masked_trace.tokens if token.id == mask]
     if not masks:
-        raise TextError("The text has no mask and no word that can be masked. Add a mask or a word.")
+        raise TextError(
+            "The text has no mask token and no word that can be masked. Add a mask token or a word."
+        )
     # The index of the new mask is the number of masks that precede the masked word in the original text.
     before = sum(token.id == mask for token in trace.tokens[:to_hide]) if to_hide is not None else 0
     position = masks[before] if to_hide is not None or token_position is None else token_position
@@ -288,12 +291,12 @@ def _answer_output(
             f"The target of question answering must be the rank of an answer, from 1, not {target!r}."
         )
     if trace.encoding.dropped:
-        raise TextError("The text was truncated, so it cannot be explained. Give a shorter text.")
+        raise TextError("The text was truncated, so it cannot be explained. Shorten the text.")
     result = FindAnswer(rank).of(trace)
     if len(result.answers) < rank:
         raise SelectionError(
-            f"There is no answer of rank {rank}: the number of answers is {len(result.answers)}. "
-            "Give a smaller rank."
+            f"There is no answer with rank {rank}, because there are only {len(result.answers)} answers. "
+            "Choose a smaller rank."
         )
     answer = result.answers[rank - 1]
     tokens = [token for token in trace.tokens if token.segment == 1 and not token.special]
@@ -324,10 +327,11 @@ def _similarity_output(
     _check_no_position(token_position, SENTENCE_SIMILARITY)
     if target is not None:
         raise SelectionError(
-            f"{SENTENCE_SIMILARITY} has a single output, so it takes no target ({target!r}). Omit the target."
+            f"{SENTENCE_SIMILARITY} has a single output, so it accepts no target ({target!r}). Omit the "
+            f"target."
         )
     if other is None:
-        raise TextError("Similarity needs two texts. Give the second one.")
+        raise TextError("Similarity needs two texts. Pass a second text.")
     pooling, pair_pooling = similarity.poolings(trace.checkpoint)
     pooled_trace, second = trace_as_trained(trace, pooling), trace_as_trained(other, pair_pooling)
     other_vector = torch.tensor(text_vector(second, pair_pooling))[None]

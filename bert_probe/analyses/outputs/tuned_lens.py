@@ -76,7 +76,7 @@ class TuneLens(Question):
     held_out: float = param(
         Number(0, 1, integer=False),
         default=0.2,
-        about="Share of lines held out for evaluation.  [default: 0.2]",
+        about="Fraction of lines held out for evaluation.  [default: 0.2]",
     )
 
     def __post_init__(self) -> None:
@@ -117,8 +117,9 @@ class TuneLens(Question):
         texts = [*dict(zip((line for _, line in lines), inputs, strict=True)).values()]
         if len(texts) < 2:
             raise TextError(
-                "Training a lens needs at least two different lines: one to train on and one to evaluate "
-                "on. Give more lines."
+                "Training a lens needs at least two different lines: one for training and one for "
+                "evaluation. "
+                "Use more lines."
             )
         held_out_count = min(len(texts) - 1, max(1, round(self.held_out * len(texts))))
         is_held_out = np.random.default_rng(self.seed).permutation(len(texts)) < held_out_count
@@ -135,7 +136,7 @@ class TuneLens(Question):
         rows_held_out = is_held_out[targets.lines]
         training, held_out = targets.of(~rows_held_out), targets.of(rows_held_out)
         if not len(training) or not len(held_out):
-            raise TextError("Too few of these lines have words that can be masked. Give more lines.")
+            raise TextError("Too few of these lines have words that can be masked. Use more lines.")
         with checkpoint.running():
             with torch.no_grad():
                 head = WordHead(output, record_forward_pass(checkpoint.trace(lines[0][1], truncate=True)))

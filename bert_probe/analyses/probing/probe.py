@@ -299,9 +299,12 @@ class Probe(Question):
     def _check_labels(self, checkpoint: Checkpoint, texts: bool) -> None:
         """Raise an error if the label or the pooling of this question is not allowed for the data."""
         if texts and self.label is not None:
-            raise SelectionError("A table has no comments: each text has one label. Leave out the label.")
+            raise SelectionError(
+                "The option label selects a comment of a treebank, but a table has no comments: "
+                "each text has one label. Omit the label."
+            )
         if self.pooling and self.label is None and not texts:
-            raise SelectionError("Words always use mean pooling. Leave out the pooling.")
+            raise SelectionError("The vector of a word is always the mean of its tokens. Omit the pooling.")
         if self.pooling == "cls":
             resolve_pooling(checkpoint, self.pooling)
 
@@ -374,15 +377,15 @@ def _comment_values(split: vectors.EncodedTexts, label: str) -> tuple[str, ...]:
 def _task(data: _Rows, held_out: _Rows) -> _Task:
     labels = sorted({*data.labels})
     if not held_out.labels:
-        raise TextError("No word of the held-out sentences has a token. Give other sentences.")
+        raise TextError("No word of the held-out sentences has a token. Use other sentences.")
     if len(labels) < 2:
         description = f"is {labels[0]}" if labels else "is missing"
-        raise TextError(f"Every label {description}. Give data with at least two labels.")
+        raise TextError(f"Every label {description}. Use data with at least two labels.")
     if len(labels) > MAX_LABELS:
         raise TextError(
             f"There are {len(labels):,} different labels, but at most {MAX_LABELS} can be probed. Check "
-            "which "
-            "column has the labels."
+            f"which column contains the "
+            "labels."
         )
     indices = {label: index for index, label in enumerate(labels)}
     by_form: dict[str, Counter[str]] = {}
@@ -498,7 +501,7 @@ class ProbeResult(Result):
     def __post_init__(self) -> None:
         arrays = (self.accuracies, self.low, self.high, self.controls, self.code_lengths)
         if {array.shape for array in arrays} != {(len(self.layers),)}:
-            raise ShapeError(f"All arrays must have the shape [{len(self.layers)} layers].")
+            raise ShapeError(f"All arrays must have shape ({len(self.layers)},), one value per layer.")
 
     @property
     def of_sentences(self) -> bool:

@@ -25,7 +25,7 @@ from bert_probe.text.tagged_sentences import NO_UNIT, ROOT, AlignedWords, Tagged
 BATCH_TOKENS = 2048
 """Maximum number of padded tokens in a batch of traces."""
 DIRECTIONS = ("dependent to head", "head to dependent")
-UNIVERSAL_HELP = "Drop subtypes of relations: count nsubj:pass as nsubj."
+UNIVERSAL_HELP = "Ignore the subtypes of relations: nsubj:pass counts as nsubj."
 
 
 @question("relations")
@@ -153,12 +153,13 @@ def _common_relations(files: Mapping[str, Sequence[_Pairs]]) -> tuple[list[str],
     for name, relations in relations_by_file.items():
         if not relations:
             raise TextError(
-                f"{name} has no relations between words. Give a treebank: a CoNLL-U file in which words have "
+                f"{name} has no relations between words. Use a treebank: a CoNLL-U file in which words "
+                f"have syntactic "
                 "heads."
             )
     first, second = relations_by_file.values()
     if not first & second:
-        raise TextError("The files have no relation in common. Give files with the same annotation scheme.")
+        raise TextError("The files have no relation in common. Use files with the same annotation scheme.")
     return sorted(first & second), tuple(sorted(second - first))
 
 

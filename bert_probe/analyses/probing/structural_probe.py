@@ -106,7 +106,7 @@ class StructuralProbe(Question):
         validation_count = max(1, round(VALIDATION_SHARE * len(training.trees)))
         if validation_count == len(training.trees):
             raise TextError(
-                "Training needs at least two trees, one of them for early stopping. Give more sentences."
+                "Training needs at least two trees, one of them for early stopping. Use more sentences."
             )
         batches = (
             batch_trees(training.trees[validation_count:]),
@@ -195,8 +195,9 @@ def _trees(name: str, texts: vectors.EncodedTexts) -> _Trees:
     result = _Trees(pooled, tuple(trees), left_out)
     if not result.edges:
         raise TextError(
-            f"{name} has no tree with two words other than punctuation. Give a treebank: a CoNLL-U file in "
-            "which words have heads."
+            f"{name} has no tree with two words other than punctuation. Use a treebank: a CoNLL-U file in "
+            f"which "
+            "words have syntactic heads."
         )
     return result
 
@@ -277,13 +278,14 @@ class StructuralProbeResult(Result):
         inputs = InputRecord.of(trace)
         if inputs.model.get("weights_sha256") != self.inputs.model.get("weights_sha256"):
             raise SelectionError(
-                "The trace is from another model than the probe. Trace the sentence with the probe's model."
+                "The trace was computed with another model than the probe. Trace the sentence with the "
+                "probe's model."
             )
         lens = word_lens(trace)
         indices = [index for index, unit in enumerate(lens.units) if not unit.special and unit.segment == 0]
         if len(indices) > MAX_WORDS:
             raise TextError(
-                f"{len(indices):,} words, but at most {MAX_WORDS} are allowed. Give one sentence."
+                f"{len(indices):,} words, but at most {MAX_WORDS} are allowed. Use a single sentence."
             )
         means = lens.average(trace.vectors(selected))[indices].astype(np.float64)
         distances = squared_distances(means @ self.maps[self.layers.index(selected)].T.astype(np.float64))

@@ -157,7 +157,7 @@ def _run_part(
         if not vectors:
             dtype = torch.float64 if states[0].dtype == torch.float64 else torch.float32
             with memory_errors(
-                f"The vectors of {part.count:,} words or sentences do not fit in memory. Use fewer."
+                f"The vectors of {part.count:,} words or sentences do not fit in memory. Use fewer sentences."
             ):
                 vectors = [torch.empty(part.count, state.shape[-1], dtype=dtype) for state in states]
         width = states[0].shape[1]
@@ -231,13 +231,11 @@ def encode_files(
     """
     parts = []
     if len({isinstance(file, LabeledTexts) for file in files.values()}) > 1:
-        raise TextError(
-            "One file has labels of texts, the other has tags of words. Give two files of the same type."
-        )
+        raise TextError("One file has labeled texts, the other tagged words. Use two files of the same type.")
     for name, data in files.items():
         sentences = _sentences(name, data, tables)
         if not sentences:
-            raise EmptyTextError(f"There is no sentence in {name}. Give at least one sentence.")
+            raise EmptyTextError(f"There is no sentence in {name}. Add at least one sentence.")
         lines = [(sentence.line, sentence.text, getattr(sentence, "pair", None)) for sentence in sentences]
         parts.append(
             EncodedTexts(sentences, tuple(encode_texts(checkpoint, lines, truncate, progress, name)))
@@ -250,7 +248,7 @@ def _sentences(name: str, data: LabeledData, tables: bool) -> tuple[Any, ...]:
         if data.kind != CLASSES:
             raise TextError(
                 f"{name} has {_LABEL_DESCRIPTIONS[data.kind]} per text, but a probe predicts one class. "
-                "Read the labels as classes, or give other labels."
+                "Read the labels as classes, or use other labels."
             )
         return data.rows
     if isinstance(data, LabeledTexts) or not all(isinstance(row, TaggedSentence) for row in data):
@@ -276,7 +274,10 @@ def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[
     held_out_texts = {texts[index] for index in order[:count]}
     training = [index for index in order[count:] if texts[index] not in held_out_texts]
     if not training:
-        raise TextError("A single text cannot be split. Give more texts, or held-out data.")
+        raise TextError(
+            "A single text cannot be split into training and held-out data. Pass more texts, or held-out "
+            "data."
+        )
     held_out = [index for index in order if texts[index] in held_out_texts]
     return [_select(files[0], training), _select(files[0], held_out)]
 

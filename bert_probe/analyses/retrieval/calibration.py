@@ -283,5 +283,5 @@ def _block(vectors: Array) -> int:
 def _sorted(values: Array) -> Array:
     defined = values[~np.isnan(values)]
     if not len(defined):
-        raise UnavailableError("There is no pair of texts with a score. Give at least two texts.")
+        raise UnavailableError("There is no pair of texts with a score. Use at least two texts.")
     return read_only(np.sort(defined))

@@ -111,7 +111,7 @@ class ChunkedSearch(PromptedSearch):
             SelectionError: a chunk of this size does not fit into the model's input, or there are more than
                 `MAX_CHUNKS` chunks; see also `resolve_pooling`.
             UnavailableError, CheckpointError: see `resolve_pooling`.
-            OutOfMemoryError: a batch or the vectors need more memory than is free.
+            OutOfMemoryError: a batch or the vectors need more memory than is available.
         """
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
         recipe = self.document_pooling(checkpoint)
@@ -128,7 +128,9 @@ class ChunkedSearch(PromptedSearch):
             for start, end in chunks
         ]
         total = len(parts) + 2 * len(texts)
-        with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
+        with memory_errors(
+            "The vectors of these documents need more memory than is available. Use fewer documents."
+        ):
             document_vectors = encode_texts(
                 checkpoint,
                 recipe,
@@ -191,7 +193,7 @@ class ChunkedSearch(PromptedSearch):
             if count > MAX_CHUNKS:
                 raise SelectionError(
                     f"The first {number:,} of {len(texts):,} documents have {count:,} chunks, but at most "
-                    f"{MAX_CHUNKS:,} are compared. Give a larger size, or fewer documents."
+                    f"{MAX_CHUNKS:,} are compared. Use a larger size, or fewer documents."
                 )
         return tuple(spans)
 

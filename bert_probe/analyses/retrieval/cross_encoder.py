@@ -32,7 +32,7 @@ def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
     head = checkpoint.outputs.get(TEXT_CLASSIFICATION)
     name = checkpoint.description.name
     if head is None or len(head.labels) != 1:
-        labels = "no head for text-classification" if head is None else f"{len(head.labels)} labels"
+        labels = "no text-classification head" if head is None else f"{len(head.labels)} labels"
         raise UnavailableError(
             f"{name} is not a cross-encoder: it has {labels}, but a cross-encoder has one label. Open a "
             "cross-encoder, or use other scorers."
@@ -78,7 +78,7 @@ def pair_scores(
     Raises:
         UnavailableError: the model is not a cross-encoder, or a score is not a finite number.
         TextError, EmptyTextError: a text cannot be encoded.
-        OutOfMemoryError: a batch needs more memory than is free.
+        OutOfMemoryError: a batch needs more memory than is available.
     """
     head = cross_encoder_head(checkpoint)
     limit = token_limit(None, checkpoint.tokenizer.model_max_length, checkpoint.description.max_tokens)

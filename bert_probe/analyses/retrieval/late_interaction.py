@@ -26,8 +26,8 @@ from bert_probe.model.sentence_networks import SentenceModule, token_states
 from bert_probe.model.trace import Array, read_only
 
 UNTRAINED = (
-    "This model was not trained for late interaction. The vectors of its tokens are its last hidden states, "
-    "scaled to length 1, without special tokens and without the prompt."
+    "This model was not trained for late interaction. Its token vectors are the L2-normalized last "
+    "hidden states, without special tokens and without the prompt."
 )
 SCORE_NAMES = {MAXSIM: "MaxSim", MEAN_MAXSIM: "MaxSim per token of the query"}
 _BLOCK_NUMBERS = 4_000_000
@@ -261,7 +261,7 @@ def encode_documents(
     The arguments and errors are those of `sentences.encode_texts`; also:
 
     Raises:
-        OutOfMemoryError: the vectors need more memory than is free; this is checked before they are
+        OutOfMemoryError: the vectors need more memory than is available; this is checked before they are
             allocated.
     """
     inputs, masks = [], []

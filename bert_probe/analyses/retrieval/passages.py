@@ -120,6 +120,6 @@ def check_chunk_size(size: int, added: int, limit: int) -> None:
     """
     if size + added > limit:
         raise SelectionError(
-            f"size is {size:,}, but this checkpoint reads at most {limit - added:,} tokens of a chunk. Give "
+            f"size is {size:,}, but this checkpoint reads at most {limit - added:,} tokens of a chunk. Use "
             "a smaller size."
         )

@@ -91,7 +91,7 @@ class PositionEffect(PromptedSearch):
             UnavailableError: no document has two sentences and is read completely, or the changed documents
                 have more than `MAX_CHARACTERS` characters; see also `resolve_pooling`.
             SelectionError, CheckpointError: see `resolve_pooling`.
-            OutOfMemoryError: a batch or the vectors need more memory than is free.
+            OutOfMemoryError: a batch or the vectors need more memory than is available.
         """
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
         recipe = self.document_pooling(checkpoint)
@@ -99,7 +99,9 @@ class PositionEffect(PromptedSearch):
         variants = self._variants(checkpoint, recipe, texts, progress)
         used = list(dict.fromkeys(variant.document for variant in variants))
         changed = [*(str(texts[index]) for index in used), *(variant.text for variant in variants)]
-        with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
+        with memory_errors(
+            "The vectors of these documents need more memory than is available. Use fewer documents."
+        ):
             encoded = encode_texts(checkpoint, recipe, changed, False, "Text {:,}".format, progress).vectors
             original_rows, rows = encoded[: len(used)], encoded[len(used) :]
             row_of = {index: row for row, index in enumerate(used)}
@@ -142,13 +144,13 @@ class PositionEffect(PromptedSearch):
             characters += sum(len(variant.text) for variant in options)
             if characters > MAX_CHARACTERS:
                 raise UnavailableError(
-                    f"The changed documents have more than {MAX_CHARACTERS:,} characters. Give fewer "
+                    f"The changed documents have more than {MAX_CHARACTERS:,} characters. Use fewer "
                     "documents or a shorter passage."
                 )
         if not variants:
             raise UnavailableError(
                 f"No document has at least two sentences and at most {limit:,} tokens"
-                f"{' with the passage' if self.passage is not None else ''}. Give other documents."
+                f"{' with the passage' if self.passage is not None else ''}. Use other documents."
             )
         return tuple(variants)
 

@@ -52,8 +52,9 @@ class RankSwap(PromptedSearch):
 
     Attributes:
         query: the query.
-        document, against: IDs of the two documents; by default, the two best. A document without an ID has
-            its number, from 1. The one with the higher score is A, the other one B.
+        document, against: IDs of the two documents; by default, the two best.
+            A document without an ID is identified by its number, counted from 1.
+            The document with the higher score is A, the other document B.
         scorer: a name in `SCORERS`.
         max_words: maximum number of words.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
@@ -63,10 +64,12 @@ class RankSwap(PromptedSearch):
 
     query: str = param(Text(), positional=True, about="The query.")
     document: str | None = param(
-        Optional(Name()), default=None, about="ID of a document; by default, the best one."
+        Optional(Name()), default=None, about="ID of a document; by default, the top-ranked document."
     )
     against: str | None = param(
-        Optional(Name()), default=None, about="ID of the other document; by default, the best of the others."
+        Optional(Name()),
+        default=None,
+        about="ID of the other document; by default, the highest-ranked other document.",
     )
     scorer: str = param(Choice(SCORERS), default=BI_ENCODER, about="The scorer.")
     max_words: int = param(Number(1, MAX_WORDS), default=MAX_WORDS, about="Largest number of words.")
@@ -184,18 +187,19 @@ class RankSwap(PromptedSearch):
     ) -> tuple[int, int]:
         """Return the indices of the two documents, the one with the higher score first."""
         if len(texts) < 2:
-            raise SelectionError("There is only one document. Give at least two.")
+            raise SelectionError("There is only one document. Use at least two documents.")
         numbers = {document.id: index for index, document in enumerate(texts)}
         names = [name for name in (self.document, self.against) if name is not None]
         for name in names:
             if name not in numbers:
                 raise SelectionError(
-                    f"There is no document with the ID {name[:100]!r}. A document without an ID has its "
-                    "number, from 1."
+                    f"There is no document with the ID {name[:100]!r}. A document without an ID is "
+                    f"identified by its "
+                    "number, counted from 1."
                 )
         if len(names) == 2 and names[0] == names[1]:
             raise SelectionError(
-                f"Both documents have the ID {names[0][:100]!r}. Give two different documents."
+                f"Both documents have the ID {names[0][:100]!r}. Choose two different documents."
             )
         selected = [numbers[name] for name in names]
         if len(selected) == 2 and self.scorer != BM25_SCORER:

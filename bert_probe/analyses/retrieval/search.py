@@ -86,7 +86,7 @@ class Search(PromptedSearch):
     candidates: int = param(
         Number(1),
         default=100,
-        about="Number of documents that the cross-encoder scores, the best of another scorer.",
+        about="Number of top documents of another scorer that the cross-encoder scores.",
     )
     count: int = param(
         Number(1),
@@ -120,7 +120,7 @@ class Search(PromptedSearch):
             SelectionError: the indexed documents do not fit the question; see also `resolve_pooling`.
             UnavailableError, CheckpointError: see `resolve_pooling` and `cross_encoder_head`; also if the
                 package of a scorer is missing.
-            OutOfMemoryError: a batch or the vectors need more memory than is free.
+            OutOfMemoryError: a batch or the vectors need more memory than is available.
         """
         checkpoint = checkpoint.snapshot()
         if not isinstance(documents, IndexedDocuments):
@@ -181,7 +181,9 @@ class Search(PromptedSearch):
         if documents.encoded is None or documents.recipe != self.document_pooling(checkpoint):
             raise SelectionError(_OTHER_OPTIONS)
         query = encode_texts(checkpoint, recipe, [self.query], truncate, lambda _: "The query")
-        with memory_errors("The vectors of these documents need more memory than is free. Use fewer."):
+        with memory_errors(
+            "The vectors of these documents need more memory than is available. Use fewer documents."
+        ):
             values: Array = scores(query.vectors, documents.encoded.vectors, recipe.similarity)[0]
         return values
 
@@ -258,8 +260,8 @@ class Search(PromptedSearch):
     def _check_dimensions(self) -> None:
         if self.dimensions is not None:
             raise SelectionError(
-                f"dimensions is {self.dimensions:,}, but the vectors of {LATE_INTERACTION} are not "
-                "truncated. Leave dimensions out."
+                f"dimensions is {self.dimensions:,}, but the vectors of {LATE_INTERACTION} are "
+                "not truncated. Omit dimensions."
             )
 
 

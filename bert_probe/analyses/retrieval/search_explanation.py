@@ -62,8 +62,8 @@ class SearchExplanation(PromptedSearch):
 
     Attributes:
         query: the query.
-        document: ID of the document; by default, the first one. A document without an ID has its number,
-            from 1.
+        document: ID of the document; by default, the first one.
+            A document without an ID is identified by its number, counted from 1.
         against: ID of a second document to compare with.
         scorer: a name in `SCORERS`.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
@@ -152,7 +152,7 @@ class SearchExplanation(PromptedSearch):
             config: the configuration that maps the query to one vector per token.
         """
         if self.dimensions is not None:
-            raise SelectionError(f"{LATE_INTERACTION} does not truncate vectors. Leave dimensions out.")
+            raise SelectionError(f"{LATE_INTERACTION} does not truncate vectors. Omit dimensions.")
         of_documents = document_config(checkpoint, self.document_prompt)
         query = encode_tokens(checkpoint, config, self.query, truncate)
         return tuple(
@@ -169,11 +169,14 @@ class SearchExplanation(PromptedSearch):
         for name in names:
             if name not in by_id:
                 raise SelectionError(
-                    f"There is no document with the ID {name[:100]!r}. A document without an ID has its "
-                    "number, from 1."
+                    f"There is no document with the ID {name[:100]!r}. A document without an ID is "
+                    f"identified by its "
+                    "number, counted from 1."
                 )
         if first == self.against:
-            raise SelectionError(f"Both documents have the ID {first[:100]!r}. Give two different documents.")
+            raise SelectionError(
+                f"Both documents have the ID {first[:100]!r}. Choose two different documents."
+            )
         return tuple(by_id[name] for name in names)
 
 
@@ -302,7 +305,7 @@ def _sparse(
     )
     norm = 1.0
     if recipe.similarity == "cosine" and not (norm := float(np.linalg.norm(a) * np.linalg.norm(b))):
-        raise UnavailableError("The vector of a text is zero, so its cosine is undefined.")
+        raise UnavailableError("The text has a zero vector, so its cosine is undefined.")
     products = a * b / norm
     order = np.argsort(-np.abs(products), kind="stable")
     shared = order[products[order] != 0].tolist()

@@ -61,7 +61,7 @@ class ScoreThreshold(Question):
     positive_from: float | None = param(
         Optional(Number(-1e12, integer=False)),
         default=None,
-        about="Smallest label of a pair that matches, for labels other than 0 and 1.",
+        about="Minimum label of a matching pair, for labels other than 0 and 1.",
     )
     pooling: str = param(POOLING, default="mean", about=POOLED)
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
@@ -123,7 +123,8 @@ class ScoreThreshold(Question):
         if np.isnan(scores).any():
             line = pairs.rows[int(np.isnan(scores).argmax())].line
             raise UnavailableError(
-                f"The score of line {line:,} is undefined, because the vector of a text is zero. Remove it."
+                f"The score of line {line:,} is undefined, because one of its texts has a zero vector. "
+                f"Remove this line."
             )
         curve = ThresholdCurve.of(scores, positive)
         dropped = sum(first.dropped) + sum(second.dropped)
@@ -156,7 +157,7 @@ class ScoreThreshold(Question):
             kind = "match" if positive.all() else "do not match"
             raise UnavailableError(
                 f"All {len(labels):,} pairs {kind}: their labels are {labels.min():g} to {labels.max():g}, "
-                f"and a pair matches from {start:g}. Give pairs of both kinds."
+                f"and a pair matches from {start:g}. Use pairs of both kinds."
             )
         return positive
 
@@ -168,13 +169,13 @@ def pair_labels(pairs: LabeledTexts) -> Array:
         TextError, EmptyTextError: there are no pairs, or a label is not a number.
     """
     if not isinstance(pairs, LabeledTexts):
-        raise TextError("Give text pairs that read_labeled_texts returns.")
+        raise TextError("Pass text pairs from read_labeled_texts.")
     if not pairs.rows:
-        raise EmptyTextError("There are no text pairs. Give at least two.")
+        raise EmptyTextError("There are no text pairs. Pass at least two text pairs.")
     if any(row.pair is None for row in pairs.rows):
-        raise TextError("The table has single texts. Give text pairs, in columns named text_a and text_b.")
+        raise TextError("The table has single texts. Use text pairs, in columns named text_a and text_b.")
     if pairs.kind == MULTI_LABEL:
-        raise TextError("The pairs have several labels each. Give one number per pair, in a column label.")
+        raise TextError("The pairs have several labels each. Use one number per pair, in a column label.")
     errors, labels = ValidationErrors("The table"), []
     for row in pairs.rows:
         try:

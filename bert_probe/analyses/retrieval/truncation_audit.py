@@ -139,7 +139,7 @@ def _read(
     ]
     if not spans:
         raise SelectionError(
-            f"limit is {limit:,}, which leaves no token for the document. Give a larger limit."
+            f"limit is {limit:,}, which leaves no token for the document. Use a larger limit."
         )
     first, last = (prompt if spans[0][0] <= prompt else spans[0][0]), spans[-1][1]
     is_left = checkpoint.tokenizer.truncation_side == "left"

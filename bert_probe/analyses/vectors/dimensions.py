@@ -69,7 +69,7 @@ class DimensionCurve(Question):
             )
         if len(sentences) < MIN_SENTENCES:
             raise UnavailableError(
-                f"{len(sentences)} sentences have too few pairs. Give at least {MIN_SENTENCES} sentences."
+                f"{len(sentences)} sentences have too few pairs. Use at least {MIN_SENTENCES} sentences."
             )
         full = None if model is None else model.size
         encoded = Sentences(self.pooling, prompt=self.prompt, dimensions=full).of(

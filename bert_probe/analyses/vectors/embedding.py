@@ -60,12 +60,12 @@ class HiddenStates(Question):
         if self.which == "cls":
             if trace.cls is None:
                 raise UnavailableError(
-                    "This model has no [CLS] token that attends to the whole text. Use tokens."
+                    "This model has no [CLS] token that attends to the whole text. Use the token vectors."
                 )
             names, values = names[:1], values[:1]
         elif self.which == "pooler":
             if trace.pooler is None:
-                raise UnavailableError(f"This {trace.architecture} has no pooler. Use cls.")
+                raise UnavailableError(f"This {trace.architecture} has no pooler. Use the vector of [CLS].")
             if resolved.layer != trace.layers:
                 raise SelectionError(
                     f"The pooler reads the last layer, {trace.layers}, not {resolved.layer}. Omit the layer."

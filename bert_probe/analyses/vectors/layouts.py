@@ -58,7 +58,7 @@ def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noq
     points, variance = _components(vectors)
     total = variance.sum()
     if not total > 0:
-        raise UnavailableError("All vectors are equal, so there is no layout. Give other sentences.")
+        raise UnavailableError("All vectors are equal, so there is no layout. Use other sentences.")
     shares = [*(variance[:2] / total), 0.0][:2]
     return PointLayout(read_only(points.astype(np.float32)), (float(shares[0]), float(shares[1])))
 
@@ -184,11 +184,11 @@ def _directions(vectors: Array, minimum: int) -> Array:
     rows = unit_rows(vectors)
     if not np.isfinite(rows).all():
         raise UnavailableError(
-            "The vector of a sentence is all zeros, so it has no neighbors. Leave the sentence out."
+            "The vector of a sentence is all zeros, so the sentence has no neighbors. Remove this sentence."
         )
     if np.abs(rows - rows[0]).max() <= _MAX_EQUAL:
         raise UnavailableError(
-            "All vectors have the same direction, so there is no layout. Give other sentences."
+            "All vectors have the same direction, so there is no layout. Use other sentences."
         )
     return rows
 

@@ -57,14 +57,14 @@ class PaddingEffect(Question):
                 models.
         """
         if isinstance(traces, Trace) or len(traces) < 2:
-            raise SelectionError("One text needs no padding. Give at least two texts.")
+            raise SelectionError("A single text needs no padding. Pass at least two texts.")
         inputs = InputRecord.of(*traces)
         encodings = tuple(trace.encoding for trace in traces)
         longest = max(map(len, encodings))
         if longest * len(encodings) > BATCH_TOKENS:
             raise SelectionError(
                 f"{len(encodings):,} texts padded to {longest:,} tokens are {longest * len(encodings):,} "
-                f"tokens, but a batch has at most {BATCH_TOKENS:,}. Give fewer or shorter texts."
+                f"tokens, but a batch has at most {BATCH_TOKENS:,}. Use fewer or shorter texts."
             )
         checkpoint = traces[0].checkpoint.snapshot()
         padded = batch(checkpoint, encodings)
@@ -208,7 +208,7 @@ def _states(
 ) -> list[list[Array]]:
     """Return each text's hidden states after each layer, without padding; float64 [token, hidden]."""
     count = inputs["input_ids"].numel()
-    message = f"{count:,} tokens need more memory than is free. Give fewer texts."
+    message = f"{count:,} tokens need more memory than is available. Use fewer texts."
     with memory_errors(message), torch.inference_mode(), checkpoint.running() as model:
         layers = layer_states(model(**inputs, output_hidden_states=True))
     return [

@@ -27,8 +27,9 @@ POOLINGS: Mapping[str, str] = {
     "cls": "Last-layer vector of the first token, [CLS] or <s>.",
     "pooler": "The pooler's output for [CLS]; BERT's was trained for next-sentence prediction.",
     "max": "Largest value of all tokens in each dimension, including [CLS] and [SEP].",
-    "last": "Last-layer vector of the last token, which in a decoder alone attends to the whole text.",
-    "model": "The pooling that the checkpoint was trained with; equal to sentence-transformers.",
+    "last": "Last-layer vector of the last token, the only token of a decoder that attends to the whole "
+    "text.",
+    "model": "The pooling that the checkpoint declares, as in sentence-transformers.",
 }
 
 _NAMES = {
@@ -48,7 +49,9 @@ NO_PROMPT = "none"
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """Names of the prompts that sentence-transformers uses for documents, in order of precedence."""
 
-PROMPT_HELP = "Prompt of the checkpoint before each text, such as query; none for no prompt."
+PROMPT_HELP = (
+    "Name of the checkpoint's prompt that is prepended to each text, such as query; none for no prompt."
+)
 DIMENSIONS_HELP = "Truncate vectors to this many dimensions (Matryoshka)."
 
 SCORES = {
@@ -174,8 +177,8 @@ def resolve_pooling(
         is_own = pooling == "model" and model is not None
         if is_own and model is not None and model.is_sparse:
             raise SelectionError(
-                "The dimensions of this SparseEncoder are the words of the vocabulary, so vectors cannot be "
-                "truncated. Leave dimensions out."
+                "The dimensions of this SparseEncoder are the words of the vocabulary, so vectors cannot "
+                "be truncated. Omit dimensions."
             )
         size = model.size if is_own and model is not None else checkpoint.description.hidden_size
         if not 1 <= dimensions <= size:
@@ -257,7 +260,7 @@ def _pooling(checkpoint: Checkpoint, pooling: str, task: str | None = None) -> P
         raise UnavailableError(f"This {checkpoint.description.architecture} has no pooler. Use cls or mean.")
     if pooling == "last" and pooling not in available:
         raise UnavailableError(
-            "Only a model that reads from left to right is pooled by its last token. Use mean."
+            "Last-token pooling applies only to decoders, which read from left to right. Use mean."
         )
     if pooling == "last":
         return PoolingConfig(("lasttoken",))
@@ -372,7 +375,7 @@ def _pooled_mask(mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
     pooled = mask.clone()
     pooled[:, : recipe.excluded] = 0
     if not pooled.any(dim=1).all():
-        raise TextError("No token is left after the prompt, which is not pooled. Write a longer text.")
+        raise TextError("The text has no token after the prompt, which is not pooled. Write a longer text.")
     return pooled
 
 

@@ -57,7 +57,7 @@ _ID_DTYPE = np.dtype(">u4")
 """Big-endian, so that the bytes of token IDs sort in the same order as the IDs."""
 _PROGRESS_CHARACTERS = 100_000
 """Number of characters between two reports of progress while texts are tokenized."""
-ORDERED = "Order of the rows: as given, or by similarity (hierarchical clustering)."
+ORDERED = "Order of the rows: as in the input, or by similarity (hierarchical clustering)."
 
 
 class SentencesTable(Choice):
@@ -129,9 +129,9 @@ class Sentences(Question):
             OutOfMemoryError: a batch needs more memory than is available.
         """
         if isinstance(sentences, str):
-            raise TextError("Give a list of sentences, not a single string.")
+            raise TextError("Pass a list of sentences, not a single string.")
         if not sentences:
-            raise EmptyTextError("No sentences were given. Write one per line.")
+            raise EmptyTextError("There are no sentences. Write one sentence per line.")
         checkpoint = checkpoint.snapshot()
         config = resolve_pooling(checkpoint, self.pooling, self.prompt, self.dimensions)
         encoded = encode_texts(checkpoint, config, sentences, truncate, "Sentence {:,}".format, progress)
@@ -184,7 +184,10 @@ class PairwiseScores:
         """
         count = len(self.vectors)
         gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # a float64 matrix and its copy
-        message = f"The scores of {count:,} sentences need {gigabytes:,.1f} GB, more than is free. Use fewer."
+        message = (
+            f"The scores of {count:,} sentences need {gigabytes:,.1f} GB, more memory than is available. "
+            "Use fewer sentences."
+        )
         with memory_errors(message):
             return read_only(scores(self.vectors, self.vectors, self.similarity))
 
@@ -200,13 +203,12 @@ class PairwiseScores:
             UnavailableError: there are fewer than two sentences, or a vector is zero.
         """
         if len(self.vectors) < 2:
-            raise UnavailableError("One sentence cannot be ordered. Give at least two sentences.")
+            raise UnavailableError("A single sentence cannot be ordered. Use at least two sentences.")
         is_cosine = self.similarity == "cosine"
         cosines = self.scores if is_cosine else cosine(self.vectors, self.vectors)
         if not np.isfinite(cosines).all():
             raise UnavailableError(
-                "The vector of a sentence is all zeros, so its similarity is undefined. Leave out the "
-                "sentence."
+                "The vector of a sentence is all zeros, so its similarity is undefined. Remove this sentence."
             )
         distances = 1 - cosines.astype(np.float64)
         np.fill_diagonal(distances, 0)
@@ -227,7 +229,7 @@ class PairwiseScores:
         if count < 1:
             raise SelectionError(f"count is {count}, but must be at least 1.")
         if len(self.vectors) < 2:
-            raise UnavailableError("One sentence has no pairs. Give at least two sentences.")
+            raise UnavailableError("A single sentence has no pairs. Use at least two sentences.")
         first, second = np.triu_indices(len(self.vectors), k=1)
         values = self.scores[first, second]
         # Sort only the best pairs, because two thousand sentences have two million pairs.
@@ -492,7 +494,9 @@ class SentenceMap(Question):
             )
         if (vectors.question.prompt, vectors.question.dimensions) != (self.prompt, self.dimensions):
             raise SelectionError(
-                "These vectors have another prompt or number of dimensions. Use the same for the map."
+                "These vectors have another prompt or number of dimensions. Use the same prompt and number "
+                "of "
+                "dimensions for the map."
             )
         layout = METHODS[self.method](vectors.vectors, progress)
         plane = SentenceMapResult(

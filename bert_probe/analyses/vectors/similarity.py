@@ -34,7 +34,8 @@ def cosine(a: Array, b: Array) -> Array:
     """
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ShapeError(
-            f"The shapes are {a.shape} and {b.shape}, but must be two matrices with rows of the same length."
+            f"a and b must be matrices with the same number of columns, but have shapes {a.shape} and "
+            f"{b.shape}."
         )
     # Double precision, so that a vector's cosine similarity to itself is 1 and not 0.99999994.
     product = unit_rows(a) @ unit_rows(b).T
@@ -53,7 +54,7 @@ def cosine_of_rows(a: Array, b: Array) -> Array:
     """
     if a.ndim != 2 or a.shape != b.shape:
         raise ShapeError(
-            f"The shapes are {a.shape} and {b.shape}, but must be two matrices of the same shape."
+            f"a and b must be matrices of the same shape, but have shapes {a.shape} and {b.shape}."
         )
     a, b = unit_rows(a), unit_rows(b)
     product = np.clip((a * b).sum(axis=1), -1.0, 1.0)
@@ -243,7 +244,10 @@ class CosineDistribution:
     def __post_init__(self) -> None:
         lengths = {len(values) for values in self.columns().values()}
         if len(lengths) > 1:
-            raise ShapeError(f"The columns have {sorted(lengths)} layers, but must all have the same number.")
+            raise ShapeError(
+                f"The columns have {sorted(lengths)} layers, but all columns must have the same number "
+                f"of layers."
+            )
 
     def columns(self, prefix: str = "") -> dict[str, tuple[float, ...]]:
         """Return the mean and the percentiles as columns of a table."""

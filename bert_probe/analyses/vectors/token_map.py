@@ -101,7 +101,9 @@ class _MapQuestion(Question):
         Choice(BASES),
         default="shared",
         key="map_basis",
-        about="One plane for all layers, one plane with each layer centered, or a plane for each layer.",
+        about="Projection: one plane for all layers, one plane with each layer centered, or a separate "
+        "plane for "
+        "each layer.",
     )
 
     def _marks(self, encoding: Encoding, text: int, part: int | None) -> _TextPoints:
@@ -206,7 +208,7 @@ class CorpusTokenMap(_MapQuestion):
             else InputRecord.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
         )
         with memory_errors(
-            f"The vectors of {len(marks):,} tokens need more memory than is free. Give fewer texts."
+            f"The vectors of {len(marks):,} tokens need more memory than is available. Use fewer texts."
         ):
             states = _vectors(checkpoint, encodings, by_text, progress)
             layout = planes(states, self.basis, lambda: progress(len(encodings), len(encodings)))
@@ -337,7 +339,7 @@ def _vectors(
     if size > MAX_BYTES:
         raise TextError(
             f"The vectors of {starts[-1]:,} tokens in {layers} layers need {size / 1e9:.1f} GB, but the "
-            f"limit is {MAX_BYTES / 1e9:.0f} GB. Give fewer texts."
+            f"limit is {MAX_BYTES / 1e9:.0f} GB. Use fewer texts."
         )
     states: list[Array] = []
     done = 0
@@ -370,7 +372,9 @@ def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], No
         UnavailableError: layers differ in width, all vectors are equal, or a vector is not finite.
     """
     if len({state.shape for state in states}) != 1 or states[0].ndim != 2:
-        raise UnavailableError("This model's layers differ in width, so they have no common plane.")
+        raise UnavailableError(
+            "The hidden size of this model differs between layers, so the layers have no common plane."
+        )
     means = np.stack([state.mean(axis=0, dtype=np.float64) for state in states])
     origins = np.broadcast_to(means.mean(axis=0), means.shape) if basis == "shared" else means
     total = np.zeros((states[0].shape[1],) * 2)
@@ -387,7 +391,7 @@ def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], No
     if not np.isfinite(spread):
         raise UnavailableError("The vector of a token contains NaN or infinity. Open the model in float32.")
     if not spread > 0:
-        raise UnavailableError("All vectors are equal, so there is no map. Give another text.")
+        raise UnavailableError("All vectors are equal, so there is no map. Use another text.")
     axes = axes or [_axes(total)] * len(states)
     by_plane = []
     by_layer = np.full((len(states), 2), np.nan)

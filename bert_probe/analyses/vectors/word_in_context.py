@@ -96,14 +96,15 @@ class WordInContext(Question):
     def _find(self, traces: Sequence[Trace]) -> tuple[Unit, ...]:
         """Find the question's word in each text."""
         if isinstance(traces, Trace):
-            raise SelectionError("A single trace was given. Give a list of two or more traces.")
+            raise SelectionError("texts must be a list of two or more traces, not a single trace.")
         if len(traces) < 2:
-            raise SelectionError("A comparison needs at least two texts. Give two or more.")
+            raise SelectionError("A comparison needs at least two texts. Pass two or more texts.")
         words = self.words if len(self.words) > 1 else [*self.words] * len(traces)
         if len(words) != len(traces):
             raise SelectionError(
-                f"{len(words)} words and {len(traces)} texts were given. Give one word for all texts, or one "
-                "for each."
+                f"{len(words)} words do not match {len(traces)} texts. Pass one word for all texts, or one "
+                f"word for "
+                "each text."
             )
         units = []
         for number, (trace, word) in enumerate(zip(traces, words, strict=True), start=1):
@@ -134,7 +135,8 @@ class WordInContextResult(Result):
     def __post_init__(self) -> None:
         if self.baseline.inputs.model != self.inputs.model:
             raise SelectionError(
-                "The baseline is from another model than the texts. Measure a baseline with this model."
+                "The baseline was computed with another model than the texts. Compute a baseline with this "
+                "model."
             )
         shape = (self.baseline.layers + 1, len(self.units), len(self.units))
         if self.cosines.shape != shape:

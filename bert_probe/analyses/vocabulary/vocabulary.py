@@ -64,7 +64,7 @@ class Vocabulary(Question):
         Choice((ALL, *KINDS)),
         default=ALL,
         key="piece_kind",
-        about="Show only tokens of this kind.",
+        about="Show only tokens of this type.",
         display_only=True,
     )
     script: str | None = param(
@@ -210,7 +210,8 @@ def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
     )
     if len(usable) < 2:
         raise UnavailableError(
-            "A comparison needs at least two tokens that are not special or unused, but this vocabulary has "
+            "The baseline needs at least two tokens that are neither special nor unused, but this "
+            "vocabulary has "
             "fewer. Choose another model."
         )
     generator = np.random.default_rng(0)
@@ -376,7 +377,7 @@ class Neighbors(Question):
         if isinstance(self.token, int):
             if not 0 <= self.token < len(pieces):
                 raise SelectionError(
-                    f"There is no token {self.token:,}. Give an id from 0 to {len(pieces) - 1:,}."
+                    f"There is no token {self.token:,}. Pass an id from 0 to {len(pieces) - 1:,}."
                 )
             return self.token
         token = find_token(pieces, self.token)
@@ -509,12 +510,12 @@ def token_reference(pieces: VocabularyTokens, token: int) -> int | str:
 
 def _not_a_token(checkpoint: Checkpoint, name: str) -> str:
     if not name.strip():
-        return "No token was given. Give a token, for example river."
+        return "The token is empty. Pass a token, for example river."
     if len(name) > 200:
-        return f"{len(name):,} characters, but a token has at most 200. Give a shorter token."
+        return f"{len(name):,} characters, but a token has at most 200. Pass a shorter token."
     tokens = [token for token in checkpoint.encode(name, truncate=True).tokens if not token.special]
     pieces = ", ".join(visible(str(token)) for token in tokens[:12])
     return (
-        f"{visible(name)} is not a token of this vocabulary. It is split into {pieces}. "
-        "Give one of these tokens."
+        f"{visible(name)} is not a token of this vocabulary. The tokenizer splits it into {pieces}. "
+        "Pass one of these tokens."
     )

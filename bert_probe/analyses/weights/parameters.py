@@ -233,7 +233,7 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
         raise ArchitectureError(f"transformers has no model class {architecture}. Check the spelling.")
     if architecture is not None and not isinstance(config, model_class.config_class or ()):
         raise ArchitectureError(
-            f"{architecture} does not accept a {type(config).__name__}. Give a config of the matching class."
+            f"{architecture} does not accept a {type(config).__name__}. Pass a config of the matching class."
         )
     return list_parameters(described(config, build_model if architecture is None else model_class))
 
@@ -342,12 +342,12 @@ class ModelSizes(Question):
         """
         if not models:
             raise SelectionError(
-                "No model was given. Give configs from open_config, or checkpoints from load."
+                "There are no models. Pass configs from open_config, or checkpoints from load."
             )
         for model in models:
             if not isinstance(model, ModelConfig | Checkpoint):
                 raise SubjectError(
-                    f"ModelSizes takes configs and checkpoints, not a {type(model).__name__}. "
+                    f"ModelSizes accepts configs and checkpoints, not a {type(model).__name__}. "
                     "Use open_config or load."
                 )
         records = tuple(
@@ -402,7 +402,10 @@ class ModelSizesResult(Result):
 
     def __post_init__(self) -> None:
         if len(self.sizes) != len(self.inputs.configs):
-            raise ShapeError(f"{len(self.sizes)} sizes do not match {len(self.inputs.configs)} models.")
+            raise ShapeError(
+                f"sizes must have one entry for each of the {len(self.inputs.configs)} models, not "
+                f"{len(self.sizes)} entries."
+            )
 
     @property
     def part_names(self) -> tuple[str, ...]:

@@ -264,7 +264,7 @@ BLANK = (replace(TAGGED[0], metadata=MappingProxyType({})),)
     [
         (Probe(), (), None, EmptyTextError, "There is no sentence in data"),
         (Probe(), TAGGED[:1], None, TextError, "A single text cannot be split"),
-        (Probe(), words("a/X b/X"), TAGGED, TextError, "Every label is X. Give data with at least two"),
+        (Probe(), words("a/X b/X"), TAGGED, TextError, "Every label is X. Use data with at least two"),
         (Probe("genre"), TAGGED, SAILING, TextError, "line 1: this sentence has no comment “genre”"),
         (Probe(), words("|".join(f"a/{n}" for n in range(501))), TAGGED, TextError, "501 different labels"),
         (
@@ -276,9 +276,9 @@ BLANK = (replace(TAGGED[0], metadata=MappingProxyType({})),)
         ),
         (Probe(), TAGGED, words("\u200b/X") * 0, EmptyTextError, "no sentence in held_out"),
         (Probe(layers=[7]), TAGGED, SAILING, SelectionError, "There is no layer 7"),
-        (Probe(), WEATHER, TAGGED, TextError, "Give two files of the same type"),
-        (Probe("genre"), WEATHER, None, SelectionError, "A table has no comments"),
-        (Probe(pooling="cls"), TAGGED, None, SelectionError, "Words always use mean pooling"),
+        (Probe(), WEATHER, TAGGED, TextError, "Use two files of the same type"),
+        (Probe("genre"), WEATHER, None, SelectionError, "a table has no comments"),
+        (Probe(pooling="cls"), TAGGED, None, SelectionError, "The vector of a word is always the mean"),
         (Probe(), table("text,label\na,0.5\nb,1\n"), None, TextError, "data has a number per text"),
         (StructuralProbe(), WEATHER, None, TextError, "must be tagged sentences from"),
         (

@@ -133,7 +133,7 @@ def test_examples_have_the_relation() -> None:
 @pytest.mark.parametrize(
     ("data", "reported", "error", "message"),
     [
-        (SAILING, TAGGED, TextError, "reported has no relations between words. Give a treebank"),
+        (SAILING, TAGGED, TextError, "reported has no relations between words. Use a treebank"),
         (SAILING, (), EmptyTextError, "There is no sentence in reported"),
         (
             "text",

@@ -234,7 +234,7 @@ YES = treebank.read(treebank.conllu((("Yes", "INTJ", 0, "root"), (".", "PUNCT", 
     [
         (TAGGED, SLEEPING, "data has no tree with two words"),
         (SAILING, TAGGED, "held_out has no tree with two words"),
-        (SAILING, (heads(0),), "Give a treebank: a CoNLL-U file"),
+        (SAILING, (heads(0),), "Use a treebank: a CoNLL-U file"),
         (SAILING, YES, "held_out has no tree with two words other than punctuation"),
         (SAILING[:1], SLEEPING, "Training needs at least two trees"),
         (SAILING[:1], None, "A single text cannot be split"),

@@ -71,7 +71,7 @@ def _up_to(trace: Trace, layer: int, residual: float, _report: Progress) -> Arra
 def _caveat(trace: Trace) -> str:
     if not trace.is_causal:
         return ""
-    return "In such a model the first tokens collect rollout with depth, whatever they are."
+    return "In such a model, the rollout of the first tokens grows with depth, regardless of their content."
 
 
 MEASURE = AttentionMeasure(
@@ -80,8 +80,8 @@ MEASURE = AttentionMeasure(
     title="Rollout up to",
     value="attention rollout",
     total="attention",
-    meaning="How much of each input token reaches a token through the attention of all layers up to this "
-    "one (Abnar and Zuidema 2020). It uses attention weights alone and does not measure influence.",
+    meaning="How much of each input token reaches a token through the attention of all layers up to this one "
+    "(Abnar and Zuidema 2020). Rollout uses attention weights alone and does not measure influence.",
     order=3,
     of_layer=_up_to,
     rolled=True,

@@ -84,7 +84,9 @@ def _mean(trace: Trace, layer: int, _residual: float, _report: Progress) -> Arra
 def _caveat(trace: Trace) -> str:
     if projects(trace):
         return ""
-    return "This architecture exposes no output projection, so the norms are those of the values alone."
+    return (
+        "This architecture exposes no output projection, so the norms are those of the value vectors alone."
+    )
 
 
 MEASURE = AttentionMeasure(
@@ -94,7 +96,9 @@ MEASURE = AttentionMeasure(
     value="weight × value norm",
     total="weighted norm",
     meaning="The attention weight times the norm of the transformed value vector (Kobayashi et al. 2020): "
-    "a large weight on a short vector contributes little. It shows how much is read, but not its direction.",
+    "a large weight on a short vector contributes little. This measure shows how much a head reads from a "
+    "token, but "
+    "not the direction of what it reads.",
     order=2,
     of_layer=_mean,
     of_heads=value_weighted,

@@ -59,7 +59,7 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
             f"{length:,} tokens, but value zeroing reads at most {MAX_TOKENS:,}. "
             "Shorten the text or choose another measure."
         )
-    no_memory = f"Value zeroing of {length:,} tokens needs more memory than is free. Shorten the text."
+    no_memory = f"Value zeroing of {length:,} tokens needs more memory than is available. Shorten the text."
     with memory_errors(no_memory), torch.inference_mode(), trace.checkpoint.running():
         progress(0, length)
         step = record_forward_pass(trace).layer(layer)
@@ -124,8 +124,9 @@ MEASURE = AttentionMeasure(
     title="Value zeroing in",
     value="cosine distance after zeroing",
     total="change",
-    meaning="How much a token's next vector changes when another token's value is zeroed in this layer "
-    "(Mohebbi et al. 2023). It covers the whole layer, but not the effect on later layers.",
+    meaning="How much a token's output vector of this layer changes when the value vector of another token "
+    "is zeroed "
+    "in the layer (Mohebbi et al. 2023). This covers the whole layer, but not the effect on later layers.",
     order=4,
     of_layer=_cached_value_zeroing,
     shares=False,

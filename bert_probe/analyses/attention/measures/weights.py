@@ -10,8 +10,9 @@ MEASURE = AttentionMeasure(
     title="Attention",
     value="attention weight",
     total="attention",
-    meaning="How a token distributes its attention over all tokens. It shows where a head reads from, but "
-    "not what it reads there or whether the output depends on it.",
+    meaning="How a token distributes its attention over all tokens. The weights show where a head reads "
+    "from, "
+    "but not what the head reads there or whether the output depends on it.",
     order=1,
     of_layer=lambda trace, layer, _residual, _report: trace.mean_attention(layer),
     of_heads=lambda trace, layer, heads: trace.attention_of(layer, heads),

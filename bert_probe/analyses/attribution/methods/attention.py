@@ -15,8 +15,9 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
 METHOD = AttributionMethod(
     name="attention",
     label="Attention only",
-    meaning="The last layer's attention, averaged over its heads, from the tokens where the prediction is "
-    "read. For comparison only: it ignores values, earlier layers, and the prediction.",
+    meaning="The last layer's attention, averaged over its heads, at the tokens from which the prediction "
+    "is computed. "
+    "For comparison only: this attention ignores value vectors, earlier layers, and the prediction.",
     order=6,
     of=_scores,
 )

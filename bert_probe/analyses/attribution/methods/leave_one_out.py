@@ -26,8 +26,10 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
 METHOD = AttributionMethod(
     name="leave-one-out",
     label="Leave one out",
-    meaning="How much the explained output falls when only this word is removed and the model runs again: a "
-    "measured effect, not an estimate. Redundant words can each look unimportant.",
+    meaning="How much the explained output decreases when only this word is removed and the model runs "
+    "again: a "
+    "measured "
+    "effect, not an estimate. If words are redundant, each of them may seem unimportant.",
     order=1,
     of=_scores,
 )

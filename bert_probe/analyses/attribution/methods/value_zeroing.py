@@ -32,8 +32,10 @@ def _report_layer(progress: Progress, layer: int, layers: int, *_within: int) ->
 METHOD = AttributionMethod(
     name="value-zeroing",
     label="Value zeroing",
-    meaning="How much each token's next vector changes when another token's value is zeroed, as shares, "
-    "propagated through all layers to where the prediction is read (Mohebbi et al. 2023). It does not depend "
+    meaning="How much each token's output vector of a layer changes when the value vector of another token "
+    "is "
+    "zeroed, as shares, propagated through all layers to the tokens from which the prediction is computed "
+    "(Mohebbi et al. 2023). These scores do not depend "
     "on the explained class or word.",
     order=5,
     of=_scores,
