@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_probe.core.extras import require
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
 
 DEPTH = 1_000
@@ -19,17 +20,23 @@ MEASURES: Mapping[str, str] = {
     f"map@{DEPTH}": f"AP@{DEPTH}",
 }
 """Name of a measure → its name in ir-measures."""
+BLOCK = 100
+"""Number of rankings that are evaluated at once."""
 
 
 def evaluate_rankings(
-    rankings: Sequence[Array], documents: Sequence[str], grades: Sequence[Mapping[str, int]]
+    rankings: Sequence[Array],
+    documents: Sequence[str],
+    grades: Sequence[Mapping[str, int]],
+    progress: Progress = no_progress,
 ) -> Array:
     """Return the `MEASURES` of each query, float64 [query, measure], 0 to 1.
 
     Args:
-        rankings: for each query, the indices of the ranked documents, the best first.
+        rankings: for each query, the indices of the ranked documents, the best first; it may be empty.
         documents: the IDs of the documents.
         grades: for each query, document ID → grade.
+        progress: called with the number of queries done and the total.
 
     Raises:
         UnavailableError: the package ir-measures is not installed.
@@ -38,14 +45,21 @@ def evaluate_rankings(
     import ir_measures
 
     names = {name: ir_measures.parse_measure(measure) for name, measure in MEASURES.items()}
-    qrels = {str(query): dict(judged) for query, judged in enumerate(grades)}
-    # trec_eval sorts by score, and equal scores by ID. Ranks as scores keep the order of the ranking.
-    run = {
-        str(query): {documents[index]: -float(rank) for rank, index in enumerate(ranking[:DEPTH].tolist())}
-        for query, ranking in enumerate(rankings)
-    }
-    values = np.zeros((len(rankings), len(names)))
+    values = np.zeros((len(rankings), len(names)))  # all measures of an empty ranking are 0
     columns = {measure: column for column, measure in enumerate(names.values())}
-    for metric in ir_measures.iter_calc(list(names.values()), qrels, run):
-        values[int(metric.query_id), columns[metric.measure]] = metric.value
+    for start in range(0, len(rankings), BLOCK):
+        progress(start, len(rankings))
+        queries = [query for query in range(start, min(start + BLOCK, len(rankings))) if len(rankings[query])]
+        if not queries:
+            continue
+        qrels = {str(query): dict(grades[query]) for query in queries}
+        # trec_eval sorts by score, and equal scores by ID. Ranks as scores keep the order of the ranking.
+        run = {
+            str(query): {
+                documents[index]: -float(rank) for rank, index in enumerate(rankings[query][:DEPTH].tolist())
+            }
+            for query in queries
+        }
+        for metric in ir_measures.iter_calc(list(names.values()), qrels, run):
+            values[int(metric.query_id), columns[metric.measure]] = metric.value
     return values
