@@ -124,9 +124,7 @@ def test_too_many_queries_for_a_server_are_refused(
     inputs = (minilm, DOCUMENTS, as_list(QUERIES), Judgments.of(GRADES), False, None)
     RetrievalEvaluation().check_limits(*inputs)
     monkeypatch.setattr(retrieval_evaluation, "MAX_SCORES", 20)
-    with pytest.raises(
-        UnavailableError, match=r"4 queries are too many here for 6 documents\. Give at most 3"
-    ):
+    with pytest.raises(UnavailableError, match=r"4 queries are too many .* for 6 documents\. Give at most 3"):
         RetrievalEvaluation().check_limits(*inputs)
 
 

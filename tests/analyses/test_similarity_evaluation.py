@@ -155,10 +155,10 @@ def test_intervals_are_those_of_paired_resamples() -> None:
 def test_an_undefined_correlation_is_explained(minilm: Checkpoint) -> None:
     data = pairs([("a", "b", 0), ("a", "b", 1), ("a", "b", 2)])
     result = SimilarityEvaluation().of(minilm, data, other=minilm)
+    reason = "undefined, because the model gives all pairs the same score"
     assert result.finding == (
-        "Spearman's correlation of the cosine similarity with the scores of 3 pairs is undefined, because the "
-        "model gives all pairs the same score; the other model's is undefined, because it gives all pairs the "
-        "same score."
+        f"Spearman's correlation of the cosine with the scores of 3 pairs is {reason}; the other model's is "
+        f"{reason.replace('the model', 'it')}."
     )
     assert result.table()["value"].isna().all()
     assert result.notes

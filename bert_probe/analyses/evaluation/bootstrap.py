@@ -51,10 +51,10 @@ def bootstrap(
     return np.concatenate(parts)
 
 
-def bootstrap_means(values: Array) -> Array:
+def bootstrap_means(values: Array, progress: Progress = no_progress) -> Array:
     """Return the means of values, [example, …], in each resample, of shape [resample, …]."""
     flat = values.reshape(len(values), -1)
-    means = bootstrap(lambda weights: weights @ flat / len(values), len(values))
+    means = bootstrap(lambda weights: weights @ flat / len(values), len(values), progress)
     return means.reshape(len(means), *values.shape[1:])
 
 

@@ -395,7 +395,7 @@ def _curve(
         row: list[Any] = [form.dimensions, form.precision, form.bytes_per_vector]
         for name in ("ndcg@10", "recall@100"):
             column = values[:, list(MEASURES).index(name)]
-            row += [column.mean(), *interval(bootstrap_means(column))]
+            row += [column.mean(), *interval(bootstrap_means(column, progress))]
         rows.append(row)
     names = ["dimensions", "precision", "bytes_per_vector", "ndcg@10", "low", "high"]
     return pd.DataFrame(rows, columns=[*names, "recall@100", "recall_low", "recall_high"])
