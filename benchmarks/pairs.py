@@ -43,10 +43,15 @@ class Paired:
 
 
 def paired(
-    ours: Work, rival: Work, seconds: float = 8.0, min_rounds: int = 15, max_rounds: int = 400
+    ours: Work,
+    rival: Work,
+    seconds: float = 8.0,
+    min_rounds: int = 15,
+    max_rounds: int = 400,
+    warm_ups: int = 3,
 ) -> Paired:
-    """Run both alternately for about ``seconds``, with alternating order, after three warm-up rounds."""
-    for _ in range(3):
+    """Run both alternately for about ``seconds``, with alternating order, after warm-up rounds."""
+    for _ in range(warm_ups):
         ours()
         rival()
     ours_took: list[float] = []

@@ -139,7 +139,7 @@ def _field(question: type[Question], field: Field[Any]) -> str:
     kind = field_type(field)
     default = "required" if field.default is MISSING else f"`{field.default!r}`"
     option = f"`{option_name(field)}`" if option_name(field) else ""
-    meaning = _attributes(question).get(field.name) or field.metadata["about"]
+    meaning = _meaning(question, field.name) or field.metadata["about"]
     cells = [f"`{field.name}`", _values(kind), default, option, f"`{url_key(field)}`", _markdown(meaning)]
     return f"| {' | '.join(_cell(cell) for cell in cells)} |"
 
@@ -150,12 +150,23 @@ def _values(kind: FieldType) -> str:
     return kind.metavar
 
 
-def _attributes(question: type[Question]) -> dict[str, str]:
+def _attributes(question: type) -> dict[str, str]:
     """Return the meaning of each field from the section "Attributes" of the docstring."""
     _, _, section = (inspect.getdoc(question) or "").partition("\nAttributes:\n")
     section = section.partition("\n\n")[0]
     entries = re.findall(r"^    ([\w, ]+): (.*(?:\n        .*)*)", section, re.MULTILINE)
     return {name.strip(): " ".join(text.split()) for names, text in entries for name in names.split(",")}
+
+
+def _meaning(question: type[Question], name: str) -> str:
+    """Return the meaning of a field; if a docstring only refers to another question, the text there."""
+    meaning = next((text for base in question.__mro__ if (text := _attributes(base).get(name))), "")
+    reference = re.fullmatch(r"see `(\w+)`\.", meaning)
+    if reference is None:
+        return meaning
+    bases = {base.__name__: base for base in question.__mro__}
+    other = bases.get(reference[1]) or getattr(bert_probe, reference[1], None)
+    return (_meaning(other, name) if _is_question(other) else "") or meaning
 
 
 def _result_class(question: type[Question]) -> type[Result] | None:

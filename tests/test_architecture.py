@@ -240,6 +240,7 @@ MIXED = {
     "ui.positions",
     "ui.probes",
     "ui.report",
+    "ui.sentences",
     "ui.sizes",
     "ui.tokens",
     "ui.train",

@@ -25,9 +25,9 @@ COMMANDS = {
     "app": ("app", "Open the app in a browser; Ctrl+C stops it."),
     "ask": ("reports", "Recompute the view that a view file describes, and print its table."),
     "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
-    "check": ("check", "What works with a MODEL and what does not, with the reason."),
+    "check": ("checkpoints", "What works with a MODEL and what does not, with the reason."),
     "convert": (
-        "convert",
+        "checkpoints",
         "Convert the pickled weights of a MODEL (pytorch_model.bin) to safetensors, in a new folder.",
     ),
     "evaluate": ("predict", "How well the trained head of a model predicts the labels of DATA."),

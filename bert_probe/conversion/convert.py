@@ -33,13 +33,12 @@ from bert_probe.errors import (
     UnavailableError,
     WeightsError,
 )
-from bert_probe.model.checkpoint import FILL_MASK
+from bert_probe.model.checkpoint import FILL_MASK, HISTORY_FILE
 from bert_probe.model.config import load_config, read_head_settings
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.preflight import described, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import MAX_JSON_BYTES, MAX_TOKENIZER_BYTES, Source, digest, locate, read_json
-from bert_probe.model.training_history import HISTORY_FILE
 from bert_probe.training.saving import check_space, write_folder
 
 HUB_PATTERNS = (

@@ -164,13 +164,15 @@ class CorpusHealthResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence with the number of rows with each problem."""
+        """Sentences with the number of rows with each problem, and the number of clusters."""
         duplicates, groups = int((self.groups >= 0).sum()), int(self.groups.max(initial=-1)) + 1
+        grouped = f"in {groups:,} group{'' if groups == 1 else 's'} " if groups else ""
+        sampled = "" if len(self.sample) == len(self.rows) else f"a sample of {len(self.sample):,} of "
         return (
-            f"Of {len(self.rows):,} rows, {duplicates:,} are near duplicates in {groups:,} groups (cosine of "
-            f"at least {self.threshold:.3f}), {len(self.outliers):,} are outliers, and {len(self.hubs):,} "
-            f"are hubs. {int(self.labels.max(initial=-1)) + 1:,} clusters contain "
-            f"{np.mean(self.labels >= 0):.0%} of the rows."
+            f"Of {len(self.rows):,} rows, {duplicates:,} are near duplicates {grouped}(cosine of at least "
+            f"{self.threshold:.3f}), {len(self.outliers):,} are outliers, and {len(self.hubs):,} are hubs. "
+            f"The number of clusters is {int(self.labels.max(initial=-1)) + 1:,}; they contain "
+            f"{np.mean(self.labels >= 0):.0%} of {sampled}the rows."
         )
 
     @property

@@ -23,6 +23,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text import strict_json
 from bert_probe.text.documents import Document
+from bert_probe.text.sentence_files import MAX_BYTES
 
 if TYPE_CHECKING:
     from bert_probe.corpus.store import Store
@@ -43,7 +44,7 @@ _FORMAT_HELP = (
     "possibly ids, texts and tokens_dropped; or an .npy file with the vectors alone"
 )
 MAX_EXPANSION = 20
-"""Maximum ratio of the decompressed to the compressed size of an uploaded NPZ file."""
+"""Maximum ratio of the decompressed to the compressed size of an uploaded NPZ file without another limit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +203,8 @@ def parse_vectors(content: bytes, name: str, max_bytes: int | None = None) -> Ve
 
     Args:
         name: the file name, whose extension determines the format.
-        max_bytes: maximum size of the decompressed arrays of an NPZ file in bytes; None for any size.
+        max_bytes: maximum size of the decompressed arrays of an NPZ file in bytes; by default `MAX_EXPANSION`
+            times the size of the file.
 
     Raises:
         TextError: see `read_vectors`; also if a file becomes much larger when it is decompressed.
@@ -211,7 +213,7 @@ def parse_vectors(content: bytes, name: str, max_bytes: int | None = None) -> Ve
     if suffix == ".parquet":
         from bert_probe.text.parquet import check_upload
 
-        check_upload(content, name)
+        check_upload(content, name, MAX_BYTES // 4)  # the numbers of a list have at least 4 bytes
     if suffix == ".npz":
         _check_unpacked(content, name, max_bytes)
     return make_vector_set(name, **reader(io.BytesIO(content), name))
@@ -261,15 +263,15 @@ def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
             size = sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise TextError(f"{name} is not a valid NPZ file: {error}. {_FORMAT_HELP}.") from None
-    if size > MAX_EXPANSION * len(content):
-        raise TextError(
-            f"{name} has {size / 1e6:,.0f} MB when it is decompressed, more than {MAX_EXPANSION} times its "
-            "size. Save it with numpy.savez."
-        )
     if max_bytes is not None and size > max_bytes:
         raise TextError(
             f"The arrays of {name} have {size / 1e6:,.0f} MB; at most {max_bytes / 1e6:.0f} MB are allowed. "
             "Use the command line."
+        )
+    if max_bytes is None and size > MAX_EXPANSION * len(content):
+        raise TextError(
+            f"{name} has {size / 1e6:,.0f} MB when it is decompressed, more than {MAX_EXPANSION} times its "
+            "size. Save it with numpy.savez."
         )
 
 

@@ -1,15 +1,18 @@
-"""A checkpoint: a tokenizer and an encoder that belong together, loaded and ready to run."""
+"""A checkpoint: a tokenizer and an encoder that belong together, with its earlier trainings, ready to run."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_probe.errors import TextError
+from bert_probe.errors import CheckpointError, TextError
 from bert_probe.model.encoding import Encoder, Encoding
+from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.sources import read_json
 from bert_probe.model.trace import Trace
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from bert_probe.model.late_interaction import MultiVectorModel
     from bert_probe.model.outputs import OutputHead
     from bert_probe.model.sentence_modules import SentenceModel
-    from bert_probe.model.training_history import TrainingHistory
+
 
 FILL_MASK = "fill-mask"
 TEXT_CLASSIFICATION = "text-classification"
@@ -286,3 +289,111 @@ class Checkpoint:
         """Return the fill value of each model input for padding; inputs not listed are filled with 0."""
         pad = self.tokenizer.pad_token_id
         return {"input_ids": 0 if pad is None else pad}
+
+
+Line = tuple[int, str, str | None]
+"""Line number in the file (from 1), text, and the second text of a pair or None."""
+
+
+def encode_texts(
+    checkpoint: Checkpoint,
+    lines: Sequence[Line],
+    truncate: bool,
+    progress: Progress = no_progress,
+    name: str = "",
+) -> list[Encoding]:
+    """Encode all texts, so that errors are raised before the model runs.
+
+    Args:
+        checkpoint: the model.
+        lines: the texts with their line numbers.
+        truncate: truncate texts that are too long instead of raising an error.
+        progress: called with 0 and the number of texts before each text, so that the work can be canceled.
+        name: name of the file in error messages; "" if there is only one file.
+
+    Raises:
+        EmptyTextError, TooLongError, TextError: a text cannot be encoded; the message names its line.
+    """
+    encodings = []
+    for line, text, pair in lines:
+        progress(0, len(lines))
+        try:
+            encodings.append(checkpoint.encode(text, pair, truncate))
+        except TextError as error:
+            where = f"{name}, line" if name else "Line"
+            raise type(error)(f"{where} {line:,}: {error}") from None
+    return encodings
+
+
+HISTORY_FILE = "bert_probe.json"
+"""Name of the file in the folder of a trained model; it lists training runs, oldest first."""
+
+
+@dataclass(frozen=True)
+class TrainingHistory:
+    """The data and the held-out split of one training run.
+
+    Attributes:
+        data: SHA-256 of the data, as in provenance; including the held-out examples if a share was held out.
+        held_out: SHA-256 of separate held-out data; "" if a share of `data` was held out.
+        share, seed: the held-out share and the seed that selected it; 0 and 0 for separate held-out data.
+    """
+
+    data: str
+    held_out: str
+    share: float
+    seed: int
+
+
+def read_training_history(folder: Path) -> tuple[TrainingHistory, ...]:
+    """Return the training runs recorded in a folder; empty if the record is missing or invalid."""
+    try:
+        records = read_json(folder / HISTORY_FILE)["trainings"] if (folder / HISTORY_FILE).is_file() else []
+        trainings = tuple(TrainingHistory(**record) for record in records)
+    except (CheckpointError, TypeError, KeyError):
+        return ()
+    return trainings if all(map(_is_valid, trainings)) else ()
+
+
+def _is_valid(training: TrainingHistory) -> bool:
+    texts, numbers = (training.data, training.held_out), (training.share, training.seed)
+    return all(isinstance(text, str) for text in texts) and all(
+        isinstance(number, int | float) for number in numbers
+    )
+
+
+def write_training_history(folder: Path, trainings: Sequence[TrainingHistory]) -> None:
+    """Write the training runs into a model's folder."""
+    record = {"trainings": [asdict(training) for training in trainings]}
+    (folder / HISTORY_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def overlap_warning(earlier: Sequence[TrainingHistory], training: TrainingHistory) -> str:
+    """Return a warning if the held-out data of a training run may have been trained on before; otherwise "".
+
+    No warning is needed for the same data, share and seed: the same rows were held out before.
+    """
+    for previous in reversed(earlier):
+        if training.held_out and previous.data == training.held_out:
+            return _WARNING.format("on the held-out data", "Hold out data that it was not trained on.")
+        same_split = (previous.held_out, previous.share, previous.seed) == (
+            training.held_out,
+            training.share,
+            training.seed,
+        )
+        if not training.held_out and training.share and previous.data == training.data and not same_split:
+            split = (
+                f"a share of {previous.share:g} with seed {previous.seed}" if previous.share else "nothing"
+            )
+            again = f"{previous.share:g} with seed {previous.seed} again" if previous.share else "other data"
+            return _WARNING.format(
+                f"on this data, of which {split} was held out",
+                f"Hold out {again}, or start from a model that was not trained on it.",
+            )
+    return ""
+
+
+_WARNING = (
+    "This model was trained {}. It may have been trained on examples that are held out now, so its scores "
+    "may be too good. {}"
+)

@@ -19,9 +19,8 @@ import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from bert_probe.errors import ArchitectureError, CheckpointError, NotFoundError, WeightsError
-from bert_probe.model.architectures import encoder_config, text_config
+from bert_probe.model.architectures import encoder_config, native_settings, text_config
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.repository_code import native_settings
 from bert_probe.model.sentence_router import at_encoder
 from bert_probe.model.sources import (
     CONFIG_FILES,

@@ -31,14 +31,13 @@ from bert_probe.model.checks import (
     uses_interface,
 )
 from bert_probe.model.config import check_kind
-from bert_probe.model.head_loading import check_heads
 from bert_probe.model.loading import (
     describe,
     library_versions,
     make_encoder,
     unused_note,
 )
-from bert_probe.model.outputs import OutputHead, outputs_of
+from bert_probe.model.outputs import OutputHead, check_heads, outputs_of
 from bert_probe.model.token_positions import check_positions
 from bert_probe.model.weights import check_finite
 

@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,11 @@ from bert_probe.model.architectures import (
     other_part,
     text_encoder,
     text_model_class,
+    unused_code_note,
     with_full_attention,
 )
 from bert_probe.model.capture import IMPLEMENTATION
-from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint, Description
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint, Description, read_training_history
 from bert_probe.model.checks import (
     attention_errors,
     capture_problem,
@@ -58,15 +59,16 @@ from bert_probe.model.config import (
     reason,
 )
 from bert_probe.model.encoding import Encoder, panics_as_errors
-from bert_probe.model.head_loading import check_heads, modern_name, open_heads
 from bert_probe.model.late_interaction import add_markers, open_multi_vector_model
 from bert_probe.model.lengths import check_expansion
 from bert_probe.model.outputs import (
     OutputHead,
+    check_heads,
+    modern_name,
+    open_heads,
 )
 from bert_probe.model.preflight import check_sizes, format_bytes, read_headers, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.repository_code import unused_code_note
 from bert_probe.model.sentence_head import open_sentence_head
 from bert_probe.model.sentence_modules import open_sentence_model
 from bert_probe.model.sentence_router import at_encoder
@@ -79,7 +81,6 @@ from bert_probe.model.sources import (
     weight_files,
 )
 from bert_probe.model.token_positions import check_positions
-from bert_probe.model.training_history import read_training_history
 from bert_probe.model.weights import (
     check_finite,
     copy_to_own_memory,
@@ -133,64 +134,42 @@ def load(
     source = locate(model, revision, progress)
     root, source = source.folder, at_encoder(source)
     config = load_config(source.folder, source.name)
-    files = weight_files(source.folder, source)
-    with write_lease(files):
-        headers = read_headers(files)
-        with _loading_errors(source):
-            check_sizes(config, headers)
-        memory = headers.estimate_memory(precision)
-        notice(
-            f"{format_bytes(headers.bytes)} of weights, about {format_bytes(memory)} of memory to load them."
-        )
-        with reserved_memory(
-            memory, source.name, "Close other programs, use a smaller model, or dtype float16."
-        ):
-            file_states = _file_states(files)
-            sha256 = digest(files, progress or no_progress)
-            tokenizer = _tokenizer(source, config)
-            with attention_errors(source.name, config):
-                network, (notes, unused), no_qkv, is_eager = _network(source, config, precision, target)
-            heads, refusal_notes = open_heads(source.folder, config, headers, network)
-            other, prefixes = other_part(config)
-            if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
-                notes += (f"Only the text encoder of this model is used, not its {other}.",)
-            if _file_states(files) != file_states:
-                raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
+    opened = _open_files(source, config, precision, target, progress or no_progress, notice)
     versions, trainings = library_versions(), read_training_history(root)
-    with attention_errors(source.name, config), running_errors(source.name, network):
+    with attention_errors(source.name, config), running_errors(source.name, opened.network):
         description = replace(
-            describe(network, config, no_qkv, is_eager),
+            describe(opened.network, config, opened.no_qkv, opened.is_eager),
             name=source.name,
             origin=source.origin,
             revision=source.revision,
-            weights_sha256=sha256,
+            weights_sha256=opened.sha256,
         )
-        encoder = make_encoder(tokenizer, description, network)
+        encoder = make_encoder(opened.tokenizer, description, opened.network)
         checkpoint = Checkpoint(
-            description, encoder, network, versions, folder=root, training_history=trainings
+            description, encoder, opened.network, versions, folder=root, training_history=trainings
         )
         description = self_check(checkpoint)
         sentence_model, sentence_model_error = open_sentence_model(
-            root, description, tokenizer.model_max_length
+            root, description, opened.tokenizer.model_max_length
         )
-        sentence_heads, sentence_head_notes = open_sentence_head(root, network, sentence_model)
+        sentence_heads, sentence_head_notes = open_sentence_head(root, opened.network, sentence_model)
+        heads = opened.heads
         if sentence_heads:
             heads = [head for head in heads if head.task != TEXT_CLASSIFICATION] + sentence_heads
         outputs, failure_notes = check_heads(checkpoint, heads)
-        used_names = (*network.state_dict(), *(name for output in outputs for name in output.weights))
-        unused_names = [
-            name for name in unused if not any(modern_name(name).endswith(used) for used in used_names)
-        ]
-        notes += (
+        notes = (
+            *opened.notes,
             *unused_code_note(read_config(source.folder), description.architecture),
             *limit_notes(config),
             *description.qkv_notes,
-            *((unused_note(unused_names),) if unused_names else ()),
-            *refusal_notes,
+            *_unused_notes(opened, outputs),
+            *opened.head_notes,
             *sentence_head_notes,
             *failure_notes,
         )
-        multi_vector, multi_vector_error = open_multi_vector_model(source.folder, description, tokenizer)
+        multi_vector, multi_vector_error = open_multi_vector_model(
+            source.folder, description, opened.tokenizer
+        )
         modules = sentence_model or multi_vector
         return replace(
             checkpoint,
@@ -208,6 +187,74 @@ def load(
             projections=projections(checkpoint),
             outputs={output.task: output for output in outputs},
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _OpenedFiles:
+    """What the files of an encoder contain, before a text is read.
+
+    Attributes:
+        network: the encoder, on its device.
+        heads: the output heads whose weights are complete.
+        sha256: digest of the weight files.
+        no_qkv: why queries, keys and values are unavailable; "" if they are available.
+        is_eager: whether the model computes attention with its own code.
+        unused: names of weights that the encoder does not use.
+        notes: notes about the encoder.
+        head_notes: notes about the output heads that are not opened.
+    """
+
+    network: Any
+    tokenizer: Any
+    heads: list[OutputHead]
+    sha256: str
+    no_qkv: str
+    is_eager: bool
+    unused: list[str]
+    notes: tuple[str, ...]
+    head_notes: Sequence[str]
+
+
+def _open_files(
+    source: Source,
+    config: Any,
+    dtype: torch.dtype,
+    device: torch.device,
+    progress: Progress,
+    notice: Callable[[str], None],
+) -> _OpenedFiles:
+    """Open the encoder, its tokenizer and its heads; the arguments and errors are those of `load`."""
+    files = weight_files(source.folder, source)
+    with write_lease(files):
+        headers = read_headers(files)
+        with _loading_errors(source):
+            check_sizes(config, headers)
+        memory = headers.estimate_memory(dtype)
+        notice(
+            f"{format_bytes(headers.bytes)} of weights, about {format_bytes(memory)} of memory to load them."
+        )
+        with reserved_memory(
+            memory, source.name, "Close other programs, use a smaller model, or dtype float16."
+        ):
+            file_states = _file_states(files)
+            sha256 = digest(files, progress)
+            tokenizer = _tokenizer(source, config)
+            with attention_errors(source.name, config):
+                network, (notes, unused), no_qkv, is_eager = _network(source, config, dtype, device)
+            heads, head_notes = open_heads(source.folder, config, headers, network)
+            other, prefixes = other_part(config)
+            if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
+                notes += (f"Only the text encoder of this model is used, not its {other}.",)
+            if _file_states(files) != file_states:
+                raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
+    return _OpenedFiles(network, tokenizer, heads, sha256, no_qkv, is_eager, unused, notes, head_notes)
+
+
+def _unused_notes(opened: _OpenedFiles, outputs: Sequence[OutputHead]) -> tuple[str, ...]:
+    """Return a note about the weights that neither the encoder nor an output head uses, if there are any."""
+    used = (*opened.network.state_dict(), *(name for output in outputs for name in output.weights))
+    unused = [name for name in opened.unused if not any(modern_name(name).endswith(end) for end in used)]
+    return (unused_note(unused),) if unused else ()
 
 
 def outputs_digest(outputs: Sequence[OutputHead]) -> str:

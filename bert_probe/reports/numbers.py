@@ -522,9 +522,9 @@ class NamedModels:
     def _answer(self, view: ViewFile, models: Sequence[Checkpoint], progress: Progress) -> AnsweredView:
         """Answer a view's question, and compare scores of sentence vectors with reference sentences."""
         answered = view.answer(*models, progress=progress)
-        if not isinstance(answered.result, SentenceSimilarityResult | SentencesResult):
-            return answered
-        result = calibrate_result(answered.result, models[0], progress, self._calibrations)
+        result = answered.result
+        if isinstance(result, SentenceSimilarityResult | SentencesResult):
+            result = calibrate_result(result, models[0], progress, self._calibrations)
         return replace(answered, result=result)
 
 

@@ -157,10 +157,14 @@ def _calibration(provenance: Mapping[str, Any]) -> str:
         f"<figure class=calibration><p>{_text(sentence)}</p>"
         f'<svg viewBox="-2 0 {_WIDTH + 4} {_HEIGHT}" preserveAspectRatio=none role=img '
         f'aria-label="Histogram of random pairs of reference sentences">{rectangles}{line}</svg>'
-        f"<div class=ends><span>{low:.2f}</span><span>{high:.2f}</span></div>"
+        f"<div class=ends><span>{_number(low)}</span><span>{_number(high)}</span></div>"
         "<figcaption>Other texts have other percentiles: long documents of one field are more similar to "
         "each other.</figcaption></figure>"
     )
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
 
 
 def _picture(number: int, picture: Mapping[str, Any]) -> str:

@@ -37,7 +37,6 @@ from bert_probe.server import (
     paths,
     responses,
     sessions,
-    uploads,
     visitors,
 )
 from bert_probe.server.responses import can_deny, text_response
@@ -300,7 +299,7 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
         *limits,
         Middleware(hosts.AllowedHosts, hosts.additional_names(names), address),
         Middleware(WithoutMetrics),
-        Middleware(uploads.BoundedUploads),
+        Middleware(visitors.BoundedUploads),
     ]
 
 

@@ -54,8 +54,11 @@ def check_readable(content: bytes, name: str) -> None:
         raise _broken(name, ValueError("it is damaged and ends the program that reads it"))
 
 
-def check_upload(content: bytes, name: str) -> None:
+def check_upload(content: bytes, name: str, max_values: int | None = None) -> None:
     """Check that all columns of an untrusted Parquet file can be decoded with limited memory.
+
+    Args:
+        max_values: maximum number of values of a page, for files with lists; by default, the number of rows.
 
     Raises:
         TextError: the file is broken, or larger than `MAX_BYTES` when it is decoded.
@@ -67,7 +70,7 @@ def check_upload(content: bytes, name: str) -> None:
     limits = reader_limits(content)
     try:
         metadata = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits).metadata
-        _check_pages(content, metadata, None, name)
+        _check_pages(content, metadata, None, name, max_values)
     except (pyarrow.ArrowException, OSError, ValueError, IndexError, TypeError, struct.error) as error:
         raise _broken(name, error) from None
 
@@ -181,11 +184,14 @@ def _row(cells: Sequence[Any], index: int) -> Sequence[str]:
     return ["" if value is None else str(value) for value in values]
 
 
-def _check_pages(content: bytes, metadata: Any, names: Sequence[str] | None, name: str) -> None:
+def _check_pages(
+    content: bytes, metadata: Any, names: Sequence[str] | None, name: str, max_values: int | None = None
+) -> None:
     """Check the sizes that the headers of all pages of the columns state, before a page is decompressed.
 
     Args:
         names: names of the columns; None for all.
+        max_values: see `check_upload`.
 
     Raises:
         TextError: the pages are too large, or have an encoding that is not supported.
@@ -194,6 +200,7 @@ def _check_pages(content: bytes, metadata: Any, names: Sequence[str] | None, nam
     if metadata.num_columns > _MAX_COLUMNS:
         raise TextError(f"{name} has more than {_MAX_COLUMNS:,} columns. Save only the texts.")
     remaining = MAX_BYTES
+    max_values = max(metadata.num_rows, 1) if max_values is None else max_values
     for group in range(metadata.num_row_groups):
         chunks = map(metadata.row_group(group).column, range(metadata.num_columns))
         for chunk in chunks:
@@ -201,7 +208,7 @@ def _check_pages(content: bytes, metadata: Any, names: Sequence[str] | None, nam
                 continue
             for page in pages(content, chunk):
                 remaining -= page.size
-                if page.size < 0 or not 0 <= page.values <= max(metadata.num_rows, 1):
+                if page.size < 0 or not 0 <= page.values <= max_values:
                     raise ValueError("a page has more values than the file has rows")
                 if page.encoding not in _ENCODINGS:
                     raise TextError(

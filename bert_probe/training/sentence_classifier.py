@@ -22,7 +22,7 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.analyses.vectors.sentences import pool_inputs
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checkpoint import Checkpoint, TrainingHistory
 from bert_probe.model.from_model import wrap
 from bert_probe.model.loading import outputs_digest
 from bert_probe.model.outputs import OutputHead
@@ -30,7 +30,6 @@ from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.model.sentence_head import make_head, unsupported_reason
 from bert_probe.model.sentence_networks import DenseNetwork, SentenceModule
 from bert_probe.model.trace import Array
-from bert_probe.model.training_history import TrainingHistory
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.training.models import HEAD, ParameterCount
 from bert_probe.training.objectives import TextObjective, TrainingExample

@@ -16,10 +16,9 @@ from bert_probe.core.inputs import FileInput, Files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.errors import SelectionError, memory_errors
-from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, Checkpoint, TrainingHistory, overlap_warning
 from bert_probe.model.preflight import format_bytes, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.training_history import TrainingHistory, overlap_warning
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.similarity_examples import SimilarityExamples
 from bert_probe.training.contrastive import (
@@ -30,7 +29,6 @@ from bert_probe.training.contrastive import (
     trained_sentence_model,
 )
 from bert_probe.training.datasets import Dataset, SplitConfig, build_dataset
-from bert_probe.training.memory_estimate import estimate_memory, frozen_activations
 from bert_probe.training.models import (
     ALL,
     HEAD,
@@ -39,6 +37,8 @@ from bert_probe.training.models import (
     LoraModel,
     UpdateScope,
     count_trainable,
+    estimate_memory,
+    frozen_activations,
     has_head,
     select_parameters,
     to_checkpoint,

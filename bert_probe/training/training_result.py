@@ -14,15 +14,13 @@ import pandas as pd
 from bert_probe.core import provenance
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checkpoint import Checkpoint, write_training_history
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.sentence_head import HEAD_FOLDER, SentenceClassifier, write_sentence_head
 from bert_probe.model.sentence_modules import SentenceModel
-from bert_probe.model.sentence_writing import write_sentence_model
-from bert_probe.model.training_history import write_training_history
 from bert_probe.model.weights import QUIET
 from bert_probe.training.models import LoraAdapter
-from bert_probe.training.saving import write_folder, write_zip
+from bert_probe.training.saving import write_folder, write_sentence_model, write_zip
 from bert_probe.training.training_loop import EvaluationPoint
 
 MODEL_CARD = "README.md"

@@ -16,7 +16,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, jobs, state
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
-from bert_probe.views.contacts import contacts_heatmap, contacts_title
+from bert_probe.views.contributions import contacts_heatmap, contacts_title
 
 _METHODS = {PREDICTION: "Prediction", ATTENTION: "Attention"}
 _MAX_SEPARATION = 30

@@ -18,7 +18,7 @@ from bert_probe.corpus.vector_files import VectorSet, make_vector_set, mean_vect
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.documents import Document, DocumentList
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, sentence_input, state, workbench
 from bert_probe.ui.export import export
@@ -31,7 +31,15 @@ _LISTED: Final = 500
 _MAX_CLUSTERS: Final = 16
 """Maximum number of clusters in the figure."""
 _MAX_CHARACTERS: Final = 2_000
+_FEW_ROWS: Final = 2_000
+"""Number of rows below which small clusters are the default."""
 _SAMPLE_NAME: Final = "sample-sentences.parquet"
+_REPEATED: Final = (
+    "It drizzled on and off all afternoon",
+    "I skipped lunch, and now I am starving.",
+    "THE FERRY LEAVES THE ISLAND SHORTLY AFTER DAWN",
+)
+"""Sample sentences with another punctuation or case."""
 _SOURCES: Final = {"sample": "Sample sentences", "file": "Your file"}
 _TABLES: Final = {
     "duplicates": "Duplicates",
@@ -52,9 +60,9 @@ _CAVEATS: Final = {
     "outliers": "outlier_score is the modified z-score of the mean cosine distance to the nearest neighbors. "
     "An outlier is unusual for this corpus, not wrong.",
     "hubs": "occurrences is the number of rows that have this row among their nearest neighbors. A hub is "
-    "returned by many searches, whatever their query is.",
-    "clusters": "words are typical of a cluster by class-based TF-IDF. Rows outside dense regions are in no "
-    "cluster.",
+    "returned by many searches, regardless of the query.",
+    "clusters": "words occur more often in a cluster than in other texts (z-score of the log-odds ratio). "
+    "Rows outside dense regions are in no cluster.",
     "rows": "cluster 0 means that the row is in no cluster.",
 }
 _CALIBRATED: Final = "calibrated"
@@ -95,9 +103,17 @@ def render_store(store: Store) -> None:
         _health(vectors)
 
 
+def sample_texts() -> tuple[str, ...]:
+    """Return the sample sentences, some of which are repeated or have the same meaning."""
+    pairs = [text for row in sample_pairs().rows for text in (str(row.text), str(row.pair))]
+    topics = [str(row.text) for row in everyday_topics().rows]
+    articles = map(str, sample_search()[0])
+    return tuple(dict.fromkeys([*topics, *baseline_sentences(), *pairs, *articles, *_REPEATED]))
+
+
 def _sample_vectors(checkpoint: Checkpoint) -> VectorSet | None:
     """Return the vectors of the sample sentences, or None while they are computed."""
-    texts = tuple(dict.fromkeys([*(str(row.text) for row in everyday_topics().rows), *baseline_sentences()]))
+    texts = sample_texts()
     result: SentencesResult | None = jobs.answer(
         "health of sample sentences",
         Sentences(available_poolings(checkpoint)[0]).of,
@@ -111,7 +127,7 @@ def _sample_vectors(checkpoint: Checkpoint) -> VectorSet | None:
     if result is None:
         return None
     blocks.caveat(
-        f"{len(texts)} sentences that come with BERT Probe, encoded with "
+        f"{len(texts)} sentences that come with BERT Probe, some of them repeated, encoded with "
         f"{state.escape(checkpoint.description.name)}."
     )
     return make_vector_set(_SAMPLE_NAME, result.vectors, texts=texts, dropped=np.array(result.dropped))
@@ -121,7 +137,7 @@ def _upload() -> VectorSet | None:
     def read(name: str, content: bytes) -> VectorSet | ProbeError:
         try:
             sentence_input.check_size(name, content)
-            return parse_vectors(content, name)
+            return parse_vectors(content, name, 4 * sentence_input.max_bytes())
         except ProbeError as error:
             return error
 
@@ -158,7 +174,11 @@ def _health(vectors: VectorSet) -> None:
             "its value at the 99.9th percentile of random pairs.",
         )
         size = state.segmented_control(
-            "health_cluster", "Smallest cluster", _SIZES, "15", "Smallest number of rows in a cluster."
+            "health_cluster",
+            "Smallest cluster",
+            _SIZES,
+            "5" if len(vectors.vectors) < _FEW_ROWS else "15",
+            "Smallest number of rows in a cluster.",
         )
     cosine = None if threshold == _CALIBRATED else float(threshold)
     question = CorpusHealth(threshold=cosine, min_cluster=int(size))
@@ -178,11 +198,11 @@ def _health(vectors: VectorSet) -> None:
     _figures(result)
     _listing(result)
     st.header("Measures", anchor=False)
-    frame = result.table()
     blocks.table(
-        frame,
+        result.table(),
         "Measures of all rows",
-        column_config={"value": st.column_config.NumberColumn(format="%.4f")},
+        max_height=640,
+        column_config={"value": st.column_config.NumberColumn(format="%.5g")},
     )
     blocks.caveat(
         "IsoScore is 1 if the variance is spread evenly over all dimensions, and 0 if it lies in one. "
@@ -235,6 +255,8 @@ def _figures(result: CorpusHealthResult) -> None:
         clusters = result.showing(show="clusters").frame()
         if len(clusters):
             blocks.chart(cluster_bars(result, clusters), "Number of rows in each cluster, with its words")
+            if len(clusters) > _MAX_CLUSTERS:
+                blocks.caveat(f"The {_MAX_CLUSTERS} largest of {len(clusters):,} clusters.")
         else:
             st.info(_NONE["clusters"])
     with right:
@@ -290,7 +312,7 @@ def cluster_bars(result: CorpusHealthResult, clusters: pd.DataFrame) -> Any:
     names = [f"{cluster}" for cluster in largest["cluster"]]
     words = list(largest["words"]) if "words" in largest else [""] * len(names)
     labels = [
-        truncate_text(f"{name} {' '.join(text.split()[:3])}", 30)
+        truncate_text(f"{name}: {' '.join(text.split()[:3])}".rstrip(": "), 30)
         for name, text in zip(names, words, strict=True)
     ]
     counts = [*largest["rows"], int((result.labels < 0).sum())]
@@ -367,6 +389,7 @@ def _listing(result: CorpusHealthResult) -> None:
         f"{_TABLES[show]} of the corpus",
         key=f"health_rows_{show}",
         column_config={**numbers, "text": text, "words": text},
+        column_order=_column_order(frame),
         on_select="rerun",
         selection_mode="single-row",
     )
@@ -378,6 +401,16 @@ def _listing(result: CorpusHealthResult) -> None:
     elif result.vectors.texts is not None and show != "clusters":
         st.caption("Select a row to read its text and to search for it.")
     export(listed, f"corpus-{show}", label="Export the rows", caption="All rows of this table.")
+
+
+def _column_order(frame: pd.DataFrame) -> list[str]:
+    """Return the columns to show, with the text first; IDs that are row numbers and zeros are left out."""
+    columns = [str(column) for column in frame if column not in ("row", "text")]
+    if "id" in frame and (frame["id"] == frame["row"].astype(str)).all():
+        columns.remove("id")
+    if "tokens_dropped" in frame and not frame["tokens_dropped"].any():
+        columns.remove("tokens_dropped")
+    return [column for column in ("row", "text") if column in frame] + columns
 
 
 def _detail(vectors: VectorSet, text: str) -> None:

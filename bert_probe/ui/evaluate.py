@@ -245,7 +245,11 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     )
     failures = result.showing(show="failures")
     frame = failures.table()
-    row = _selected(frame, "evaluate_failure_rows", "Relevant documents that are not among the first ten")
+    row = None
+    if len(frame):
+        row = _selected(frame, "evaluate_failure_rows", "Relevant documents that are not among the first ten")
+    else:
+        st.info("All relevant documents are among the first ten.")
     if row is not None:
         sentence_input.search_button(str(frame["text"][row]), data["documents"])
     export(failures, "retrieval-failures", label="Export the failures", caption="All failures.", data=data)

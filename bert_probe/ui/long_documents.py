@@ -155,8 +155,8 @@ def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, .
 def _agreement(result: ChunkedSearchResult) -> str:
     pair = next(pair for pair in result.agreement if (pair.a, pair.b) == ("whole", "chunk"))
     return (
-        f"The ranking by the best chunk shares **{pair.overlap} of its first {pair.most}** documents with "
-        "the ranking by whole documents."
+        f"The ranking by the best chunk shares **{pair.overlap} of its first {pair.max_overlap}** documents "
+        "with the ranking by whole documents."
     )
 
 

@@ -296,8 +296,8 @@ def _agreement(result: SearchResult) -> None:
     for pair in result.agreement:
         correlation = "undefined" if pair.about["spearman"] is None else f"{pair.spearman:.2f}"
         st.markdown(
-            f"{_SCORERS[pair.a]} and {_SCORERS[pair.b]} share **{pair.overlap} of their first {pair.most} "
-            f"documents**. Spearman's rank correlation of all {len(result.documents):,} documents is "
+            f"{_SCORERS[pair.a]} and {_SCORERS[pair.b]} share **{pair.overlap} of their first "
+            f"{pair.max_overlap} documents**. Spearman's rank correlation of all {len(result.documents):,} documents is "
             f"**{correlation}**."
         )
         if absent := result.without_match:
@@ -414,7 +414,8 @@ def _swap(
 
 
 def _name(document: Document) -> str:
-    title = state.escape(document.title[:_MAX_TITLE])
+    title = document.title
+    title = state.escape(title if len(title) <= _MAX_TITLE else f"{title[: _MAX_TITLE - 1].rstrip()}…")
     return f"document {state.escape(document.id)}" + (f" ({title})" if title else "")
 
 
@@ -432,6 +433,11 @@ def _calibration(result: SearchResult, selected: tuple[int, ...], names: list[st
             f"The {score_name} of {name} is **{scores[position]:.4f}**, higher than "
             f"**{percentage(result.percentile(position))}** of random pairs of your documents."
         )
+    st.markdown(
+        f"For this query, half of your {len(scores):,} documents score below **{result.median:.4f}**, and "
+        f"the best one scores {result.best:.4f}. A document stands out if its score is far above this "
+        "median, even if random pairs of documents often score higher."
+    )
     marks = {f"document {result.documents[position].id}": float(scores[position]) for position in selected}
     blocks.chart(
         figures.score_histogram(pair_scores, marks, score_name),

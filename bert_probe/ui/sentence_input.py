@@ -33,6 +33,7 @@ from bert_probe.text.sentence_files import (
     sentences_in_text,
 )
 from bert_probe.text.tables import to_file
+from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, state, url_texts
 
 T = TypeVar("T")
@@ -465,7 +466,7 @@ def _choose_vectors() -> VectorSet | None:
     """
     files = paths.vector_files()
     with st.container(width=420):
-        names = {name: state.escape(name, 100) for name in files}
+        names = {name: truncate_text(name, 100) for name in files}
         name = state.selectbox("vectors", "Vectors", names, next(iter(names)), show_label=True)
     path = files[name]
     status = path.stat()

@@ -32,7 +32,7 @@ from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.cache import cache_key
 from bert_probe.text.sentence_files import sentence_name
-from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
+from bert_probe.ui import blocks, figures, jobs, sentence_colors, sentence_input, state, workbench
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.views.heatmaps import sentences_heatmap
@@ -56,8 +56,6 @@ _POOLINGS = {
     "pooler": "Pooler",
     "max": "Maximum",
 }
-_COLORS = {"none": "One color", "cluster": "Clusters"}
-_CLUSTER_SIZES = (2, 3, 5, 10, 20, 50)
 _METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _UNITS = {"pca": "", "tsne": "", "umap": "epochs"}
 _UMAP_NOTE = (
@@ -338,7 +336,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
                 pairs.recipe.score_name, format="%.4f", width="small"
             ),
             "percentile": st.column_config.NumberColumn(
-                format="%.1f%%",
+                format="%.3f%%",
                 width="small",
                 help="Percentage of random pairs of 300 short English reference sentences with a lower "
                 "score.",
@@ -366,48 +364,12 @@ def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool
     )
 
 
-def _color_map(
-    plane: SentenceMapResult, result: SentencesResult
-) -> tuple[SentenceMapResult | None, Sequence[str] | None]:
-    """Draw the selectors for the colors; return the map, with clusters if they are selected, and the group of
-    each sentence. The map is None while the clusters are computed.
-    """
-    labels = sentence_input.sentence_labels(result.sentences)
-    options = _COLORS | ({} if labels is None else {"label": "Labels"})
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        color = state.segmented_control(
-            "sentences_color", "Color", options, "none" if labels is None else "label"
-        )
-        if color != "cluster":
-            return plane, labels if color == "label" else None
-        sizes = [size for size in _CLUSTER_SIZES if size <= max(2, len(result.sentences) // 3)]
-        default = min(sizes, key=lambda size: abs(size - len(result.sentences) / 30))
-        size = state.segmented_control(
-            "sentences_cluster",
-            "Smallest cluster",
-            {str(size): str(size) for size in sizes},
-            str(default),
-            "Smallest number of sentences in a cluster.",
-        )
-    clustered = jobs.run(
-        "sentence clusters",
-        (plane, size),
-        "Find clusters",
-        lambda _: plane.with_clusters(result, int(size)),
-        start=True,
-    )
-    if clustered is None or clustered.clusters is None:
-        return None, None
-    names = [f"{number} {' '.join(words[:3])}" for number, words in enumerate(clustered.cluster_words, 1)]
-    return clustered, [names[index] if index >= 0 else "" for index in clustered.clusters]
-
-
 def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names: tuple[str, ...]) -> None:
     """Draw the sentences as points on a two-dimensional map."""
     plane = _compute_map(result, checkpoint, truncate)
     if plane is None:
         return
-    plane, groups = _color_map(plane, result)
+    plane, groups = sentence_colors.choose_colors(plane, result)
     if plane is None:
         return
     table, method = plane.frame().assign(sentence=list(names)), plane.question.method
@@ -474,7 +436,8 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
     blocks.caveat(
         f"{source}A correlation of 1 means that the scores of all pairs have the same order, and a share of "
         "1 that every sentence keeps its nearest neighbor. The curve compares truncated vectors with full "
-        "vectors, not with human judgments, and applies only to these sentences. Models that were not "
+        "vectors, not with human judgments, and applies only to these sentences. For judged data, see the "
+        "page Evaluate. Models that were not "
         "trained for truncation (Matryoshka, Kusupati et al. 2022) typically lose more."
     )
     blocks.table(

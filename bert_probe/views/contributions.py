@@ -1,4 +1,4 @@
-"""Figures of contributions to a score: heatmaps of pairs of tokens, and a shaded text."""
+"""Figures of numbers for pairs: contributions to a score, also as a shaded text, and contacts of residues."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from bert_probe.analyses.attention.contacts import ContactsResult
 from bert_probe.analyses.attribution.attribution import SimilarityAttributionResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.retrieval.late_interaction import TokenMatches
@@ -17,8 +18,9 @@ from bert_probe.analyses.vectors.pooling import SCORES
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array
 from bert_probe.views.heatmaps import COSINES, mark_prompt, token_pair_heatmap
-from bert_probe.views.matrix import Heatmap
+from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.palette import Scale
+from bert_probe.views.text import labels, positions
 
 _POSITIVE, _NEGATIVE = "99,91,228", "194,96,26"
 """RGB colors of positive and negative numbers, readable on light and dark backgrounds."""
@@ -113,3 +115,41 @@ def _contributions(
 ) -> Heatmap:
     title, scale = f"Contribution of each {pairs}, in hundredths", Scale.around_zero(percent, coverage=1)
     return token_pair_heatmap(percent, a, b, axes, scale, "hundredths", title, file)
+
+
+def contacts_title(result: ContactsResult) -> str:
+    """Return the title of a contact map, which states whether its values are predictions."""
+    if result.is_prediction:
+        return "Predicted contacts"
+    layer, head = result.question.layer, result.question.head
+    if layer is None:
+        place = "mean of all heads"
+    else:
+        place = f"layer {layer + 1}, " + ("mean of its heads" if head == "mean" else f"head {int(head) + 1}")
+    return f"Not a contact prediction: APC-corrected attention, {place}"
+
+
+def contacts_heatmap(result: ContactsResult) -> Heatmap:
+    """Return a heatmap of the contact values of all pairs of residues.
+
+    The scale of the attention fits the pairs that are far enough apart, because neighbors have much larger
+    values.
+    """
+    numbers = result.numbers
+    is_far = np.abs(numbers[:, None] - numbers) >= result.question.separation
+    far = result.values[is_far & np.isfinite(result.values)]
+    scale = Scale("sequential", 0, 1)
+    if not result.is_prediction:
+        scale = Scale.around_zero(far if far.size else np.ones(1))
+    drawing = HeatmapSpec(
+        scale=scale,
+        row_axis="residue",
+        column_axis="residue",
+        value_name=result.value_name,
+        caption=contacts_title(result),
+        whole=True,
+        row_positions=positions(result.residues),
+        column_positions=positions(result.residues),
+        file_name="contacts",
+    )
+    return Heatmap(result.values, labels(result.residues), labels(result.residues), drawing)

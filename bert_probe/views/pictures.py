@@ -35,7 +35,7 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
 from bert_probe.text.labeled_texts import CLASSES
 from bert_probe.views import contributions, head_view, heatmaps, layer_map, matrix, model_view, steps
-from bert_probe.views.contacts import contacts_heatmap
+from bert_probe.views.contributions import contacts_heatmap
 from bert_probe.views.head_view import AnswerFn, HeadViewData, call_method, compute_labels
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from bert_probe.analyses.highlights.thumbnails import Bars, Curves, Grid, Picture, TextSegments
+from bert_probe.analyses.highlights.types import Bars, Curves, Grid, Picture, TextSegments
 from bert_probe.views import palette
 from bert_probe.views.built import CONSTANTS
 

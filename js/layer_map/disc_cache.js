@@ -42,14 +42,14 @@ export class DiscCache {
    * @returns {Generator<void, DrawnPanel[], void>}
    */
   *draw(highlighted) {
-    const drawn = [];
+    const drawnPanels = [];
     const mask = highlighted && createMask(highlighted, this.picture.model.count);
     for (const panel of this.panels) {
       yield* mask ? panel.highlight(mask) : panel.drawPlain();
       const pixels = /** @type {Pixels} */ (mask ? panel.target : panel.plain?.pixels);
-      drawn.push({ points: panel.points, pixels });
+      drawnPanels.push({ points: panel.points, pixels });
     }
-    return drawn;
+    return drawnPanels;
   }
 
   /** Draws in steps what a search needs. @returns {Generator<void, void, void>} */

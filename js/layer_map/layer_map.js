@@ -234,13 +234,13 @@ class LayerMap extends CanvasView {
     this.panning.stop();
     this.parts.stage.setAttribute("aria-busy", "true");
     const discs = this.getDiscs(picture);
-    this.drawing.start(discs.draw(picture.highlighted), (drawn) => {
+    this.drawing.start(discs.draw(picture.highlighted), (drawnPanels) => {
       this.stopDrawing();
       if (!discs.isFor(this.picture, this.ratio)) {
         this.paint(); // the user has moved the map in the meantime
         return;
       }
-      paintMap(this.penFor(this.parts.base), { ...picture, drawn });
+      paintMap(this.penFor(this.parts.base), { ...picture, drawnPanels });
       this.paintOverlay();
     });
   }
@@ -254,7 +254,7 @@ class LayerMap extends CanvasView {
   drawPicture() {
     const { picture } = this;
     if (!isDense(picture)) return picture;
-    return { ...picture, drawn: runAll(this.getDiscs(picture).draw(picture.highlighted)) };
+    return { ...picture, drawnPanels: runAll(this.getDiscs(picture).draw(picture.highlighted)) };
   }
 
   /** @param {import("./paint.js").MapPicture} picture */

@@ -247,21 +247,21 @@ test("a search after other searches finds the same as a new one", () => {
     const expected = query
       ? words.flatMap((word, mark) => (word.includes(query.toLowerCase()) ? [mark] : []))
       : null;
-    const found = index.find(query);
-    assert.deepEqual(found && [...found], expected, query);
+    const matches = index.find(query);
+    assert.deepEqual(matches && [...matches], expected, query);
   }
 });
 
-test("the pixels of highlighted marks are the same whether they are kept or drawn anew", () => {
+test("the pixels of highlighted marks are the same with and without a cache", () => {
   const words = Array.from({ length: 1500 }, (_, i) => `w${i % 40}`);
   const map = createMap({ count: 1500 }, words);
   for (const mode of /** @type {const} */ (["all", "layer", "each"])) {
     const picture = createPicture(map, { mode }, { theme: hexTheme });
-    const kept = new DiscCache(picture, 1);
+    const cache = new DiscCache(picture, 1);
     for (const highlighted of [[3], [3, 7, 900], null, Uint32Array.from(words.keys())]) {
-      const drawn = runAll(kept.draw(highlighted));
-      const anew = runAll(new DiscCache(picture, 1).draw(highlighted));
-      for (const [i, { pixels }] of drawn.entries()) assert.deepEqual(pixels.rgba, anew[i].pixels.rgba);
+      const panels = runAll(cache.draw(highlighted));
+      const expected = runAll(new DiscCache(picture, 1).draw(highlighted));
+      for (const [i, { pixels }] of panels.entries()) assert.deepEqual(pixels.rgba, expected[i].pixels.rgba);
     }
   }
 });
@@ -269,12 +269,12 @@ test("the pixels of highlighted marks are the same whether they are kept or draw
 test("faded marks are drawn further where an earlier search stopped", () => {
   const words = Array.from({ length: 3000 }, (_, i) => `w${i % 40}`);
   const picture = createPicture(createMap({}, words), { mode: "all" }, { theme: hexTheme });
-  const kept = new DiscCache(picture, 1);
-  const first = kept.draw([1]);
+  const cache = new DiscCache(picture, 1);
+  const first = cache.draw([1]);
   for (let step = 0; step < 3; step++) first.next();
-  const [continued] = runAll(kept.draw([5]));
-  const [anew] = runAll(new DiscCache(picture, 1).draw([5]));
-  assert.deepEqual(continued.pixels.rgba, anew.pixels.rgba);
+  const [continued] = runAll(cache.draw([5]));
+  const [expected] = runAll(new DiscCache(picture, 1).draw([5]));
+  assert.deepEqual(continued.pixels.rgba, expected.pixels.rgba);
 });
 
 test("a lasso in bands encloses the same marks as the even-odd rule", () => {

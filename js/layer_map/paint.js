@@ -24,11 +24,11 @@ import { getPoints } from "./model.js";
  * @property {import("./model.js").By} by
  * @property {ArrayLike<number> | null} highlighted highlighted marks in ascending order; null for none
  * @property {ArrayLike<number> | null} animatedPoints positions of the marks during an animation
- * @property {DrawnPanel[]} [drawn] the discs of each panel, if they are already drawn
+ * @property {DrawnPanel[]} [drawnPanels] the discs of each panel, if they exist as pixels
  */
 
 /** @typedef {{points: Float32Array, pixels: import("../core/pen.js").Pixels}} DrawnPanel positions of the marks in pixels,
- *   [layer, mark, 2], and the drawn discs */
+ *   [layer, mark, 2], and the pixels of the discs */
 
 const MAX_LABELS = 600; // maximum number of marks with names
 const MAX_LABELS_SMALL = 30;
@@ -57,9 +57,9 @@ export function paintMap(pen, picture) {
       const right = { size: 11, fill: theme.muted, anchor: /** @type {const} */ ("end") };
       if (share !== null) pen.text(`${Math.round(100 * share)}%`, x + width, y - 6, right);
     }
-    const drawn = picture.drawn?.[geometry.panels.indexOf(panel)];
-    if (drawn && pen instanceof CanvasPen) pen.replacePixels(drawn.pixels, panel.area);
-    pen.clip(panel.area, () => paintPanel(pen, picture, panel, isSmall, drawn));
+    const drawnPanel = picture.drawnPanels?.[geometry.panels.indexOf(panel)];
+    if (drawnPanel && pen instanceof CanvasPen) pen.replacePixels(drawnPanel.pixels, panel.area);
+    pen.clip(panel.area, () => paintPanel(pen, picture, panel, isSmall, drawnPanel));
     pen.rectangle(x + 0.5, y + 0.5, width - 1, height - 1, { stroke: theme.line, radius: isSmall ? 4 : 8 });
   }
 }
@@ -69,13 +69,13 @@ export function paintMap(pen, picture) {
  * @param {MapPicture} picture
  * @param {Panel} panel
  * @param {boolean} isSmall
- * @param {DrawnPanel} [drawn]
+ * @param {DrawnPanel} [drawnPanel]
  */
-function paintPanel(pen, picture, panel, isSmall, drawn) {
+function paintPanel(pen, picture, panel, isSmall, drawnPanel) {
   const { layers, area, transform } = panel;
   const { model, theme } = picture;
-  const points = drawn?.points ?? projectPanel(picture, panel);
-  if (!drawn) {
+  const points = drawnPanel?.points ?? projectPanel(picture, panel);
+  if (!drawnPanel) {
     const grouped = groupMarks(picture, layers);
     const mask = picture.highlighted && new Uint8Array(model.count);
     if (mask) for (const mark of Array.from(picture.highlighted ?? [])) mask[mark] = 1;

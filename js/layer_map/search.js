@@ -17,7 +17,7 @@ export class SearchIndex {
     const next = this.starts.slice();
     for (let mark = 0; mark < count; mark++) this.marks[next[nameOf[mark]]++] = mark;
     /** Queries, each of which contains the previous one, and the names that they have found. */
-    this.found = [{ text: "", names: Uint32Array.from(this.names.keys()) }];
+    this.history = [{ text: "", names: Uint32Array.from(this.names.keys()) }];
   }
 
   /**
@@ -33,12 +33,12 @@ export class SearchIndex {
 
   /** @param {string} text */
   findNames(text) {
-    const { found } = this;
-    while (!text.includes(found[found.length - 1].text)) found.pop();
-    const last = found[found.length - 1];
+    const { history } = this;
+    while (!text.includes(history[history.length - 1].text)) history.pop();
+    const last = history[history.length - 1];
     if (last.text === text) return last.names;
     const names = last.names.filter((name) => this.names[name].includes(text));
-    found.push({ text, names });
+    history.push({ text, names });
     return names;
   }
 

@@ -22,8 +22,15 @@ from bert_probe.analyses.highlights.highlights import (
     find_highlights,
     measure_references_for,
 )
-from bert_probe.analyses.highlights.thumbnails import Bars, Curves, Grid, TextSegments
-from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, highlight_types
+from bert_probe.analyses.highlights.types import (
+    Bars,
+    Curves,
+    Grid,
+    HighlightCandidate,
+    HighlightContext,
+    TextSegments,
+    highlight_types,
+)
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace

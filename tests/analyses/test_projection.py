@@ -42,7 +42,7 @@ def test_clusters_are_those_of_scikit_learn(minilm: Checkpoint) -> None:
     vectors = Sentences("model").of(minilm, SENTENCES)
     result = SentenceMap("pca", "model", min_cluster=2).of_vectors(vectors)
     unit = vectors.vectors / np.linalg.norm(vectors.vectors, axis=1, keepdims=True)
-    expected = HDBSCAN(min_cluster_size=2, copy=True).fit_predict(unit)
+    expected = HDBSCAN(min_cluster_size=2, min_samples=2, copy=True).fit_predict(unit)
     assert result.frame()["cluster"].tolist() == (expected + 1).tolist()
     assert expected.max() >= 1
     golf = {result.frame()["cluster"][row] for row, text in enumerate(SENTENCES) if "golf" in text}

@@ -15,6 +15,7 @@ import transformers
 import bert_probe
 from bert_probe import Document, RankSwap, Search, SearchExplanation
 from bert_probe.analyses.retrieval import rank_swap
+from bert_probe.analyses.retrieval.late_interaction import TokenMatches
 from bert_probe.analyses.retrieval.rank_swap import RankSwapResult, SwapSteps, without_words
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
@@ -104,14 +105,15 @@ def test_only_words_with_the_best_matches_are_tried_in_long_documents(
     monkeypatch.setattr(rank_swap, "MAX_CANDIDATES", 3)
     question = RankSwap(QUERY, "a", "b", "late-interaction", max_words=1)
     result = question.of(minilm, DOCUMENTS)
-    a = DOCUMENTS[result.pair[0]]
+    a = result.documents[result.pair[0]]
     explanation = SearchExplanation(QUERY, a.id, scorer="late-interaction").of(minilm, DOCUMENTS)
     (part,) = explanation.contributions
+    assert isinstance(part, TokenMatches)
     values = [
         sum(
             float(value)
             for token, value in zip(part.document.tokens, part.of_document, strict=True)
-            if token.start is not None and token.start < end and token.end > start
+            if token.start is not None and token.end is not None and token.start < end and token.end > start
         )
         for start, end in rank_swap._spans(a)
     ]

@@ -15,7 +15,7 @@ import pytest
 
 import bert_probe
 from bert_probe import CorpusHealth
-from bert_probe.analyses.vectors.clusters import cluster_words
+from bert_probe.analyses.vectors.clusters import _log_odds, cluster_words
 from bert_probe.corpus import exact_neighbors
 from bert_probe.corpus.exact_neighbors import nearest_neighbors
 from bert_probe.corpus.health import (
@@ -132,10 +132,16 @@ def test_modified_z_scores_by_hand() -> None:
 
 
 def test_cluster_words_are_specific() -> None:
-    texts = ["the boat sails", "the boat sinks", "the map shows", "a map of the town"]
-    first, second = cluster_words(texts, np.array([0, 0, 1, 1]))
-    assert first[0] == "boat"
-    assert second[0] == "map"
+    texts = ["the boat sails", "the boat sinks", "the map shows", "a map of the town", "the the the"]
+    first, second = cluster_words(texts, np.array([0, 0, 1, 1, -1]))
+    assert first == ["boat", "sails", "sinks"]
+    assert second == ["map", "of", "shows", "town"]
+
+
+def test_score_of_a_cluster_word_by_hand() -> None:
+    """2 of 6 words of the cluster and 2 of 16 of all texts, which are the prior: 4 of 22 against 2 of 26."""
+    expected = (np.log(4 / 18) - np.log(2 / 24)) / np.sqrt(1 / 4 + 1 / 2)
+    assert _log_odds(2, 6, 2, 16) == pytest.approx(expected)
 
 
 def test_files_and_command(tmp_path: Path) -> None:
@@ -195,6 +201,7 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
     assert vectors.note == "Mean of the stored token vectors of layer 3."
     (tmp_path / "a.parquet").write_bytes(vectors.to_parquet())
     assert bert_probe.read_vectors(tmp_path / "a.parquet").digest == vectors.digest
+    assert parse_vectors(vectors.to_parquet(), "a.parquet").digest == vectors.digest
 
 
 def test_uploads_are_bounded() -> None:

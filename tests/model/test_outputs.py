@@ -13,7 +13,7 @@ import transformers
 
 import bert_probe
 from bert_probe.errors import UnavailableError
-from bert_probe.model import head_loading
+from bert_probe.model import outputs
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.outputs import output_head
@@ -219,7 +219,7 @@ def test_infinite_logits_are_refused(tmp_path: Path) -> None:
 def test_head_that_needs_more_than_the_encoder_output_is_not_used(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(head_loading, "_head_difference", lambda *_: (0.5, 1e-4))
+    monkeypatch.setattr(outputs, "_head_difference", lambda *_: (0.5, 1e-4))
     checkpoint = bert_probe.load(trained_folder("bert", "question-answering"))
     assert checkpoint.tasks == ()
     assert "depends on more than the encoder's output (its output would be off by 0.5)" in str(

@@ -390,7 +390,8 @@ def test_scores_of_sentence_vectors_are_calibrated(
         assert columns == ({"facts.calibration.percentile"} if is_found else set())
     whole = restated(report)["views"][0]["provenance"]["facts"]["calibration"]
     empty = {**whole, "histogram": {"low": 0, "high": 0, "percent": []}}
-    for invalid in ([], {"sentences": 1}, empty, {**whole, "score": "x"}, {**whole, "score_name": None}):
+    broken: list[Any] = [[], {"sentences": 1}, empty, {**whole, "score": "x"}, {**whole, "score_name": None}]
+    for invalid in broken:
         stated = restated(report)
         stated["views"][0]["provenance"]["facts"]["calibration"] = invalid
         with pytest.raises(ReportError, match="The calibration of a view is invalid"):

@@ -19,7 +19,7 @@ from bert_probe.api import schema
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import permissions
 from bert_probe.runtime.permissions import Permissions
-from bert_probe.server import asgi, bertviz_frames, paths, sessions, uploads
+from bert_probe.server import asgi, bertviz_frames, paths, sessions, visitors
 from bert_probe.server.visitors import ClientAddress, LimitedVisitors, RateLimit, client_name
 from tests.helpers.http import api_client, problem_detail
 from tests.helpers.server import answer, answer_of
@@ -146,7 +146,7 @@ def test_forwarded_addresses_are_ignored_without_the_option(public: Permissions)
     with permissions.using(replace(public, trusted_proxies=1)):
         classes = [middleware.cls for middleware in asgi.middleware()]
     assert classes[0] is ClientAddress
-    assert classes.index(LimitedVisitors) < classes.index(uploads.BoundedUploads)
+    assert classes.index(LimitedVisitors) < classes.index(visitors.BoundedUploads)
     with permissions.using(Permissions()):
         classes = [middleware.cls for middleware in asgi.middleware()]
         assert LimitedVisitors not in classes

@@ -8,7 +8,7 @@ import pytest
 
 import bert_probe
 from bert_probe import Train
-from bert_probe.model.training_history import (
+from bert_probe.model.checkpoint import (
     HISTORY_FILE,
     TrainingHistory,
     overlap_warning,

@@ -33,9 +33,11 @@ def archive(vectors: np.ndarray, texts: list[str]) -> bytes:
 def test_sample_sentences_work_at_once(minilm: Checkpoint) -> None:
     app = open_page("corpus", corpus_view="vectors", health_show="rows")
     texts = [str(text) for text in listed(app, "text")]
-    assert len(texts) == 340
+    assert texts == list(corpus_health.sample_texts())
     vectors = bert_probe.Sentences("model").of(minilm, texts, True)
-    expected = CorpusHealth(show="rows").of(make_vector_set("sample", vectors.vectors, texts=texts))
+    expected = CorpusHealth(show="rows", min_cluster=5).of(
+        make_vector_set("sample", vectors.vectors, texts=texts)
+    )
     assert expected.finding in page_text(app).replace("\\", "")
     assert listed(app, "outlier_score") == pytest.approx(list(expected.frame()["outlier_score"]))
     measures = dict(zip(listed(app, "measure"), listed(app, "value"), strict=True))
@@ -47,12 +49,14 @@ def test_uploaded_vectors() -> None:
     vectors = np.random.default_rng(0).normal(size=(60, 16)).astype(np.float32)
     vectors[7] = vectors[3]
     texts = [f"text {number}" for number in range(60)]
-    app = open_page("corpus", corpus_view="vectors", health_from="file", health_threshold="0.99")
+    app = open_page(
+        "corpus", corpus_view="vectors", health_from="file", health_threshold="0.99", health_cluster="50"
+    )
     assert "Choose a file of vectors" in app.info[0].value
     app.session_state["health_file"] = parse_vectors(archive(vectors, texts), "a.npz")
     app.run()
     assert listed(app, "text") == ["text 3", "text 7"]
-    assert "2 are near duplicates in 1 groups (cosine of at least 0.990)" in page_text(app).replace("\\", "")
+    assert "2 are near duplicates in 1 group (cosine of at least 0.990)" in page_text(app).replace("\\", "")
     assert any("HDBSCAN found no cluster" in info.value for info in app.info)
     app.session_state["health_file"] = TextError("a.npz is broken.")
     app.run()
@@ -79,7 +83,7 @@ def test_means_of_a_store(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytes
     file.write_text("\n".join(f"Sentence number {number} is here." for number in range(14)), "utf-8")
     store = bert_probe.build_corpus(minilm, bert_probe.IngestConfig(layers=(6,)), [file], tmp_path / "a")
     monkeypatch.setattr(paths, "stores", lambda: {"a": store.folder})
-    app = open_page("corpus", store="a", corpus_part="health", health_show="rows")
+    app = open_page("corpus", store="a", corpus_part="health", health_show="rows", health_cluster="15")
     assert "Mean of the stored token vectors of layer 6" in page_text(app).replace("\\", "")
     expected = CorpusHealth(show="rows").of(bert_probe.read_vectors(store.folder)).frame()
     assert listed(app, "nearest_cosine") == pytest.approx(list(expected["nearest_cosine"]))

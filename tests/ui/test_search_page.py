@@ -17,7 +17,7 @@ from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.text.labeled_texts import parse_labeled_texts
-from bert_probe.ui import score_threshold, search, sentence_input
+from bert_probe.ui import attribution, score_threshold, search, sentence_input
 from bert_probe.ui.sentence_input import DOCUMENTS, QUERY
 from bert_probe.views.text import percentage
 from tests.helpers import families, multi_vector_models
@@ -38,6 +38,8 @@ def test_the_ranking_is_that_of_the_library(minilm: Checkpoint) -> None:
     best = int(expected.order[0])
     score, percentile = expected.scores["bi-encoder"][best], expected.percentile(best)
     assert f"**{score:.4f}**, higher than **{percentage(percentile)}** of random pairs" in page_text(app)
+    median = np.median(expected.scores["bi-encoder"])
+    assert f"half of your 12 documents score below **{median:.4f}**" in page_text(app)
     (agreement,) = expected.agreement
     assert f"share **{agreement.overlap} of their first 10 documents**" in page_text(app)
     assert "the sum of all 126 cells equals the cosine" in page_text(app)
@@ -317,11 +319,12 @@ def test_words_that_swap_documents_of_a_cross_encoder_are_offered(
     assert "Find words that swap them" in [button.label for button in app.button]
 
 
-def test_a_score_is_attributed_to_input_words_on_demand(minilm: Checkpoint) -> None:
+def test_a_score_is_attributed_to_input_words_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(attribution, "show_input_pairs", lambda *arguments: calls.append(arguments))
     documents = ("The clock is slow.", "A boat sails.")
     app = open_page("search", search_query="boats", documents="\n".join(documents))
-    next(button for button in app.button if button.label == "Attribute to input words").click().run()
     assert not app.exception
-    traces = [minilm.trace(text) for text in ("boats", documents[1])]
-    expected = bert_probe.SimilarityAttribution().of(*traces)
-    assert f"the cells sum to {expected.contributions.sum():.4f}" in page_text(app)
+    ((traces, question),) = calls
+    assert [trace.encoding.text for trace in traces] == ["boats", documents[1]]
+    assert question == bert_probe.SimilarityAttribution()

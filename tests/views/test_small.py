@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bert_probe.analyses.highlights.thumbnails import SIDE, Bars, Curves, Grid, Picture, TextSegments
+from bert_probe.analyses.highlights.types import SIDE, Bars, Curves, Grid, Picture, TextSegments
 from bert_probe.views import palette, small
 from tests.helpers.traces import HOSTILE_TOKENS
 

@@ -10,7 +10,6 @@ import pandas as pd
 
 from bert_probe.analyses.attention.attention import WORDS_HELP
 from bert_probe.analyses.attention.heads import MEASURES, Heads, Labels, check_grid, head_labels
-from bert_probe.analyses.vectors.encoded import encode_texts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag, Number
 from bert_probe.core.inputs import SentenceList
@@ -18,7 +17,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, memory_errors
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checkpoint import Checkpoint, encode_texts
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import group_by_length
 from bert_probe.model.progress import Progress, no_progress

@@ -14,14 +14,13 @@ from bert_probe.analyses.comparison.model_change import (
     check_encodings,
     check_tokenizers,
 )
-from bert_probe.analyses.vectors.encoded import encode_texts
 from bert_probe.core.field_types import Number
 from bert_probe.core.inputs import TwoModelSentences
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, memory_errors
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checkpoint import Checkpoint, encode_texts
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import group_by_length
 from bert_probe.model.progress import Progress, no_progress

@@ -38,7 +38,9 @@ MAX_GROUPS = 200
 """Maximum number of groups."""
 ALL = "all"
 """Name of the rows of all pairs in the summary, unless a group has this name."""
-CURVE_HELP = "Also evaluate fewer dimensions, and int8 and binary vectors."
+CURVE_HELP = (
+    "Also evaluate fewer dimensions, and int8 and binary vectors (without judgments: see dimensions)."
+)
 NO_CURVE = "The curve was not computed. Evaluate with curve=True (--curve)."
 NO_OTHER = "There is no second model to compare with. Pass other (--other MODEL)."
 _MAIN = MEASURES.index("model_spearman")

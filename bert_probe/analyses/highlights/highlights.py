@@ -10,11 +10,12 @@ from urllib.parse import urlencode
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.highlights.thumbnails import Grid, Picture
 from bert_probe.analyses.highlights.types import (
+    Grid,
     HighlightCandidate,
     HighlightContext,
     HighlightType,
+    Picture,
     highlight_types,
 )
 from bert_probe.analyses.vectors.similarity import baseline_sentences

@@ -16,9 +16,8 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.outputs.prediction import problem_type
-from bert_probe.analyses.vectors.encoded import encode_texts
 from bert_probe.errors import TextError, UnavailableError
-from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint, encode_texts
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, forward, group_by_length
 from bert_probe.model.outputs import OutputHead, output_head

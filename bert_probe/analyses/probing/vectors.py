@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.analyses.vectors.encoded import encode_texts
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import EmptyTextError, TextError, memory_errors
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checkpoint import Checkpoint, encode_texts
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import forward, group_by_length, layer_states
 from bert_probe.model.progress import Progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,8 @@ _BINS = 40
 """Number of bars of the histogram in the metadata of a calibrated result."""
 _HIGH_PERCENTILES = (50, 95, 99)
 """Percentiles of random pairs in the metadata of a calibrated result."""
-Calibrated = TypeVar("Calibrated", SentenceSimilarityResult, SentencesResult)
+ScoreResult = SentenceSimilarityResult | SentencesResult
+"""Results with scores of sentence vectors."""
 
 
 @question("similarity calibration", command="calibrate")
@@ -162,7 +163,7 @@ def reference_sentences() -> tuple[str, ...]:
     return tuple(row.text for row in everyday_topics().rows)
 
 
-def calibration_of(result: SentenceSimilarityResult | SentencesResult) -> SimilarityCalibration | None:
+def calibration_of(result: ScoreResult) -> SimilarityCalibration | None:
     """Return the calibration for the scores of a result; None if its two texts have different prompts."""
     question = result.question
     if isinstance(result, SentencesResult):
@@ -173,11 +174,11 @@ def calibration_of(result: SentenceSimilarityResult | SentencesResult) -> Simila
 
 
 def calibrate_result(
-    result: Calibrated,
+    result: ScoreResult,
     checkpoint: Checkpoint,
     progress: Progress = no_progress,
     calibrations: dict[Hashable, SimilarityCalibrationResult] | None = None,
-) -> Calibrated:
+) -> ScoreResult:
     """Return a result whose metadata compare its scores with random pairs of `reference_sentences`.
 
     A result is returned unchanged if its score is undefined or its two texts have different prompts.

@@ -429,6 +429,22 @@ class SearchResult(Result):
             f"{self.question.candidates_by}; {missing:,} documents have no score."
         )
 
+    @property
+    def median(self) -> float:
+        """Median score of all documents by the bi-encoder; NaN if no score is defined."""
+        return float(np.median(self._defined)) if len(self._defined) else float("nan")
+
+    @property
+    def best(self) -> float:
+        """Highest score of a document by the bi-encoder; NaN if no score is defined."""
+        return float(self._defined.max()) if len(self._defined) else float("nan")
+
+    @property
+    def _defined(self) -> Array:
+        values = self.scores[BI_ENCODER]
+        defined: Array = values[~np.isnan(values)]
+        return defined
+
     def percentile(self, document: int) -> float:
         """Return the percentage of random pairs of documents with a lower score than a document has.
 
@@ -495,14 +511,14 @@ class Agreement:
         spearman: Spearman's rank correlation of the documents that both score, −1 to 1; NaN if it is
             undefined.
         overlap: number of documents among the first `OVERLAP` of both.
-        most: largest possible overlap.
+        max_overlap: largest possible overlap.
     """
 
     a: str
     b: str
     spearman: float
     overlap: int
-    most: int
+    max_overlap: int
 
     @classmethod
     def of(cls, a: str, b: str, ranks: Mapping[str, Array], scores: Mapping[str, Array]) -> Agreement:

@@ -12,6 +12,9 @@ from bert_probe.model.trace import Array
 
 MAX_CLUSTERED = 5_000
 """Maximum number of rows that are clustered. Of more rows, a sample is drawn with a fixed seed."""
+MIN_SAMPLES = 2
+"""Number of rows, including itself, within the core distance of a row (HDBSCAN). A larger number leaves more
+rows without a cluster."""
 CLUSTER_WORDS = 8
 """Maximum number of words that describe a cluster."""
 
@@ -26,21 +29,46 @@ def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
     if len(rows) <= min_cluster:
         return rows, np.full(len(rows), -1)
     # Trees do not help in many dimensions: the distances of all pairs are computed 18 times faster.
-    labels = HDBSCAN(min_cluster_size=min_cluster, algorithm="brute", copy=True).fit_predict(unit[rows])
+    labels = HDBSCAN(
+        min_cluster_size=min_cluster, min_samples=MIN_SAMPLES, algorithm="brute", copy=True
+    ).fit_predict(unit[rows])
     return rows, np.where(labels < 0, -1, labels)
 
 
 def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
-    """Return the most typical words of each cluster, by class-based TF-IDF (Grootendorst 2022)."""
+    """Return the most typical words of each cluster, which occur more often in it than in other texts.
+
+    Words are ranked by the z-score of their log-odds ratio between the cluster and all other texts, with the
+    counts in all texts as the prior (Monroe, Colaresi and Quinn 2008). Frequent words of all texts have no
+    high score.
+
+    Args:
+        texts: the texts, also those in no cluster.
+        labels: cluster of each text, from 0; negative for no cluster.
+    """
     words_by_cluster: list[Counter[str]] = [Counter() for _ in range(int(labels.max(initial=-1)) + 1)]
+    total: Counter[str] = Counter()
     for text, label in zip(texts, labels, strict=True):
+        words = re.findall(r"\w{2,}", text.casefold())
+        total.update(words)
         if label >= 0:
-            words_by_cluster[label].update(re.findall(r"\w{2,}", text.casefold()))
-    total: Counter[str] = sum(words_by_cluster, Counter())
-    mean = sum(total.values()) / max(1, len(words_by_cluster))
+            words_by_cluster[label].update(words)
+    size = total.total()
     results = []
-    for words in words_by_cluster:
-        count = sum(words.values())
-        weights = {word: n / count * np.log1p(mean / total[word]) for word, n in words.items()}
-        results.append(sorted(weights, key=lambda word: (-weights[word], word))[:CLUSTER_WORDS])
+    for counts in words_by_cluster:
+        scores = {word: _log_odds(n, counts.total(), total[word], size) for word, n in counts.items()}
+        ranked = sorted(scores, key=lambda word: (-scores[word], word))[:CLUSTER_WORDS]
+        results.append([word for word in ranked if scores[word] > 0])
     return results
+
+
+def _log_odds(count: int, size: int, total_count: int, total_size: int) -> float:
+    """Return the z-score of the log-odds ratio of a word between a part of the texts and the others.
+
+    Args:
+        count: occurrences in the part, which has `size` words.
+        total_count: occurrences in all texts, which have `total_size` words.
+    """
+    own, other = count + total_count, 2 * total_count - count
+    ratio = np.log(own / (size + total_size - own)) - np.log(other / (2 * total_size - size - other))
+    return float(ratio / np.sqrt(1 / own + 1 / other))

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from scipy.linalg import eigh
 
-from bert_probe.analyses.vectors.encoded import Line, encode_texts
 from bert_probe.analyses.vectors.layouts import loading_signs
 from bert_probe.core.field_types import Choice, Flag
 from bert_probe.core.inputs import OneOrTwoTraces, SentenceList
@@ -18,7 +17,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checkpoint import Checkpoint, Line, encode_texts
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import as_array, forward, group_by_length, layer_states
 from bert_probe.model.progress import Progress, no_progress

@@ -2,7 +2,8 @@
 
 Each module of this package defines ``HIGHLIGHT_TYPES`` and is discovered automatically. A highlight type
 measures one value on a text and states it in a sentence. The value is compared with those of the reference
-sentences. All types are shown on the page, in tables, in exports and on the command line.
+sentences. All types are shown on the page, in tables, in exports and on the command line. The package
+`views` draws the thumbnail of a highlight from its data.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import TypeAlias
 
+from bert_probe.analyses.attention.attention import largest_in_blocks
 from bert_probe.analyses.attention.heads import is_punctuation, measure_heads
-from bert_probe.analyses.highlights.thumbnails import Picture
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, WordLens, truncate_text, word_lens
@@ -57,6 +59,69 @@ class HighlightContext:
     def vectors(self, layer: int) -> Array:
         """Return the hidden states of the content tokens after a layer, shape [token, hidden]."""
         return self.trace.vectors(layer)[[token.position for token in self.content_tokens]]
+
+
+SIDE = 48
+"""Maximum number of rows and of columns of a thumbnail grid."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A small matrix, drawn as a heatmap.
+
+    Attributes:
+        cells: values of the cells, shape [row, column]. Cells with values of 0 or less are drawn empty.
+        most: value that has the darkest color; larger values have the same color.
+        mark: row and column of the cell to emphasize.
+    """
+
+    cells: Array
+    most: float = 1.0
+    mark: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, matrix: Array, most: float = 1.0, mark: tuple[int, int] | None = None) -> Grid:
+        """Return a grid of at most `SIDE` cells per side, each with the maximum of a block of the matrix."""
+        block = -(-max(matrix.shape) // SIDE)
+        cell = None if mark is None else (mark[0] // block, mark[1] // block)
+        return cls(largest_in_blocks(matrix[None], block)[0], most, cell)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A curve with one value per layer, and a second curve for comparison.
+
+    Attributes:
+        values, others: values of the curve and of the second curve, shape [layer + 1], -1 to 1.
+        mark: the layer to emphasize.
+    """
+
+    values: Sequence[float]
+    others: Sequence[float]
+    mark: int
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A bar chart with signed values.
+
+    Attributes:
+        values: signed lengths of the bars; the chart is scaled to the longest bar.
+        mark: index of the bar to emphasize.
+    """
+
+    values: Sequence[float]
+    mark: int
+
+
+@dataclass(frozen=True)
+class TextSegments:
+    """Segments into which a text is split, in the order of the text."""
+
+    texts: Sequence[str]
+
+
+Picture: TypeAlias = Grid | Curves | Bars | TextSegments
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,9 @@ import numpy as np
 
 from bert_probe.analyses.attention.attention import Attention
 from bert_probe.analyses.attention.heads import LABEL_SHARE, SHARE_TARGETS, is_punctuation
-from bert_probe.analyses.highlights.thumbnails import Bars, Grid
 from bert_probe.analyses.highlights.types import (
+    Bars,
+    Grid,
     HighlightCandidate,
     HighlightContext,
     HighlightType,

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from bert_probe.analyses.highlights.thumbnails import Bars
-from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, quote
+from bert_probe.analyses.highlights.types import (
+    Bars,
+    HighlightCandidate,
+    HighlightContext,
+    HighlightType,
+    quote,
+)
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 

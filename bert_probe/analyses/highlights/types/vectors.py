@@ -6,8 +6,16 @@ from itertools import combinations
 
 import numpy as np
 
-from bert_probe.analyses.highlights.thumbnails import Bars, Curves, Grid, Picture
-from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, quote
+from bert_probe.analyses.highlights.types import (
+    Bars,
+    Curves,
+    Grid,
+    HighlightCandidate,
+    HighlightContext,
+    HighlightType,
+    Picture,
+    quote,
+)
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
 from bert_probe.analyses.vectors.embedding import HiddenStates
 from bert_probe.analyses.vectors.similarity import Similarity, cosine, cosine_of_rows

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from bert_probe.analyses.highlights.thumbnails import TextSegments
-from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType
+from bert_probe.analyses.highlights.types import (
+    HighlightCandidate,
+    HighlightContext,
+    HighlightType,
+    TextSegments,
+)
 from bert_probe.model.encoding import Token
 from bert_probe.text.words import truncate_text
 

@@ -1,4 +1,4 @@
-"""The command that converts pickled weights to safetensors."""
+"""Commands on checkpoints: what works with a model, and the conversion of pickled weights to safetensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from bert_probe.cli.options import REVISION_HELP, OutputPath
+from bert_probe.analyses.weights.model_check import check as check_model
+from bert_probe.cli.options import REVISION_HELP, OutputPath, output_options
 from bert_probe.conversion.convert import convert as convert_model
 from bert_probe.model.progress import Cancelled
 from bert_probe.runtime.progress import cancel_on_interrupt, exit_on_sigterm, terminal_bar
@@ -48,3 +49,28 @@ def convert(model: str, out: Path, revision: str | None, seconds: float | None, 
         message = f"{file['source']} → {file['file']}: {file['tensors']:,} tensors{tied}."
         click.echo(visible(message), err=True)
     click.echo(visible(f"Saved in {out}. Open it with --model {out}."), err=True)
+
+
+@click.command()
+@click.argument("model", metavar="MODEL")
+@click.option("--revision", metavar="REV", help=REVISION_HELP)
+@click.option(
+    "--dtype",
+    type=click.Choice(["auto", "float32", "float16", "bfloat16", "float64"]),
+    default="auto",
+    show_default=True,
+    help="Data type of the weights and the computation; auto is float32.",
+)
+@click.option(
+    "--config-only", is_flag=True, help="Read only the config; weights are neither downloaded nor opened."
+)
+@output_options
+def check(model: str, revision: str | None, dtype: str, config_only: bool) -> object:
+    """What works with a MODEL and what does not, with the reason.
+
+    MODEL is a Hub ID or a local folder. The config is read first; if it describes a supported model, the
+    checkpoint is opened. Prints one row for each capability: yes, no, or unknown if it was not checked.
+    """
+    with terminal_bar("Downloading", "B") as progress:
+        checked = check_model(model, revision, config_only=config_only, dtype=dtype, progress=progress)
+    return checked.table()

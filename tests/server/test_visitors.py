@@ -15,7 +15,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 
 from bert_probe.runtime import permissions
 from bert_probe.runtime.permissions import Permissions
-from bert_probe.server import asgi, sessions, uploads
+from bert_probe.server import asgi, sessions, visitors
 from tests.helpers.server import HOST, answer_of, run_in_thread
 
 MB = 1_000_000
@@ -27,7 +27,7 @@ class FakeRuntime:
     def __init__(self) -> None:
         self.uploaded_file_mgr = MemoryUploadedFileManager("/_stcore/upload_file")
         self.connected: set[str] = set()
-        self.middleware = uploads.BoundedUploads(self.handle)
+        self.middleware = visitors.BoundedUploads(self.handle)
         self.concurrent: list[tuple[str, int]] = []
         self.answers: list[int] = []
         self.name = "a.txt"  # of the files of `slow`
@@ -103,7 +103,7 @@ def test_aborted_upload_does_not_count(server: FakeRuntime, monkeypatch: pytest.
         await asyncio.Event().wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(uploads, "UPLOAD_SECONDS", 0.05)
+        patched.setattr(visitors, "UPLOAD_SECONDS", 0.05)
         patched.setattr(server.middleware, "app", stall)
         assert server.put("one", 20 * MB) == (
             408,
@@ -169,7 +169,7 @@ def slow(server: FakeRuntime) -> FakeRuntime:
         server.uploaded_file_mgr.add_file(session, UploadedFileRec(file, server.name, "", b"x" * size))
         await Response(status_code=204)(scope, receive, send)
 
-    server.middleware = uploads.BoundedUploads(read)
+    server.middleware = visitors.BoundedUploads(read)
     return server
 
 
@@ -228,7 +228,7 @@ def test_upload_beyond_the_limit_is_aborted(slow: FakeRuntime, monkeypatch: pyte
 
 
 def test_stalled_upload_is_aborted(slow: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(visitors, "STALL_SECONDS", 0.05)
 
     async def attack() -> None:
         upload = SlowUpload(slow, "one", 5 * MB)
@@ -283,6 +283,6 @@ def test_session_limit_allows_several_files_of_maximum_size() -> None:
     for limits in (Permissions(), permissions.public()):
         assert 3 * limits.max_file_bytes < limits.max_session_bytes < limits.max_upload_bytes
     classes = [middleware.cls for middleware in asgi.middleware()]
-    assert classes.index(uploads.BoundedUploads) == len(classes) - 1, (
+    assert classes.index(visitors.BoundedUploads) == len(classes) - 1, (
         "headers and host names are checked first"
     )
