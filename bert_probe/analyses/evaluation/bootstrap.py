@@ -107,7 +107,8 @@ def weighted_pearson(weights: Array, x: Array, y: Array) -> Array:
     correlations = np.divide(
         products, norms, out=np.full(len(weights), np.nan), where=is_varied & (norms > 0)
     )
-    return np.clip(correlations, -1, 1)  # rounding may exceed the bounds
+    bounded: Array = np.clip(correlations, -1, 1)  # rounding may exceed the bounds
+    return bounded
 
 
 def _is_varied(weights: Array, values: Array) -> Array:

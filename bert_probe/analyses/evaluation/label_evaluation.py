@@ -138,7 +138,7 @@ class LabelEvaluation(Question):
         comparison = None
         if other is not None:
             record = record.with_other_model(InputRecord.of_model(checkpoints[1]))
-            comparison = _compare(texts, *models, last)
+            comparison = _compare(texts, models[0], models[1], last)
         curve = self._curve(checkpoints[0], models[0], labels, folds, last) if self.curve else None
         samples = bootstrap(
             lambda weights: np.stack([_measures(weights, labels, model) for model in models], axis=1),

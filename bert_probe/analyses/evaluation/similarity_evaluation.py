@@ -131,7 +131,7 @@ class SimilarityEvaluation(Question):
             for name, rows in groups.items()
         }
         curve = self._curve(checkpoints[0], evaluated[0], labels, last) if self.curve else None
-        comparison = None if other is None else _compare(pairs, *evaluated, last)
+        comparison = None if other is None else _compare(pairs, evaluated[0], evaluated[1], last)
         return SimilarityEvaluationResult(
             self, record, pairs, read_only(labels), tuple(evaluated), total, summaries, curve, comparison
         )
@@ -295,8 +295,8 @@ def _summarize(labels: Array, values: list[Array], progress: Progress) -> Correl
     resamples = bootstrap_correlations(labels, scores, progress).reshape(-1, *shape)
     changes = resamples - resamples[:, :1]
     bounds = (np.apply_along_axis(interval, 0, samples) for samples in (resamples, changes))
-    intervals = (np.moveaxis(values, 0, -1) for values in bounds)
-    return CorrelationSummary(np.array(correlations).reshape(shape), *intervals, len(labels))
+    intervals, change_intervals = (np.moveaxis(values, 0, -1) for values in bounds)
+    return CorrelationSummary(np.array(correlations).reshape(shape), intervals, change_intervals, len(labels))
 
 
 def _correlation(function: Any, labels: Array, scores: Array) -> float:
