@@ -84,7 +84,7 @@ def main(names: list[str]) -> None:
 
 
 def _write(name: str, lines: list[Line]) -> None:
-    """Replace a section of the report, and keep the others."""
+    """Replace a section of the report; other sections are unchanged."""
     parts = machine.sections(_RESULTS)
     parts[name] = f"\n## {name}\n\n{machine.described()}\n\n{_COLUMNS}{machine.table(lines)}"
     _RESULTS.write_text(_HEAD + "".join(parts[name] for name in _ALL if name in parts), encoding="utf-8")

@@ -35,12 +35,12 @@ _lock = threading.Lock()
 
 @dataclass
 class Turns:
-    """The measurements of a number of clients over all rounds.
+    """The measurements for a number of concurrent clients over all rounds.
 
     Attributes:
-        took: Seconds of each response.
-        seconds: Total duration of the turns.
-        worked: CPU seconds of the app during the turns.
+        took: Response times in seconds.
+        seconds: Total duration of all turns.
+        worked: CPU time of the app during the turns, in seconds.
     """
 
     took: list[float] = field(default_factory=list)
@@ -79,7 +79,7 @@ def lines() -> Iterator[Line]:
 
 
 def _work(alone: Turns, together: Turns, pause: float) -> str:
-    """CPU time per response, and the lower limit of the ratio without pauses."""
+    """Describe the CPU time per response and, without pauses, a lower bound on the ratio."""
     cost = f"{together.each * 1e3:.0f} ms of CPU time per response"
     if pause:
         return cost
@@ -89,7 +89,7 @@ def _work(alone: Turns, together: Turns, pause: float) -> str:
 
 
 def _measured(app: running_app.Served, pause: float) -> tuple[Turns, Turns]:
-    """Measure one client, and eight."""
+    """Measure one client and `CLIENTS` concurrent clients in alternation."""
     process, measurements = psutil.Process(app.process.pid), {1: Turns(), CLIENTS: Turns()}
     for _ in range(ROUNDS):
         for clients, turns in measurements.items():
@@ -127,7 +127,7 @@ def _client(port: int, seconds: float, pause: float) -> list[float]:
 
 
 def _text() -> str:
-    """Return a text that is not in the cache."""
+    """Return a new text, which is not cached."""
     with _lock:
         number = next(_numbers)
     return " ".join(_WORDS[(number // len(_WORDS) ** place) % len(_WORDS)] for place in range(len(_WORDS)))

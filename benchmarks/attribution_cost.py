@@ -1,4 +1,4 @@
-"""Time of attribution methods, and their correlation with leave-one-out."""
+"""Time of attribution methods, and the correlation of their results with leave-one-out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lines() -> Iterator[Line]:
 def _effects(checkpoint: Checkpoint) -> Line:
     text = text_of(EFFECTS)
     a, b = checkpoint.trace(text), checkpoint.trace("The other text of the pair.")
-    # All heads, all layers, and the unmodified model.
+    # One pass for each attention head, for each layer, and for the unmodified model.
     passes = a.layers * a.heads + a.layers + 1
     name = f"Effect of each of {a.layers * a.heads} heads on a prediction, {EFFECTS} tokens, all-MiniLM-L6-v2"
     work = partial(bert_probe.HeadAttribution().of, a, b)
@@ -48,7 +48,7 @@ def _effects(checkpoint: Checkpoint) -> Line:
 
 
 def _gradients(checkpoint: Checkpoint) -> Line:
-    """Measure both with equal batch sizes, on separate copies of the weights."""
+    """Measure integrated gradients of BERT Probe and captum, with equal batch sizes and separate weights."""
     text, other = text_of(GRADIENTS), checkpoint.trace("The other text of the pair.")
     trace = checkpoint.trace(text)
     model: Any = AutoModel.from_pretrained(locate(None).folder).eval()
@@ -82,7 +82,7 @@ def _gradients(checkpoint: Checkpoint) -> Line:
 
 
 def _loo_correlation(checkpoint: Checkpoint) -> Iterator[Line]:
-    """Return the rank correlation of a method's attributions with leave-one-out."""
+    """Return the rank correlation of a method's attributions with those of leave-one-out."""
     shipped = files("bert_probe") / "data" / "baseline_sentences.txt"
     sentences = shipped.read_text(encoding="utf-8").splitlines()
     every = list(combinations(sentences, 2))

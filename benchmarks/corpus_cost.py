@@ -1,4 +1,4 @@
-"""Time and memory of building a corpus store, against sentence-transformers and with two workers."""
+"""Time and memory of building a corpus store, relative to sentence-transformers and with two workers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def lines() -> Iterator[Line]:
 
 
 def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
-    """Measure the whole command, with checksums and files but without opening the model."""
+    """Compare `build_corpus`, with checksums and files but without loading the model, with `encode`."""
     rival = SentenceTransformer(str(checkpoint.folder), device=checkpoint.description.device)
     rival.encode(make_texts(200, LENGTHS), show_progress_bar=False)
     build_corpus(
@@ -118,7 +118,7 @@ def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
 
 
 def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
-    """Measure ideal worker processes: each has half of the texts, and they exchange nothing."""
+    """Compare worker threads with ideal processes, which each read half of the texts and exchange nothing."""
     warm, texts = _file(folder, "warm", make_texts(200, LENGTHS)), make_texts(WORKED, LENGTHS)
     complete = _file(folder, "whole", texts)
     halves = [_file(folder, str(half), texts[half::2]) for half in range(2)]
@@ -144,7 +144,7 @@ def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
 
 
 def _of_both(warm: Path, halves: list[Path], target: Path) -> float:
-    """Return the seconds from when both processes are ready until both are done."""
+    """Return the run time of both processes in seconds, measured after both are ready."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _APART, str(warm), str(half), f"{target}-{number}"],

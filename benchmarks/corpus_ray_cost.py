@@ -1,4 +1,4 @@
-"""Time of building a corpus with Ray actors on this machine, against threads of one process."""
+"""Time of building a corpus with Ray actors on this machine, relative to threads in one process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGET = 1.15
 
 
 def lines() -> Iterator[Line]:
-    """Measure both sides twice, ours in the middle, with one thread per worker on both sides."""
+    """Measure threads, Ray, Ray, threads in this order, each with `WORKERS` workers of one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(WORKERS)
     try:
@@ -42,7 +42,7 @@ def _lines(folder: Path) -> Iterator[Line]:
     digests: set[str] = set()
 
     def read(on: ShardRunner) -> tuple[float, float]:
-        """Return the seconds until the first shard, and from then until the end."""
+        """Return the time in seconds until the first shard, and the time from the first shard to the end."""
         begun, first = time.perf_counter(), list[float]()
         store = build_corpus(
             checkpoint,

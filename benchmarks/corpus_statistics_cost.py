@@ -1,4 +1,4 @@
-"""Time of the head statistics of a store, against DuckDB on the same tables."""
+"""Time of the head statistics for a corpus store, relative to DuckDB on the same tables."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _line(what: str, ours: Any, rival: Any, difference: str) -> Line:
 
 
 def _query(store: Store, measures: Any, with_quantiles: bool) -> dict[str, Any]:
-    """Return count, mean, minimum, maximum and quantiles of each measure and head, computed by DuckDB."""
+    """Compute count, mean, minimum, maximum and quantiles for each measure and head with DuckDB."""
     columns = [
         column
         for measure in measures
@@ -85,7 +85,7 @@ def _query(store: Store, measures: Any, with_quantiles: bool) -> dict[str, Any]:
 
 
 def _difference(result: HeadStatisticsResult, table: dict[str, Any]) -> str:
-    """Return the largest absolute difference of means and of quantiles, and whether extremes are equal."""
+    """Return the largest absolute differences of means and quantiles, and whether extremes are equal."""
     means, quantiles, equal = [], [], True
     for number, measure in enumerate(result.measures):
         means.append(np.abs(table[f"{measure}_mean"] - result.means[number]).max())

@@ -1,7 +1,7 @@
-"""Time of the evaluation of a search against sentence-transformers, with equal measures.
+"""Time of retrieval evaluation relative to sentence-transformers, with equal measures.
 
-The environment variable RETRIEVAL_DATA names a folder in the layout of the BEIR benchmark, such as Cranfield;
-without it, the documents and queries are sample texts.
+The environment variable RETRIEVAL_DATA contains a folder in BEIR layout, such as Cranfield. Without this
+variable, the documents and queries are sample texts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGET = 1.15
 
 
 def data() -> tuple[str, DocumentList, DocumentList, Judgments]:
-    """Return the name of the data, documents, queries and judgments: those of a folder, or sample texts."""
+    """Return name, documents, queries and judgments from the folder in RETRIEVAL_DATA, or sample data."""
     folder = os.environ.get("RETRIEVAL_DATA")
     if folder:
         documents, queries, judgments = bert_probe.read_retrieval_data(folder, skip_broken=True)
@@ -81,7 +81,7 @@ def lines() -> Iterator[Line]:
 
     first, second = ours(), theirs()
     off = max(abs(first[measure] - second[measure]) for measure in MEASURES)
-    if off > 1e-4:  # one pair of documents whose scores differ by rounding may swap ranks
+    if off > 1e-4:  # documents with nearly equal scores may swap ranks
         raise RuntimeError(f"The measures differ by {off:.2g}, so they are not rivals.")
     timed = paired(ours, theirs, min_rounds=4, warm_ups=0)  # both have run once
     low, high = timed.spread

@@ -1,4 +1,4 @@
-"""Time of profiling all heads and of ablating each head, against the model's forward pass."""
+"""Time of profiling all attention heads and of ablating each head, relative to the model's forward pass."""
 
 from __future__ import annotations
 
@@ -52,16 +52,17 @@ def _ablation(checkpoint: Checkpoint) -> Line:
 def against_passes(
     name: str, work: Work, checkpoint: Checkpoint, text: str, count: int, max_batch: int, target: float
 ) -> Line:
-    """Measure work against the equivalent number of forward passes, divided by the gain of batching.
+    """Compare work with the equivalent number of forward passes, divided by the speedup of batching.
 
     Args:
-        count: Number of forward passes that the work is equivalent to.
+        count: Number of forward passes to which the work is equivalent.
         max_batch: Maximum batch size.
     """
     batch = min(max_batch, BATCH_TOKENS // len(checkpoint.encode(text)))
     batched = passes(checkpoint, text, batch)
     single = paired(passes(checkpoint, text, 1), batched)
-    # One pass ÷ gain equals a batched pass ÷ its texts; timing that directly exposes both to the same load.
+    # One pass ÷ speedup equals a batched pass ÷ batch size. Time the latter, so that load affects both
+    # equally.
     timed = paired(work, batched)
     share = batch / count
     ratio, (low, high) = timed.ratio * share, timed.spread
@@ -76,7 +77,7 @@ def against_passes(
 
 
 def passes(checkpoint: Checkpoint, text: str, count: int) -> Callable[[], object]:
-    """Run the same text ``count`` times in one forward pass, and keep only the output."""
+    """Return a function that runs the same text ``count`` times in one forward pass."""
     inputs = pad([checkpoint.encode(text)] * count, {})
 
     def forward() -> object:

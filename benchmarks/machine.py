@@ -1,4 +1,4 @@
-"""The description of the machine and the tables in reports."""
+"""Describe the machine, and read the tables of benchmark reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERDICT = {True: "yes", False: "**no**", None: ""}
 
 
 def described() -> str:
-    """Return the processor, the date and versions in one line."""
+    """Return processor, date and library versions on one line."""
     device = "CUDA" if torch.cuda.is_available() else "CPU"
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "streamlit"))
     today = datetime.datetime.now(tz=datetime.UTC).date()
@@ -25,7 +25,7 @@ def described() -> str:
 
 
 def sections(report: Path) -> dict[str, str]:
-    """Return the sections of an existing report: heading in lower case -> text."""
+    """Return heading in lower case → text for the sections of an existing report."""
     _, *parts = report.read_text(encoding="utf-8").split("\n## ")
     return {part.split("\n", 1)[0].lower(): f"\n## {part}" for part in parts}
 

@@ -1,7 +1,7 @@
-"""The map of tokens with 150,000 points: a key in the search field, and a lasso, in Chromium.
+"""Response times of a token map with 150,000 points in Chromium: key presses in the search, and a lasso.
 
-The time of a key is the longest time for which the page is blocked after it. Work that runs in slices lets
-the browser handle the next key between two slices. The picture is complete after the last slice.
+The time of a key press is the longest time for which the page is then blocked. Work that runs in slices lets
+the browser handle the next key press between two slices. The picture is complete after the last slice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ TOKENS, LAYERS = 21_429, 7  # 150,003 points
 QUERIES = ("weather", "e", "the", "sunday", "zzz")
 TARGET = 16
 
-# Messages arrive between the tasks of the page, so a gap is the time for which a task blocked the page.
+# Messages arrive between the page's tasks, so a gap between messages is the time for which a task blocks the
+# page.
 _KEYS = """
 async (queries) => {
   const root = document.querySelector('.layer-map');
@@ -99,7 +100,7 @@ async () => {
 
 
 def page(mode: str = "all") -> str:
-    """Return the page of a map of tokens of the sample sentences, at random places."""
+    """Return a page with a token map of the sample sentences, with points at random positions."""
     draw = np.random.default_rng(0)
     sentences = [str(row.text).lower().rstrip(".?!").split() for row in everyday_topics().rows]
     words = [word for sentence in sentences for word in sentence]

@@ -1,7 +1,7 @@
 """Nearest contexts of a word among a million vectors: search time, and recall of an index.
 
-The store contains a few thousand texts. Its shards are repeated with other row numbers and shifted vectors:
-each vector is shifted by the difference of two others, so that shifts are like real differences.
+The store contains a few thousand texts. Its shards are repeated with other row numbers and shifted vectors.
+Each vector is shifted by the difference of two other vectors, so that the shifts resemble real differences.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lines() -> Iterator[Line]:
         queries = [*_asked(checkpoint)]
 
         def timed(exact: bool) -> tuple[float, list[NearestContextsResult]]:
-            """Return the median seconds of a search with its forward pass, after a warm-up."""
+            """Return the median time of a search with its forward pass in seconds, after a warm-up."""
             took, results = [], []
             for text, word in queries:
                 start = time.perf_counter()
@@ -77,13 +77,13 @@ def _share(approximate: NearestContextsResult, exact: NearestContextsResult) -> 
 
 
 def _texts() -> list[str]:
-    """Return pairs of everyday sentences."""
+    """Return texts that consist of two everyday sentences."""
     sentences, rng = [row.text for row in everyday_topics().rows], random.Random(0)
     return [f"{rng.choice(sentences)} {rng.choice(sentences)}" for _ in range(TEXTS)]
 
 
 def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
-    """Yield texts, each with one of its words."""
+    """Yield (text, word) pairs for queries."""
     rng = random.Random(1)
     for text in rng.sample(_texts(), QUERIES + 1):
         trace = checkpoint.trace(text)
@@ -92,7 +92,7 @@ def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
 
 
 def _store(folder: Path) -> Store:
-    """Build a store with a given number of vectors."""
+    """Build a store with `VECTORS` vectors."""
     (folder / "texts.txt").write_text("".join(f"{text}\n" for text in _texts()), encoding="utf-8")
     store = bert_probe.build_corpus(
         bert_probe.load(),
@@ -116,7 +116,7 @@ def _store(folder: Path) -> Store:
 
 
 def _tables(store: Store) -> Iterator[dict[str, pa.Table]]:
-    """Yield all tables of each shard."""
+    """Yield the tables of each shard by name."""
     for number in range(len(store.shards)):
         rows = ds.field("row")
         here = (rows > number * SHARD_ROWS) & (rows <= (number + 1) * SHARD_ROWS)
@@ -124,12 +124,12 @@ def _tables(store: Store) -> Iterator[dict[str, pa.Table]]:
 
 
 def _later(table: pa.Table, rows: int) -> pa.Table:
-    """Return a copy with other row numbers."""
+    """Return a copy of a table with row numbers increased by `rows`."""
     return table.set_column(0, "row", pa.array(table["row"].to_numpy() + rows))
 
 
 def _moved(table: pa.Table, rng: np.random.Generator) -> pa.Table:
-    """Return a copy with other vectors."""
+    """Return a copy of a table with shifted vectors."""
     stored = table["vector"].combine_chunks()
     vectors = stored.flatten().to_numpy().reshape(len(stored), -1)
     first, second = (rng.permutation(len(vectors)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Paired timing of two functions, so that other load affects both equally."""
+"""Time two functions in pairs, so that other load affects both equally."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Line:
-    """A result in the report."""
+    """A line of results in the report."""
 
     what: str  # what is measured
-    rival: str  # what it is compared with, or the conditions
-    measured: str  # the number with its unit
+    rival: str  # the baseline of the comparison, or the conditions
+    measured: str  # the measured value with its unit
     target: str  # the limit
     met: bool | None  # whether the limit is met; None without a limit
 
 
 @dataclass(frozen=True)
 class Paired:
-    """The seconds of each side; entries with the same index were measured back to back."""
+    """Run times of both functions in seconds; times with the same index were measured back to back."""
 
     ours: tuple[float, ...]
     rival: tuple[float, ...]
 
     @property
     def ratio(self) -> float:
-        """The median of ours ÷ the median of the rival's."""
+        """The median time of BERT Probe divided by the median time of the rival."""
         return statistics.median(self.ours) / statistics.median(self.rival)
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The first and third quartile of the ratios of pairs."""
+        """The first and third quartiles of the ratios within pairs."""
         ratios = [ours / rival for ours, rival in zip(self.ours, self.rival, strict=True)]
         low, _, high = statistics.quantiles(ratios, n=4)
         return low, high
@@ -78,5 +78,5 @@ def _timed(work: Work) -> float:
     start = time.perf_counter()
     result = work()
     took = time.perf_counter() - start
-    del result  # freed outside of the measured time
+    del result  # free memory outside the measured time
     return took

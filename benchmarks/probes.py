@@ -1,8 +1,8 @@
 """``python -m benchmarks.probes FOLDER``: probes and relations on the English Web Treebank.
 
-The folder contains train, dev and test of Universal Dependencies as .conllu.gz or .conllu; they are not part
-of this project. Figures to be met were measured on the built-in model by independent code, heads and offsets
-chosen and reported on test.
+The folder contains the Universal Dependencies files train, dev and test as .conllu.gz or .conllu, which are
+not part of this project. Independent code measured the target values on the built-in model, and selected
+heads and offsets on the test split.
 """
 
 from __future__ import annotations

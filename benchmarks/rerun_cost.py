@@ -2,9 +2,9 @@
 
 Three spans of the same interaction, all on the browser's clock:
 
-- seen: from the key or click to Streamlit's script being finished in the page;
-- asked: from the browser's request on the socket to the message that the script has finished;
-- script: from the message that the script has started to the one that it has finished.
+- seen: from the key press or click until the page shows that Streamlit's script has finished;
+- asked: from the browser's request on the WebSocket to the message that the script has finished;
+- script: from the message that the script has started to the message that it has finished.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from benchmarks.trace_cost import text_of
 
 TARGET = 0.200
 TOKENS = 128
-ROUNDS = 40  # of a layer and of a head
+ROUNDS = 40  # changes of a layer and of a head
 
-# Records when a key or click arrives, and when the script has finished afterwards.
+# Records the time of each key press or click, and the time at which the script has then finished.
 _WATCH = """
 () => {
   const app = document.querySelector('[data-testid="stApp"]');
@@ -41,7 +41,7 @@ _WATCH = """
   }).observe(app, {attributes: true, attributeFilter: ['data-test-script-state']});
 }
 """
-# The page's policy forbids eval, which Playwright's wait_for_function needs.
+# Playwright's wait_for_function needs eval, which the page's Content-Security-Policy forbids.
 _FINISHED = """
 () => new Promise((resolve, reject) => {
   const end = performance.now() + 30000;
@@ -82,7 +82,7 @@ class Socket:
 
 @dataclass
 class Spans:
-    """Seconds for each change."""
+    """Durations of all changes in seconds."""
 
     seen: list[float] = field(default_factory=list)
     asked: list[float] = field(default_factory=list)
@@ -117,7 +117,7 @@ def lines() -> Iterator[Line]:
 
 
 def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
-    """Measure changes of the layer by key and of the head by click, in turn."""
+    """Measure changes of the layer (by key press) and of the head (by click) in alternation."""
     from playwright.sync_api import sync_playwright
 
     layers, heads = Spans(), Spans()
@@ -143,7 +143,7 @@ def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
             sockets.append(Socket())
             act()
             page.evaluate(_FINISHED)
-            page.wait_for_timeout(150)  # wait until the picture is painted
+            page.wait_for_timeout(150)  # until the picture is painted
             noted = sockets[-1]
             if spans is None:
                 return
@@ -154,8 +154,8 @@ def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
             spans.script.append(noted.finished - noted.started)
 
         for turn in range(ROUNDS + 10):
-            counts = turn >= 10  # the previous ones are a warm-up
-            # Six layers: down from the last to the first, and up again; heads one after the other.
+            counts = turn >= 10  # earlier turns are a warm-up
+            # Step through the six layers from last to first and back, and through the heads in order.
             key = "ArrowLeft" if turn % 10 < 5 else "ArrowRight"
             change(layers if counts else None, lambda key=key: layer.press(key))
             chip = chips.nth((turn + 1) % count)

@@ -1,4 +1,4 @@
-"""The app on a free port, and Chromium."""
+"""Run the app on a free port, and find Chromium."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Served:
 
 @contextmanager
 def served() -> Iterator[str]:
-    """Run the app, and yield its origin."""
+    """Run the app within the context, and yield its origin."""
     with started() as app:
         yield app.origin
 
@@ -62,12 +62,12 @@ def served() -> Iterator[str]:
 def started(
     log: Path | None = None, *, cwd: Path = _ROOT, options: Sequence[str] = (), **variables: str
 ) -> Iterator[Served]:
-    """Run the app, and yield it.
+    """Run the app within the context, and yield the `Served` app.
 
     Args:
-        log: File for its output.
+        log: File for the output of the app.
         cwd: Current folder of the app.
-        options: Options of `bert-probe app`, which runs instead of Streamlit if there are any.
+        options: Options of `bert-probe app`. Without options, Streamlit runs the app directly.
         variables: Additional environment variables.
     """
     with socket.socket() as free:

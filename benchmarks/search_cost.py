@@ -1,4 +1,4 @@
-"""Time of a search against sentence-transformers, with equal scores, and of a query on encoded documents."""
+"""Time of a search relative to sentence-transformers (equal scores), and of a query on encoded documents."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def lines() -> Iterator[Line]:
 
 
 def _vector_line(checkpoint: Checkpoint, file: Path) -> Line:
-    """Return the time of a query on vectors that are memory-mapped and indexed."""
+    """Measure a query on memory-mapped and indexed vectors."""
     size = checkpoint.description.hidden_size
     vectors = np.lib.format.open_memmap(file, "w+", np.float32, (VECTORS, size))
     random = np.random.default_rng(0)
@@ -110,7 +110,7 @@ def _vector_line(checkpoint: Checkpoint, file: Path) -> Line:
 
 
 def _cosines(block: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """Return the cosine of each row with the query in float64."""
+    """Return the cosine similarity of each row with the query, computed in float64."""
     rows = block.astype(np.float64)
     cosines: np.ndarray = rows @ query / (np.linalg.norm(rows, axis=1) * np.linalg.norm(query))
     return cosines

@@ -1,4 +1,4 @@
-"""Time of sentence embeddings against sentence-transformers, with equal results."""
+"""Time of sentence embeddings relative to sentence-transformers, with equal results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lines() -> Iterator[Line]:
     rng = random.Random(0)
     texts = [f"{number} {text_of(rng.choice(LENGTHS))}" for number in range(COUNT)]
     tokens = sum(len(checkpoint.encoder.inputs(text)) for text in texts)
-    batch = round(BATCH_TOKENS * COUNT / tokens)  # as many tokens per batch as ours
+    batch = round(BATCH_TOKENS * COUNT / tokens)  # use as many tokens per batch as BERT Probe does
 
     def ours(some: list[str]) -> np.ndarray:
         return bert_probe.Sentences("model").of(checkpoint, some).vectors

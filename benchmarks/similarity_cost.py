@@ -1,4 +1,4 @@
-"""Time of token similarity from one pass, against two passes per cell as in common notebooks."""
+"""Time of token similarity with one forward pass, relative to two passes per cell as in common notebooks."""
 
 from __future__ import annotations
 

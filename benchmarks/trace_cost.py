@@ -1,4 +1,4 @@
-"""Time of a trace, which stores all activations, against a plain forward pass."""
+"""Time of a trace, which stores all activations, relative to a plain forward pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TARGET = 1.10
 
 
 def text_of(tokens: int) -> str:
-    """Return a text with this many tokens including [CLS] and [SEP], one per word."""
+    """Return a text with this many tokens, one per word, including [CLS] and [SEP]."""
     words = (
         "almost",
         "before",
@@ -61,7 +61,7 @@ def lines() -> Iterator[Line]:
 
 
 def decoder_lines() -> Iterator[Line]:
-    """Trace a decoder, and open models; the decoder has the layers of Qwen3-0.6B and a smaller vocabulary."""
+    """Measure loading, and traces of a decoder with the layers of Qwen3-0.6B and a smaller vocabulary."""
     tokenizer = AutoTokenizer.from_pretrained(locate(None).folder)
     with tempfile.TemporaryDirectory() as temporary:
         yield _opening("all-MiniLM-L6-v2", locate(None).folder)
@@ -92,7 +92,7 @@ def _qwen_config(vocabulary_size: int) -> Qwen3Config:
 
 
 def _opening(name: str, folder: Path) -> Line:
-    """Time `load`, with all checks, against `AutoModel.from_pretrained`."""
+    """Compare the time of `load`, with all checks, with that of `AutoModel.from_pretrained`."""
     ours: list[float] = []
     rival: list[float] = []
     for _ in range(5):

@@ -1,9 +1,9 @@
-"""Head view and model view against BertViz: first paint, change of layer, bytes, and longer texts.
+"""Head view and model view compared with BertViz: first paint, change of layer, bytes, and longer texts.
 
-Both in one Chromium, with the weights of one trace. BertViz's page is what it returns for a notebook, its
-scripts from this machine instead of a CDN, timed from opening the page. Ours runs in the app, timed from the
-click that opens the view: the server computes and sends, the browser draws. Both end when a frame with the
-drawing is shown.
+Both sides run in the same Chromium, with the attention weights of the same trace. The page of BertViz
+contains its output for a notebook, with local scripts instead of a CDN; its times start when the page is
+opened. The views of BERT Probe run in the app; their times start with the click that opens the view, and
+include the work of the server and the browser. Both times end when a frame with the drawing is visible.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from benchmarks.pairs import Line
 from benchmarks.trace_cost import text_of
 from bert_probe.server import bertviz_frames
 
-ROUNDS = 3  # rounds of BertViz, half a minute each
-OURS = 5  # rounds of ours in each of them
+ROUNDS = 3  # rounds of BertViz, each half a minute
+OURS = 5  # measurements of BERT Probe in each round
 
 _SHIM = Path(bertviz_frames.__file__).with_name("static") / "frame_before.js"
-# A frame is visible when the next one is requested.
+# A frame is visible when the browser requests the next frame.
 _FRAME = "for (let i = 0; i < 2; i++) await new Promise((resolve) => requestAnimationFrame(resolve));"
 # From opening the page to the first line; BertViz draws all lines at once.
 _BERTVIZ_PAINTED = f"""
@@ -54,7 +54,7 @@ async (layer) => {{
   return performance.now() - start;
 }}
 """
-# Components have shadow roots. A view is ready when its picture has the expected label.
+# Search shadow roots, because components have them. A view is ready when its picture has the expected label.
 _OURS = f"""
 async ([action, label]) => {{
   const find = (name) => {{
@@ -74,7 +74,7 @@ async ([action, label]) => {{
   return performance.now() - start;
 }}
 """
-# Size of the body of the layer that was fetched last.
+# Size of the body of the latest response with a layer.
 _FETCHED = """
 () => {
   const every = performance.getEntriesByType('resource').map((one) => [one.name, one.encodedBodySize]);
@@ -102,7 +102,7 @@ async () => {
 
 @dataclass
 class Ours:
-    """Milliseconds of our views, and bytes sent by the server."""
+    """Render times of BERT Probe's views in ms, and bytes that the server sent."""
 
     opened: list[float] = field(default_factory=list)
     switched: list[float] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Ours:
 
 @dataclass
 class Theirs:
-    """Milliseconds of the views of BertViz."""
+    """Render times of BertViz's views in ms."""
 
     opened: list[float] = field(default_factory=list)
     switched: list[float] = field(default_factory=list)
@@ -175,7 +175,7 @@ def _notebook_lines(theirs: Theirs, opened: list[float], bytes_of_ours: int, siz
 
 
 def _cells(browser: Any, address: str) -> list[float]:
-    """Return the milliseconds from opening a page with a cell's output until its picture is visible."""
+    """Return the times in ms from opening a page with a cell's output until the picture is visible."""
     took = []
     for _ in range(ROUNDS * OURS):
         page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -252,7 +252,7 @@ def _at_table(browser: Any, origin: str, tokens: int) -> tuple[Any, list[int]]:
 
 
 def _to_table(page: Any) -> None:
-    """Return to the table at layer 1, from which the view is opened, so that all rounds are equal."""
+    """Return to the table at layer 1, from which each round opens the view."""
     page.get_by_test_id("stButtonGroup").get_by_text("Table", exact=True).click()
     page.get_by_test_id("stDataFrame").wait_for()
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
@@ -265,7 +265,7 @@ def _size(frame: dict[str, Any]) -> int:
 
 
 def _long(browser: Any, origin: str) -> Iterator[Line]:
-    """Measure 512 tokens against 64 tokens."""
+    """Compare a text of 512 tokens with a text of 64 tokens."""
     short, long = Ours(), Ours()
     took: list[float] = []
     for _ in range(ROUNDS):
@@ -287,7 +287,7 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
         f"at most twice that + 300 ms: {limit:.0f} ms",
         own <= limit,
     )
-    # The median, because a late message of the previous view may be included.
+    # Use the median, because single measurements may include late messages of the previous view.
     worst, sent = statistics.quantiles(took, n=20)[-1], statistics.median(long.sent)
     yield Line(
         "Head view of 512 tokens, 12 heads: from the pointer's move to the frame with the numbers of the row",
@@ -306,7 +306,7 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
 
 
 def _bertviz(trace: bert_probe.Trace, view: str) -> str:
-    """Return BertViz's page of a trace, as for a notebook but with local scripts."""
+    """Return BertViz's page for a trace, as in a notebook but with local scripts."""
     from bertviz import head_view, model_view
 
     draw: Callable[..., Any] = head_view if view == "head" else model_view
@@ -322,11 +322,11 @@ def _bertviz(trace: bert_probe.Trace, view: str) -> str:
 
 @contextmanager
 def _files(folder: Path) -> Iterator[str]:
-    """Serve a folder on this machine."""
+    """Serve a folder over HTTP on this machine."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
-            """Log nothing."""
+            """Disable logging of requests."""
 
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))

@@ -1,11 +1,11 @@
-"""Entry point of ``python -m bert_probe`` and of the script ``bert-probe``."""
+"""Entry point for ``python -m bert_probe`` and the script ``bert-probe``."""
 
 import sys
 from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command line, and exit cleanly if it is interrupted while it is imported."""
+    """Run the command line, and exit cleanly if Ctrl+C interrupts its import."""
     try:
         from bert_probe.cli.main import main as run
     except KeyboardInterrupt:

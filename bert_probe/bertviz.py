@@ -1,8 +1,8 @@
 """Replacements for BertViz's functions with the same arguments: ``from bert_probe.bertviz import head_view``.
 
-They accept attention of any model, work offline, and are not limited to about 150 tokens. `docs/bertviz.md`
-compares every argument. BertViz: Vig 2019, "A Multiscale Visualization of Attention in the Transformer
-Model".
+The functions accept attention from any model, work offline, and are not limited to about 150 tokens.
+`docs/bertviz.md` compares all arguments. BertViz: Vig 2019, "A Multiscale Visualization of Attention in the
+Transformer Model".
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ def head_view(
     """Show attention as lines between tokens, with the arguments of `bertviz.head_view`.
 
     Args:
-        attention: attention weights of an encoder or decoder, one tensor [1, head, query, key] per layer.
+        attention: attention weights of an encoder or decoder, one tensor of shape [1, head, query, key] per
+            layer.
         tokens: one token per query.
         sentence_b_start: position of the first token of the second text; None for a single text.
         prettify_tokens: whether to remove tokenizer markers such as Ġ.
         layer: initial layer, from 0; by default the first included layer.
         heads: initial heads, from 0; by default all.
         encoder_attention, decoder_attention, cross_attention: attention weights of an encoder-decoder model,
-            one tensor [1, head, query, key] per layer; at least one of the three.
+            one tensor of shape [1, head, query, key] per layer; at least one of the three is required.
         encoder_tokens, decoder_tokens: tokens of the encoder and of the decoder.
         include_layers: layers to include, from 0; by default all.
         html_action: "view" displays the result in the notebook; "return" returns it, with the HTML in
@@ -103,7 +104,7 @@ def model_view(
     include_heads: Sequence[int] | None = None,
     html_action: Literal["view", "return"] = "view",
 ) -> HTML | None:
-    """Show all heads of all layers, with the arguments of `bertviz.model_view`.
+    """Show all attention heads in all layers, with the arguments of `bertviz.model_view`.
 
     Args:
         display_mode: "light" or "dark".
@@ -131,14 +132,14 @@ def model_view(
 
 @dataclass(frozen=True)
 class _ConvertedAttention:
-    """The attention of one figure.
+    """The converted attention for one figure.
 
     Attributes:
         name: names of the kinds of attention, such as "encoder and cross"; "" for a model with one kind.
-        weights: attention weights, one array [head, query, key] per layer.
+        weights: attention weights, one array of shape [head, query, key] per layer.
         tokens: one token per query.
         sentence_b_start: position of the first token of the second text; None for a single text.
-        caveat: text that replaces the caveat of `from_attention`. If None, that caveat is kept.
+        caveat: text that replaces the caveat of `from_attention`; None to use that caveat.
     """
 
     name: str
@@ -160,8 +161,8 @@ class _ConvertedAttention:
     ) -> Trace:
         """Return a trace of the selected layers and heads.
 
-        The trace's name lists them unless all are selected. If `numbered`, layers are not listed, because
-        the figure shows their numbers.
+        The trace's name lists the selected layers and heads unless all are selected. If `numbered`, layers
+        are not listed, because the figure shows their numbers.
         """
         count = len(self.weights[0])
         head_indices = [resolve_index(head, count, "head") for head in heads or range(count)]
@@ -180,7 +181,7 @@ class _ConvertedAttention:
 
 
 def _describe_subset(noun: str, indices: Sequence[int], count: int) -> Iterator[str]:
-    """Yield a description of a subset of layers or heads, with numbers from 1; nothing if it has all."""
+    """Yield a description of the selected layers or heads (from 1); yield nothing if all are selected."""
     if list(indices) != list(range(count)):
         yield f"{noun}s {', '.join(str(index + 1) for index in indices)} of {count} as 1 to {len(indices)}"
 
@@ -222,7 +223,7 @@ def _encoder_decoder_pictures(
     decoder_tokens: Sequence[str] | None,
     convert: Callable[[Sequence[str]], list[str]],
 ) -> list[_ConvertedAttention]:
-    """Return one figure if all kinds of attention have equally many layers and heads, else one per kind."""
+    """Return one figure if all kinds of attention have equal numbers of layers and heads, else one each."""
     needed = {
         "encoder_tokens": (encoder_tokens, encoder is not None or cross is not None),
         "decoder_tokens": (decoder_tokens, decoder is not None or cross is not None),

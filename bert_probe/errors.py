@@ -23,7 +23,7 @@
     ├── StalledError             a job that stopped reporting progress
     └── OutOfMemoryError         not enough memory (also a MemoryError)
 
-Each message says what was given, what is allowed, and what to do.
+Each message states the invalid value, what is allowed, and what to do.
 """
 
 import re
@@ -52,15 +52,15 @@ class ArchitectureError(CheckpointError):
 
 
 class WeightsError(CheckpointError):
-    """Raised for weights that are missing, unsafe, broken, or inconsistent with the config."""
+    """Raised when weights are missing, unsafe, broken, or inconsistent with the config."""
 
 
 class PickledWeightsError(WeightsError):
-    """Raised for a checkpoint without safetensors, whose weights may be available as a pickle.
+    """Raised for a checkpoint without safetensors files, which may have pickled weights.
 
     Attributes:
-        model: folder or Hub ID, as the caller wrote it.
-        converted_revision: the hub's revision with converted weights, or None.
+        model: folder or Hub ID, as passed by the caller.
+        converted_revision: the hub revision with converted weights, or None.
     """
 
     def __init__(self, message: str, model: str = "", converted_revision: str | None = None) -> None:
@@ -69,7 +69,7 @@ class PickledWeightsError(WeightsError):
 
 
 class TokenizerError(CheckpointError):
-    """Raised for a checkpoint without a tokenizer, or if the character positions of tokens are unknown."""
+    """Raised for a missing or unsupported tokenizer, or if the character positions of tokens are unknown."""
 
 
 class TextError(ProbeError):
@@ -142,9 +142,10 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate mem
 
 @contextmanager
 def memory_errors(message: str) -> Iterator[None]:
-    """Convert out-of-memory errors in the ``with`` block to an OutOfMemoryError with the given message.
+    """Convert out-of-memory errors in the ``with`` block to an OutOfMemoryError with this message.
 
-    Python and NumPy raise MemoryError. PyTorch raises RuntimeError, which is recognized by its message.
+    Python and NumPy raise MemoryError. PyTorch raises RuntimeError, which this function recognizes by its
+    message.
     """
     try:
         yield

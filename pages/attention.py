@@ -1,4 +1,4 @@
-"""The page Attention: which tokens attend to which, in any layer and head."""
+"""The page Attention: attention weights between tokens, in any layer and head."""
 
 from bert_probe.ui import attention
 

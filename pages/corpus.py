@@ -1,4 +1,4 @@
-"""The page Corpus: heads and words over many sentences."""
+"""The page Corpus: attention heads and words in many sentences."""
 
 from bert_probe.ui import corpus
 

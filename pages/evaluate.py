@@ -1,4 +1,4 @@
-"""The page Evaluate: sentence vectors measured on judged data, and two models on the same data."""
+"""The page Evaluate: evaluation of sentence vectors on judged data, also for two models on the same data."""
 
 from bert_probe.ui import evaluate
 

@@ -1,4 +1,4 @@
-"""The page Heads: profiles of all heads, search for a head, ablation."""
+"""The page Heads: profiles of all attention heads, search for a head, and ablation."""
 
 from bert_probe.ui import heads
 

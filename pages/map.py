@@ -1,4 +1,4 @@
-"""The page Map: token vectors of every layer on one plane."""
+"""The page Map: token vectors of every layer, projected to a plane."""
 
 from bert_probe.ui import token_map
 

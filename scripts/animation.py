@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/animation.py
 
-Every frame is a screenshot of the running app with the built-in model; only the mouse pointer is drawn on it.
+Every frame is a screenshot of the running app with the built-in model. Only the mouse pointer is added.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Recorder:
 
 
 def record(page: Page, origin: str) -> Recorder:
-    """Use the app like a person, and return the frames."""
+    """Operate the app like a user, and return the frames."""
     recorder = Recorder(page)
     page.goto(origin)
     wait_until_ready(page)
@@ -116,7 +116,7 @@ def record(page: Page, origin: str) -> Recorder:
 
 
 def main() -> int:
-    """Record and save, and return the exit status."""
+    """Record and save the animation, and return the exit status."""
     with running_app.started() as app, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=running_app.browser(), args=running_app.FLAGS)
         page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]}, color_scheme="light")

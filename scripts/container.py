@@ -2,10 +2,11 @@
 
     .venv/bin/python scripts/container.py FOLDER
 
-FOLDER must be new and outside of /tmp. The script copies this Python, in place of the base image, and the
-files that the Dockerfile copies. It runs the installation into FOLDER/opt/bert-probe, and starts the entry
-point as user 1000 with a read-only file system and an empty /tmp. It then runs the health check, opens pages,
-and checks that the app cannot write elsewhere. It does not check the base image itself.
+FOLDER must be new and outside /tmp. The script copies the running Python installation, which replaces the
+base image, and the files that the Dockerfile copies. It installs the app into FOLDER/opt/bert-probe, and
+starts the entry point as user 1000 with a read-only file system and an empty /tmp. Then it runs the health
+check, opens pages, and checks that the app cannot write elsewhere. The script does not check the base image
+itself.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Image:
     """The parts of a Dockerfile that this script runs.
 
     Attributes:
-        files: source and destination of each file and folder that is copied from the project.
+        files: source and destination of each file or folder to copy from the project.
         build: shell commands of the first stage.
         variables: environment variables of the last stage.
         entry_point, health_check: commands as lists of arguments.
@@ -67,7 +68,7 @@ def instructions(text: str) -> list[tuple[str, str]]:
 
 
 def read_image(text: str) -> Image:
-    """Return the parts of a Dockerfile with two stages."""
+    """Read the parts of a Dockerfile with two stages."""
     files: list[tuple[str, str]] = []
     build: list[str] = []
     variables: dict[str, str] = {}
@@ -94,7 +95,7 @@ def build(image: Image, folder: Path) -> None:
     """Copy the files of the project, and run the commands of the first stage."""
     source = folder / "source"
     source.mkdir(parents=True)
-    # User 1000 may not be able to read the folder of this Python.
+    # User 1000 may be unable to read the folder of the running Python.
     ignored = shutil.ignore_patterns("site-packages", "__pycache__", "test")
     shutil.copytree(sys.base_prefix, folder / "python", symlinks=True, ignore=ignored)
     environment = os.environ | {"PATH": f"{folder / 'python' / 'bin'}:{os.environ['PATH']}"}
@@ -114,16 +115,16 @@ def build(image: Image, folder: Path) -> None:
 
 
 def start(image: Image, folder: Path, port: int) -> subprocess.Popen[bytes]:
-    """Start the entry point as the container would."""
+    """Start the entry point in the same way as the container."""
     variables = {name: value.replace(PREFIX, f"{folder}{PREFIX}") for name, value in image.variables.items()}
     variables["PATH"] = variables["PATH"].replace("$PATH", os.environ["PATH"])
-    variables["LD_LIBRARY_PATH"] = str(folder / "python" / "lib")  # of the copied Python
+    variables["LD_LIBRARY_PATH"] = str(folder / "python" / "lib")  # libraries of the copied Python
     command = ["unshare", "--mount", "sh", "-ec", _ISOLATE, "sh", *image.entry_point]
     return subprocess.Popen(command, env=variables | {"PORT": str(port)}, cwd="/")
 
 
 def check(image: Image, folder: Path) -> None:
-    """Start the app, and check that it answers, runs as its user, and cannot write outside of /tmp."""
+    """Start the app, and check that it responds, runs as user 1000, and cannot write outside /tmp."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -159,7 +160,7 @@ def _is_healthy(image: Image, folder: Path, port: int) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Build and check in a folder, and return the exit status."""
+    """Build and check the image in a folder, and return the exit status."""
     if len(arguments) != 1 or Path(arguments[0]).exists():
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,10 +1,10 @@
-"""Build the distributions in dist/, check them, and try each in an empty environment.
+"""Build the distributions in dist/, check them, and test each of them in a new environment.
 
     .venv/bin/python scripts/dist.py [FOLDER]
 
-FOLDER (default: a temporary folder) holds the environments, which are deleted at the end. The wheel and the
-source distribution are installed with the newest versions of their dependencies, and answer a question; the
-sizes of the environments with and without extras are printed.
+FOLDER (default: a temporary folder) contains the environments, which are deleted at the end. The script
+installs the wheel and the source distribution with the newest versions of their dependencies, runs a command
+with each, and prints the sizes of the environments with and without extras.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INSTALLATIONS = (("wheel", ""), ("wheel", "[app]"), ("sdist", "[model]"))
 
 
 def environment(folder: Path, *packages: str) -> Path:
-    """Create an environment with packages, and return its folder of programs."""
+    """Create a virtual environment with packages, and return its folder of programs."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     command = [folder / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
     subprocess.run([*command, *packages], check=True)
@@ -35,7 +35,7 @@ def size(folder: Path) -> int:
 
 
 def build(folder: Path) -> dict[str, Path]:
-    """Build into dist/ and check the descriptions; return the wheel and the source distribution."""
+    """Build wheel and source distribution in dist/, check their metadata, and return both."""
     programs, target = environment(folder / "tools", *TOOLS), ROOT / "dist"
     for name in ("dist", "build"):
         shutil.rmtree(ROOT / name, ignore_errors=True)
@@ -64,7 +64,7 @@ def try_out(programs: Path, folder: Path, has_model: bool) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Build and try everything, and return the exit status."""
+    """Build and test the distributions, and return the exit status."""
     with tempfile.TemporaryDirectory(dir=arguments[0] if arguments else None) as name:
         folder = Path(name)
         files = build(folder)

@@ -125,7 +125,7 @@ POPULAR: dict[str, tuple[str, ...]] = {
 
 
 def main() -> None:
-    """Measure every model type in two processes, and write the document."""
+    """Test every model type in two processes, and write the document."""
     with ProcessPoolExecutor(2) as pool:
         outcomes = dict(zip(all_types(), pool.map(outcome, all_types()), strict=True))
         layouts = dict(zip(LAYOUTS, pool.map(layout_difference, LAYOUTS), strict=True))

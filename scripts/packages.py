@@ -1,14 +1,14 @@
-"""Install packages into the virtual environment that runs this script: with uv, or with pip where uv cannot.
+"""Install packages into the virtual environment that runs this script, with uv if possible, else with pip.
 
     .venv/bin/python scripts/packages.py install -r requirements.txt -c constraints.txt -e .
     .venv/bin/python scripts/packages.py lock
     .venv/bin/python scripts/packages.py floors FOLDER
 
 The arguments of `install` are those of `pip install`. uv installs several times faster than pip but does not
-read pip's configuration, so the options for package indexes are passed on to uv. If an option has no
-equivalent in uv, pip is used. `lock` writes constraints.txt: the version of every package on which the pinned
-packages depend. `floors` creates a new environment in FOLDER with the oldest versions that pyproject.toml
-allows, and with the packages that the tests of the library need.
+read pip's configuration, so the script passes pip's options for package indexes to uv. If an option has no
+equivalent in uv, the script uses pip. `lock` writes constraints.txt: the version of every package on which
+the pinned packages depend. `floors` creates a new environment in FOLDER with the oldest versions that
+pyproject.toml allows, and with the packages that the tests of the library need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-# pip's option -> uv's environment variable, and the separator if it accepts several values.
+# pip's option -> uv's environment variable, and the separator if the variable accepts several values.
 VARIABLES = {
     "index-url": ("UV_DEFAULT_INDEX", None),
     "extra-index-url": ("UV_INDEX", " "),
@@ -58,7 +58,7 @@ IRRELEVANT = {
     "verbose",
 }
 
-# requirements.txt pins torch, and torch pins the others; the pins differ between torch's CPU and CUDA builds.
+# requirements.txt pins torch, and torch pins these packages; the pins differ between CPU and CUDA builds.
 NOT_LOCKED = ("torch==", "cuda-", "nvidia-", "triton")
 
 
@@ -79,9 +79,9 @@ TEST_PACKAGES = (
 
 
 def pip_options(lines: Iterable[str]) -> dict[str, str]:
-    """Return the options that apply to `pip install`, by name, from the lines that `pip config list` prints.
+    """Return name → value for the options of `pip install`, from the lines that `pip config list` prints.
 
-    A command's own section overrides the global one, and an environment variable overrides both.
+    The section for a command overrides the global section, and an environment variable overrides both.
     """
     options: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in lines:
@@ -93,7 +93,7 @@ def pip_options(lines: Iterable[str]) -> dict[str, str]:
 
 
 def uv_environment(options: dict[str, str]) -> dict[str, str] | None:
-    """Return the environment variables that make uv follow pip's options; None if uv has no equivalent."""
+    """Translate pip's options to environment variables for uv; return None if uv has no equivalent."""
     variables: dict[str, str] = {}
     for option, value in options.items():
         if option in VARIABLES:
@@ -102,7 +102,8 @@ def uv_environment(options: dict[str, str]) -> dict[str, str] | None:
         elif option not in IRRELEVANT:
             return None
     if "UV_INDEX" in variables:
-        # pip takes the best version of all indexes; uv stops at the first index that has the package.
+        # pip takes the best version from all indexes; by default, uv stops at the first index with the
+        # package.
         variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     return variables
 
@@ -113,30 +114,30 @@ def pip(*arguments: str) -> list[str]:
 
 
 def pinned(name: str) -> str:
-    """Return the pinned requirement of a package that the tests or these scripts use."""
+    """Return the pinned requirement for a package that the tests or these scripts use."""
     lines = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8").splitlines()
     return next(line for line in lines if line.startswith(f"{name}=="))
 
 
 def find_uv() -> tuple[list[str], dict[str, str]] | None:
-    """Install uv and return its command and environment; None if pip has to be used instead."""
+    """Install uv and return its command and environment; return None if pip must be used instead."""
     install_uv = pip("install", "-qq", pinned("uv"))
     listing = subprocess.run(pip("config", "list"), capture_output=True, text=True, check=False)
     variables = uv_environment(pip_options(listing.stdout.splitlines())) if listing.returncode == 0 else None
     if variables is None or subprocess.run(install_uv, check=False).returncode:
         return None
-    # Variables of uv that the user has set take precedence.
+    # uv's own environment variables take precedence if the user has set them.
     return [sys.executable, "-m", "uv", "pip"], variables | os.environ
 
 
 def install_with_uv(arguments: list[str]) -> bool:
-    """Return whether uv installed the packages."""
+    """Install packages with uv, and return whether the installation succeeded."""
     uv = find_uv()
     if uv is None:
         return False
     command, environment = uv
     command += ["install", "--python", sys.executable, *arguments]
-    # uv ignores the variable if the arguments name another file of constraints.
+    # uv ignores this variable if the arguments contain another constraints file.
     for path in environment.get("UV_CONSTRAINT", "").split():
         command += ["--constraint", path]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -147,7 +148,7 @@ def install_with_uv(arguments: list[str]) -> bool:
 
 
 def install(arguments: list[str]) -> int:
-    """Install the packages that the arguments of `pip install` name, and return the exit status."""
+    """Install packages as `pip install` would with these arguments, and return the exit status."""
     if install_with_uv(arguments):
         return 0
     print("Installing with pip, which takes some minutes", file=sys.stderr, flush=True)
@@ -175,7 +176,7 @@ def lock() -> int:
 def install_floors(folder: str) -> int:
     """Install the oldest versions that pyproject.toml allows into a new environment.
 
-    Their dependencies are installed in the newest versions that they allow.
+    Transitive dependencies are installed in the newest allowed versions.
 
     Returns:
         The exit status.

@@ -1,4 +1,4 @@
-"""Write the pictures in docs/images that README.md shows: pages of the app in headless Chromium.
+"""Write the pictures for README.md to docs/images: pages of the app in headless Chromium.
 
     .venv/bin/python scripts/pictures.py [NAME …]
 
@@ -36,11 +36,11 @@ CAT = {"a": "The cat sat on the mat because it was tired.", "b": "A tired kitten
 
 
 def nothing(_page: Page) -> None:
-    """Leave the page as it opens."""
+    """Make no changes to the page."""
 
 
 def build_store(page: Page) -> None:
-    """Build the store of sample sentences, and enlarge the histogram of a head."""
+    """Build the corpus store of sample sentences, and enlarge the histogram of an attention head."""
     page.get_by_role("button", name="Build a sample store").click()
     page.get_by_role("button", name="Export heads").wait_for(timeout=120_000)
     wait_until_ready(page)
@@ -65,9 +65,9 @@ class Picture:
 
     Attributes:
         page: name of the page.
-        parameters: parameters of its URL.
-        prepare: what is done on the page first.
-        top: heading that is at the top of the picture; "" for that of the page.
+        parameters: URL parameters of the page.
+        prepare: function that prepares the page for the picture.
+        top: heading at the top of the picture; "" for the heading of the page.
         height: height in pixels.
     """
 
@@ -87,7 +87,7 @@ PICTURES = {
     "patching": Picture("compare", CUP, top="Activation patching"),
     "why": Picture("answer", CAT, top="Attribution: what does the answer depend on?"),
     "similarity": Picture("similarity", CUP),
-    "context": Picture("context", height=1080),
+    "context": Picture("context", height=1160),
     "map": Picture("map", BANK, show_words),
     "embeddings": Picture("embeddings", GROUND),
     "train": Picture("train", prepare=train, top="Result"),
@@ -116,7 +116,7 @@ def take(page: Page, origin: str, name: str) -> None:
     if picture.top:
         heading = page.get_by_role("heading", name=picture.top, exact=True)
         heading.evaluate(_SCROLL)
-        wait_until_ready(page)  # charts are drawn when they come into view, which moves what is below them
+        wait_until_ready(page)  # charts that come into view change the layout
         heading.evaluate(_SCROLL)
     path = FOLDER / f"{name}.png"
     image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
@@ -125,7 +125,7 @@ def take(page: Page, origin: str, name: str) -> None:
 
 
 def main() -> int:
-    """Take the pictures that the command line names, or all, and return the exit status."""
+    """Take the pictures named on the command line, or all pictures, and return the exit status."""
     names = sys.argv[1:] or list(PICTURES)
     unknown = [name for name in names if name not in PICTURES]
     if unknown:

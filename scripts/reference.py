@@ -40,7 +40,7 @@ numbers count from the end.
 
 
 def reference() -> str:
-    """Return the content of the page."""
+    """Return the content of docs/reference.md."""
     values = {name: getattr(bert_probe, name) for name in sorted(bert_probe.__all__)}
     questions = {name: value for name, value in values.items() if _is_question(value)}
     errors = {name: value for name, value in values.items() if _is_class(value, Exception)}
@@ -107,7 +107,7 @@ def _surfaces(question: type[Question]) -> Iterator[str]:
 
 
 class _ExampleSizes:
-    """Number of layers and heads with which the examples are parsed."""
+    """Numbers of layers and heads for parsing the examples."""
 
     layers = heads = 12
 
@@ -151,7 +151,7 @@ def _values(kind: FieldType) -> str:
 
 
 def _attributes(question: type) -> dict[str, str]:
-    """Return the meaning of each field from the section "Attributes" of the docstring."""
+    """Return field → description from the section "Attributes" of the docstring."""
     _, _, section = (inspect.getdoc(question) or "").partition("\nAttributes:\n")
     section = section.partition("\n\n")[0]
     entries = re.findall(r"^    ([\w, ]+): (.*(?:\n        .*)*)", section, re.MULTILINE)
@@ -183,7 +183,7 @@ def _entry(name: str, value: Any) -> str:
 
 
 def _parameters(function: Callable[..., Any]) -> str:
-    """Return the parameters as written in the source; a default that is a function becomes "..."."""
+    """Return the parameters as written in the source; defaults that are functions become "..."."""
     texts = []
     for parameter in inspect.signature(function).parameters.values():
         stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
@@ -203,7 +203,7 @@ def _summary(value: Any) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Return a docstring as Markdown: sections become bold, double backticks single ones."""
+    """Return a docstring as Markdown, with bold section names and single instead of double backticks."""
     text = re.sub(
         r"^(Args|Returns|Raises|Attributes):$", r"**\1**\n", text.replace("``", "`"), flags=re.MULTILINE
     )
@@ -216,7 +216,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> None:
-    """Write the page, or compare it."""
+    """Write docs/reference.md or, with --check, compare it."""
     text = reference()
     if "--check" not in sys.argv:
         FILE.write_text(text, encoding="utf-8")

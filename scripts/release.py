@@ -3,8 +3,8 @@
     .venv/bin/python scripts/release.py prepare 0.2.0     # writes version and date into three files
     .venv/bin/python scripts/release.py check 0.2.0       # fails unless the three files agree on the version
 
-The version is `bert_probe.__version__`; pyproject.toml reads it there. CITATION.cff and the changelog name
-the last release.
+The version is `bert_probe.__version__`, from which pyproject.toml reads it. CITATION.cff and the changelog
+contain the version of the last release.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNRELEASED = "## [Unreleased]\n"
 
 
 def read(name: str) -> str:
-    """Return the text of a file of the project."""
+    """Return the content of a text file of the project."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 
@@ -35,12 +35,12 @@ def current_version() -> str:
 
 
 def releases(changelog: str) -> list[tuple[str, str]]:
-    """Return version and date of each release in the changelog, the newest first."""
+    """Return version and date of each release in the changelog, newest first."""
     return [(version, day) for version, day in _RELEASE.findall(changelog)]
 
 
 def citation() -> tuple[str, str]:
-    """Return version and date of the release that CITATION.cff names."""
+    """Return version and date of the release in CITATION.cff."""
     text = read("CITATION.cff")
     (version,), (day,) = (
         re.findall(rf"^{name}: (.*)$", text, re.MULTILINE) for name in ("version", "date-released")
@@ -49,7 +49,7 @@ def citation() -> tuple[str, str]:
 
 
 def prepared(version: str, day: str) -> dict[str, str]:
-    """Return the new text of each file that names the version.
+    """Return file → new content for each file that contains the version.
 
     Raises:
         ValueError: the version is invalid or not newer, or the changelog has no unreleased changes.
@@ -74,7 +74,7 @@ def prepared(version: str, day: str) -> dict[str, str]:
 
 
 def problems(version: str) -> list[str]:
-    """Return why the files of the project are not those of a release; [] if they are."""
+    """Return the inconsistencies between the project's files and a release; [] if there are none."""
     changelog = read("CHANGELOG.md")
     versions = {
         "bert_probe/__init__.py": current_version(),

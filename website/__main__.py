@@ -23,14 +23,7 @@ from website.onnx_model import export
 from website.playground import playground_page
 from website.precision import measure
 
-_RUNTIMES: Final = {
-    backend: ROOT / "js/node_modules/onnxruntime-web/dist" / name
-    for backend, name in (
-        ("wasm", "ort-wasm-simd-threaded.wasm"),
-        ("webgpu", "ort-wasm-simd-threaded.jspi.wasm"),
-    )
-}
-"""ONNX Runtime by backend; see `js/site/encoder.js`."""
+_RUNTIME: Final = ROOT / "js/node_modules/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm"
 _FONTS: Final = ("SourceSansVF-Upright", "SourceSerifVariable-Roman", "SourceCodeVF-Upright")
 """Fonts of the app, which Streamlit contains; they have the SIL Open Font License."""
 
@@ -75,8 +68,8 @@ def _write_assets(folder: Path) -> None:
 
 def _playground(folder: Path, checkpoint: Checkpoint) -> SitePage:
     model = export(checkpoint)
-    files = write_model(folder, model, checkpoint, _RUNTIMES)["files"]
-    size = sum(path.stat().st_size for path in folder.glob("*.bin")) - files["runtime"]["webgpu"]["bytes"]
+    write_model(folder, model, checkpoint, _RUNTIME)
+    size = sum(path.stat().st_size for path in folder.glob("*.bin"))
     return playground_page(size, measure(model, checkpoint))
 
 

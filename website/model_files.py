@@ -27,21 +27,13 @@ MAX_TOKENS: Final = 256
 """Maximum number of tokens of a text: the model's sentence vectors are truncated to it."""
 
 
-CHECK_TEXT: Final = "The ferry leaves the harbor at noon, before the wind turns."
-"""Text with which a browser compares the numbers of its graphics processor with those of the library."""
-TOLERANCE: Final = 0.006
-"""Largest allowed difference of that text's sentence vector; see `precision.Precision.hidden`."""
-
-
-def write_model(
-    folder: Path, model: OnnxModel, checkpoint: Checkpoint, runtimes: Mapping[str, Path]
-) -> dict[str, Any]:
+def write_model(folder: Path, model: OnnxModel, checkpoint: Checkpoint, runtime: Path) -> dict[str, Any]:
     """Write all files and `manifest.json`; return the manifest.
 
     Args:
         folder: an existing folder.
         model: the exported checkpoint.
-        runtimes: ONNX Runtime as WebAssembly, by backend: "wasm" and "webgpu".
+        runtime: ONNX Runtime as WebAssembly.
     """
     description = checkpoint.description
     # Bytes at the same place of similar numbers are similar: the planes are 15% smaller.
@@ -61,16 +53,8 @@ def write_model(
         "weightsFile": WEIGHTS_FILE,
         "weightsLength": len(model.weights),
         "weightsSha256": hashlib.sha256(model.weights).hexdigest(),
-        "check": {
-            "text": CHECK_TEXT,
-            "vector": checkpoint.trace(CHECK_TEXT).hidden_states[-1].mean(axis=0).tolist(),
-            "tolerance": TOLERANCE,
-        },
         "files": {
-            "runtime": {
-                backend: _write(folder, f"runtime-{backend}", path.read_bytes())
-                for backend, path in runtimes.items()
-            },
+            "runtime": _write(folder, "runtime", runtime.read_bytes()),
             "graph": _write(folder, "graph", model.graph),
             "tokenizer": _write(folder, "tokenizer", encoded),
             "calibration": _write(folder, "calibration", calibration(checkpoint)),

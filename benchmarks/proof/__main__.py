@@ -1,9 +1,9 @@
 """``python -m benchmarks.proof [--scale 0.1] [theme …]``: run stress tests, print, and write PROOF.md.
 
-A run of all themes rewrites the file; a run of single themes replaces their sections.
+A run of all themes rewrites the file; a run of selected themes replaces only their sections.
 
-Each theme runs in a process and a folder of its own. After its time limit it is killed together with its
-child processes, so that the run always ends and leaves nothing behind.
+Each theme runs in its own process and folder. After its time limit, the process and its child processes are
+killed, so that the run always ends and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ThemeResult:
 
 
 def main(arguments: list[str]) -> int:
-    """Run themes, and return 1 if anything failed."""
+    """Run themes; return 1 if any test failed, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.proof")
     parser.add_argument("themes", nargs="*", metavar="theme", help=f"of {', '.join(SECONDS)}; else all")
     parser.add_argument("--scale", type=float, default=1.0, help="0.1 for a run of about a tenth")
@@ -101,13 +101,13 @@ def _budget(name: str, scale: float) -> float:
     return max(_MIN_SECONDS, SECONDS[name] * (1 if name in _UNSCALED else scale))
 
 
-# In the process of a theme
+# The following code runs in the process of a theme
 
 
 def _run(name: str, scale: float, folder: Path) -> None:
     """Run a theme, and write its results to the original standard output."""
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # other output goes to standard error
+    os.dup2(2, 1)  # redirects all other output to standard error
 
     def send(kind: str, content: object) -> None:
         output.write(json.dumps([kind, content]) + "\n")
@@ -124,17 +124,17 @@ def _run(name: str, scale: float, folder: Path) -> None:
     send("over", None)
 
 
-# In the parent process
+# The following code runs in the parent process
 
 
 def _adopt() -> None:
-    """Become the parent of orphaned descendants, so that they can be found and killed."""
+    """Make this process the parent of orphaned descendants, so that they can be found and killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def _apart(name: str, scale: float) -> ThemeResult:
-    """Run a theme in a process of its own, and kill it after its time limit."""
+    """Run a theme in its own process, and kill the process after the time limit of the theme."""
     result, start, over = ThemeResult(name), time.monotonic(), False
     folder = Path(tempfile.mkdtemp(prefix="bert-probe-proof-"))
     command = [sys.executable, "-m", "benchmarks.proof", name, f"--scale={scale}", f"--within={folder}"]
@@ -170,7 +170,7 @@ def _apart(name: str, scale: float) -> ThemeResult:
 
 
 def _end_all() -> None:
-    """Kill all descendants of this process, including those that start meanwhile."""
+    """Kill all descendants of this process, including processes that start meanwhile."""
     end = time.monotonic() + _ENDS
     while (descendants := psutil.Process().children(recursive=True)) and time.monotonic() < end:
         for process in descendants:
@@ -180,8 +180,8 @@ def _end_all() -> None:
 
 
 def _report(results: list[ThemeResult], scale: float) -> str:
-    """Return the report, with the existing sections of themes that were not run."""
-    from benchmarks import machine  # which imports torch
+    """Return the report, including the existing sections of themes that did not run."""
+    from benchmarks import machine  # imported here because the module imports torch
 
     sections = {result.name: _section(result, machine.table(result.lines)) for result in results}
     if len(results) < len(SECONDS):

@@ -1,4 +1,4 @@
-"""Attacks on the HTTP API, fuzzing from its OpenAPI file, and the MCP tools over standard input."""
+"""Attacks on the HTTP API, fuzzing based on its OpenAPI document, and MCP tools over standard input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lines(run: Run) -> Iterator[Line]:
 def _fuzzed(run: Run) -> Line:
     with running_app.started(run.folder / "app.log") as app:
         session = Session()
-        session.trust_env = False  # ignores proxies in the environment
+        session.trust_env = False  # ignore proxies in the environment
 
         def send(method: str, path: str, body: bytes, headers: dict[str, str]) -> Response:
             address = f"{app.origin}{path}"

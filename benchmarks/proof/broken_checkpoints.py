@@ -20,13 +20,14 @@ Change = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Broken:
-    """A modification of a folder.
+    """A modification of a checkpoint's folder.
 
     Attributes:
-        name: Description.
-        change: Modifies a copy of the folder.
-        must: Expected result of opening it: "refused" with an error message; "same" numbers as the original;
-            "either" refused, or the same numbers as transformers for the modified folder.
+        name: Description of the modification.
+        change: Function that modifies a copy of the folder.
+        must: Expected result of opening the modified folder: "refused" with an error message, the "same"
+            numbers as the original, or "either" refused or the same numbers as transformers for the modified
+            folder.
     """
 
     name: str
@@ -78,7 +79,7 @@ _KINDS: tuple[Any, ...] = (
 
 
 def every(lots: random.Random, total: int) -> list[Broken]:
-    """Return a random sample of modifications, with only a few of the many config sizes."""
+    """Return a random sample of modifications, of which only a few change sizes in the config."""
     sizes = [
         Broken(f"config {name} = {_short(value)}", _config(name, value), "either")
         for name in _SIZES

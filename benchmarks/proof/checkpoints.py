@@ -1,4 +1,4 @@
-"""Broken and hostile checkpoints, each opened in a process with limits on memory and time."""
+"""Broken and hostile checkpoints, each opened in a process with limited memory and time."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ class End:
     """The result of opening a checkpoint.
 
     Attributes:
-        how: "refused", "opened", "wrong", "raised" (no sentence), "killed" (by a signal, or by us).
+        how: "refused" (with an error message), "opened", "wrong" (different numbers), "raised" (any other
+            exception) or "killed" (by a signal or the time limit).
         message: the error message, or a description of the failure.
-        peak: bytes of memory beyond what was in use before; 0 for one that was killed.
-        seconds: until then.
+        peak: peak memory in bytes, in addition to the memory in use before; 0 for a killed process.
+        seconds: run time.
     """
 
     how: str
@@ -62,7 +63,7 @@ class End:
 def lines(run: Run) -> Iterator[Line]:
     _quieten()
     sources = _sources(run)
-    # Imports take longer than opening a model; forked processes inherit these.
+    # Import the modules once, before forking, because imports take longer than opening a model.
     _PROCESSES.set_forkserver_preload([__name__, *_MODULES])
     cases = every(run.lots("checkpoints"), run.times(CHECKPOINTS))
     ends: list[tuple[str, End]] = []
@@ -106,7 +107,7 @@ def _sources(run: Run) -> dict[str, Path]:
 
 
 def _opened(run: Run, case: Broken, source: Path) -> End:
-    """Modify a copy, open it in a process of its own, and return the result."""
+    """Modify a copy of a checkpoint, open the copy in a separate process, and return the result."""
     folder = run.folder / "broken"
     shutil.copytree(source, folder)
     case.change(folder)
@@ -135,7 +136,7 @@ def _apart(folder: Path, source: Path, same: bool) -> End:
     return End(how, message, peak, seconds)
 
 
-# In the process that opens a checkpoint
+# The following code runs in the process that opens a checkpoint
 
 
 def _within_bounds(folder: Path, reference: Path, telling: Connection) -> None:
@@ -151,7 +152,7 @@ def _within_bounds(folder: Path, reference: Path, telling: Connection) -> None:
 
 
 def _memory(name: str) -> int:
-    """Return a memory statistic of this process in bytes, by its name in /proc/self/status."""
+    """Return the memory statistic of this process with this name in /proc/self/status, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
@@ -174,7 +175,7 @@ def _end(folder: Path, reference: Path) -> tuple[str, str]:
 
 
 def _compared(vectors: np.ndarray, reference: Path) -> tuple[str, str]:
-    """Return whether transformers computes the same vectors for a folder."""
+    """Return whether BERT Probe and transformers compute the same vectors for a folder."""
     try:
         model: Any = AutoModel.from_pretrained(
             reference, dtype=torch.float64, attn_implementation="eager", use_safetensors=True
@@ -183,7 +184,7 @@ def _compared(vectors: np.ndarray, reference: Path) -> tuple[str, str]:
         tokenizer: Any = AutoTokenizer.from_pretrained(reference)
         with torch.inference_mode():
             theirs = model(**tokenizer(TEXT, return_tensors="pt")).last_hidden_state[0].numpy()
-    except Exception as error:  # of any type
+    except Exception as error:  # transformers raises many types of exceptions
         return "wrong", f"opens, where transformers says {type(error).__name__}: {error}"
     if theirs.shape != vectors.shape:
         return "wrong", f"vectors {vectors.shape}; transformers gives {theirs.shape}"

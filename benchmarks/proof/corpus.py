@@ -80,7 +80,7 @@ def _killed(run: Run, model: Path) -> Line:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, env=_environment())
         while process.poll() is None and _shards(out) < kill:
             time.sleep(0.001)
-        time.sleep(lots.random() * 0.05)  # anywhere within the next steps
+        time.sleep(lots.random() * 0.05)  # kill the process at a random point within the next steps
         process.send_signal(signal.SIGKILL)
         status = process.wait()
         if status != -signal.SIGKILL:
@@ -110,7 +110,7 @@ def _killed(run: Run, model: Path) -> Line:
 
 
 def _no_room(run: Run, model: Path) -> Line:
-    """Simulate a full disk by a limit on the file size."""
+    """Simulate a full disk with a limit on the file size."""
     file, out = run.folder / "lines.txt", run.folder / "full"
     done = subprocess.run(
         _command(file, out, model),
@@ -164,7 +164,7 @@ def _hostile(run: Run, model: Path) -> Line:
 
 
 def _changes_of_json(original: Path) -> Iterator[tuple[str, Change]]:
-    """Yield modifications that remove each member of the JSON files or set it to wrong values."""
+    """Yield modifications that remove a member of a JSON file or set the member to an invalid value."""
     for name in ("manifest.json", "shards/00000.json"):
         for path in member_paths(json.loads((original / name).read_text())):
             for value in ((), *((wrong,) for wrong in WRONG)):
@@ -176,7 +176,7 @@ def _changes_of_json(original: Path) -> Iterator[tuple[str, Change]]:
 
 
 def _changes_of_tables(store: bert_probe.Store) -> Iterator[tuple[str, Change]]:
-    """Yield modifications with a null in, or another type of, each column of each table."""
+    """Yield modifications that write a null to a column of a table or change the column's type."""
     for table, layout in store.layouts.items():
         for column in layout.schema.names:
             for way in (set_null(column), cast_column(column, pa.date32())):
@@ -188,7 +188,7 @@ def _changes_of_tables(store: bert_probe.Store) -> Iterator[tuple[str, Change]]:
 
 
 def _unnoticed(original: Path) -> list[str]:
-    """Return the tables of which `verify_corpus` does not notice changed bytes."""
+    """Return the tables in which `verify_corpus` does not detect changed bytes."""
     unnoticed = []
     for path in sorted((*original.rglob("*.parquet"), *original.rglob("*.arrow"))):
         name, before = path.relative_to(original).as_posix(), path.read_bytes()
@@ -200,7 +200,7 @@ def _unnoticed(original: Path) -> list[str]:
 
 
 def _million(run: Run, model: Path) -> Line:
-    """Build a large store by copying real shards with other row numbers, without vectors."""
+    """Measure opening a large store, which consists of copies of a real shard with new row numbers."""
     file, folder = run.folder / "some.txt", run.folder / "million"
     lots = run.lots("million")
     file.write_text("".join(f"{text_of(lots.randint(4, 12))}\n" for _ in range(SHARD_ROWS)))
@@ -238,7 +238,7 @@ def _million(run: Run, model: Path) -> Line:
 
 
 def _moved(tables: Mapping[str, pa.Table], by: int) -> dict[str, pa.Table]:
-    """Return copies of the tables with other row numbers."""
+    """Return copies of the tables with row numbers increased by `by`."""
     moved = {}
     for name, table in tables.items():
         if "row" in table.column_names:

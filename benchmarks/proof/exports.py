@@ -62,7 +62,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _written(folder: Path, trace: Trace) -> list[Path]:
-    """Write all kinds of exported files; CSV as text, because a browser would only download it."""
+    """Write all kinds of exported files; CSV as .txt, because a browser would only download .csv."""
     folder.mkdir()
     result = Attention().of(trace)
     picture = HeadViewData(trace, caption=trace.encoding.text[:300])

@@ -1,4 +1,4 @@
-"""Failures of the environment: disks, folders, files, downloads, signals, the clock."""
+"""Failures of the environment: disks, folders, files, downloads, signals and the clock."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _bert_probe(
     variables: Mapping[str, str] | None = None,
     cwd: Path = _ROOT,
 ) -> tuple[int, str, str]:
-    """Return the status, standard output and standard error of a command."""
+    """Run a command; return its exit status, standard output and standard error."""
 
     def bounded() -> None:
         if file_bytes is not None:
@@ -131,7 +131,7 @@ def _bert_probe(
 
 
 def _must_refuse(run: Run, name: str, ended: tuple[int, str, str]) -> str:
-    """Return the error message of a command that must fail."""
+    """Run a command that must fail, and return its error message."""
     status, _, error = ended
     if status != 2 or error.count("\n") != 1 or not error.startswith("bert-probe: "):
         run.failed(f"{name}: status {status}, {error[-300:]}")
@@ -168,7 +168,7 @@ def _unwritable(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _full_disk_of_models(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Train and build on a disk that becomes full, and check that existing files are unchanged."""
+    """Train models and build stores on a disk that becomes full; check that existing files do not change."""
     data, out = _data(run), run.folder / "models"
     out.mkdir()
     train = ("train", str(data), f"--model={folder}", f"--out={out / 'model'}", "--epochs=1", "--force")
@@ -190,7 +190,7 @@ def _full_disk_of_models(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _must_end_in_a_sentence(run: Run, name: str, ended: tuple[int, str, str]) -> None:
-    """Check the last line of output of a command that fails."""
+    """Check that the last line of output of a failed command is an error message."""
     status, _, error = ended
     last = (error.splitlines() or [""])[-1]
     if status != 2 or not last.startswith("bert-probe: ") or "Traceback" in error:
@@ -211,7 +211,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 
 def _read_only(run: Run, _: Path) -> tuple[str, str, str]:
-    """Try to write each kind of output as an ordinary user where only root can write."""
+    """Try to write each kind of output as an ordinary user to a folder that only root can write."""
 
     def entered(reservation: AbstractContextManager[None]) -> None:
         with reservation:
@@ -235,7 +235,7 @@ def _read_only(run: Run, _: Path) -> tuple[str, str, str]:
 
 
 def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Start two commands with the same output at the same time: one succeeds, the other is refused."""
+    """Start two commands with the same output at the same time; one must succeed, the other must fail."""
     data, out = _data(run), run.folder / "raced"
     out.mkdir()
     rounds = run.times(2)
@@ -251,7 +251,7 @@ def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
             refused = "is being written by another command|already exists"
             statuses = sorted(status for status, _ in endings)
             if name == "corpus run" and statuses == [0, 0]:
-                continue  # the second command found the complete store of the first
+                continue  # the second command has found the complete store of the first
             if statuses != [0, 2] or not any(re.search(refused, error) for _, error in endings):
                 run.failed(f"two of {name}: {endings}")
     if left := [path.name for path in out.iterdir() if path.name.startswith(".")]:
@@ -274,7 +274,7 @@ main(sys.argv[1:])
 
 
 def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
-    """Run a command twice at the same time, and return the status and standard error of both."""
+    """Run a command twice at the same time; return exit status and standard error of both processes."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _WAITING, *words],
@@ -287,10 +287,10 @@ def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
         for _ in range(2)
     ]
     for process in processes:
-        assert process.stderr is not None  # a pipe
+        assert process.stderr is not None  # subprocess.PIPE
         process.stderr.readline()
     for process in processes:
-        assert process.stdin is not None  # a pipe
+        assert process.stdin is not None  # subprocess.PIPE
         process.stdin.write("\n")
         process.stdin.flush()
     ended = [process.communicate(timeout=_SECONDS)[1] for process in processes]
@@ -298,7 +298,7 @@ def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _killed_writer(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Kill a training run that has reserved its output, and train again."""
+    """Kill a training run that has reserved its output, then train with the same output."""
     data, out = _data(run), run.folder / "killed"
     out.mkdir()
     words = ("train", str(data), f"--model={folder}", f"--out={out / 'model'}")
@@ -323,7 +323,7 @@ def _killed_writer(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Train with --force into folders that contain other files next to those of a model."""
+    """Train with --force into folders that contain other files in addition to those of a model."""
     data, out = _data(run), run.folder / "mine"
     words = ("train", str(data), f"--model={folder}", f"--out={out}", "--epochs=1", "--force")
     lots, rounds = run.lots("foreign files"), run.times(40)
@@ -357,7 +357,7 @@ def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _other_formats(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Pass every command that reads texts a file whose content does not match its extension."""
+    """Run every command that reads texts on a file whose content does not match its extension."""
     contents = {
         "jsonl": '{"text": "We left", "label": "a"}\n{"text": "We came", "label": "b"}\n',
         "csv": "text,label\nWe left,a\nWe came,b\n",
@@ -409,7 +409,7 @@ def _homeless(run: Run, folder: Path) -> tuple[str, str, str]:
         if status or error:
             run.failed(f"{name}: status {status}, {error[-300:]}")
     with running_app.started(HOME="/nowhere/home", TMPDIR="/nowhere/tmp"):
-        pass  # it answers
+        pass  # the context raises an error unless the app responds
     if len(printed) != 1:
         run.failed("Without HOME and TMPDIR a command prints something else.")
     return "No HOME, no TMPDIR", "a command in /, and the app", "same table, app responds"
@@ -500,7 +500,7 @@ def _ended_app(run: Run, folder: Path) -> tuple[str, str, str]:
     from benchmarks.proof.session import Session
 
     with running_app.started() as app, Session(app.port) as session:
-        session.ask("heads", a=TEXT, heads_part="many", model=str(folder))  # not waited for
+        session.ask("heads", a=TEXT, heads_part="many", model=str(folder))  # do not wait for the response
         return _terminated(
             run, app.process.pid, app.process.wait, "the app while a page computes", lambda: None
         )

@@ -1,4 +1,4 @@
-"""Requests that attack the memory, the time or the privacy of the app, and invalid MCP messages."""
+"""Requests that attack the app's memory, response time or privacy, and invalid MCP messages."""
 
 from __future__ import annotations
 

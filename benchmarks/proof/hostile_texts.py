@@ -1,4 +1,4 @@
-"""Random hostile texts, the same in every run."""
+"""Random hostile texts, which are the same in every run."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ INJECTIONS = (
 
 
 def texts(lots: random.Random, total: int) -> Iterator[str]:
-    """Yield texts, alternating between kinds."""
+    """Yield texts of alternating kinds."""
     for number in range(total):
         yield _KINDS[number % len(_KINDS)](lots)
 

@@ -1,4 +1,4 @@
-"""Corpus builds with Ray actors that are killed or interrupted: the store is the same."""
+"""Corpus builds with Ray actors that are killed or interrupted; the resulting store must be the same."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _alike(run: Run, models: Mapping[str, bert_probe.Checkpoint], file: Path, te
 
 
 def _off(store: bert_probe.Store, checkpoint: bert_probe.Checkpoint, texts: list[str], words: bool) -> float:
-    """Return the maximum relative difference from single traces."""
+    """Return the maximum relative difference between a store and separate traces of its texts."""
     tables = {name: store.table(name).to_table().to_pandas() for name in KEEP}
     far = [0.0]
     for row, text in enumerate(texts, 1):
@@ -108,7 +108,7 @@ def _off(store: bert_probe.Store, checkpoint: bert_probe.Checkpoint, texts: list
 
 
 def _killed(run: Run, file: Path) -> Line:
-    """Kill an actor; Ray must start another one that repeats its part."""
+    """Kill Ray actors; Ray must replace them and repeat their work."""
     checkpoint, question = bert_probe.load(), IngestConfig(keep=KEEP)
     lines = file.with_name("more.txt")
     lines.write_text(file.read_text(encoding="utf-8") * 20, encoding="utf-8")
@@ -143,7 +143,7 @@ def _killed(run: Run, file: Path) -> Line:
 
 
 def _interrupted(run: Run) -> Line:
-    """Interrupt the command: it must end with all its processes, and continue in the next run."""
+    """Interrupt the command, which must end with all its processes and continue in the next run."""
     store, log, temporary = run.folder / "interrupted", run.folder / "log.jsonl", _temporary()
     command = [sys.executable, "-m", "bert_probe", "corpus", "run", str(run.folder / "more.txt")]
     command += ["--out", str(store), "--shard-rows", "50", "--keep", ",".join(KEEP), "--on", "ray"]
@@ -178,7 +178,7 @@ def _interrupted(run: Run) -> Line:
 
 
 def _processes(name: str) -> list[psutil.Process]:
-    """Return the descendants of this process with a given name."""
+    """Return the descendants of this process with this name."""
     processes = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):

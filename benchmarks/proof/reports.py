@@ -1,4 +1,4 @@
-"""Forged and hostile reports: `verify` reports every change, and refuses every hostile file."""
+"""Forged and hostile reports: `verify` must report every change and reject every hostile file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lines(run: Run) -> Iterator[Line]:
     place = run.folder / "report"
 
     def verified(content: bytes) -> int:
-        """Return the number of differences."""
+        """Verify a report, and return the number of differences."""
         place.write_bytes(content)
         return len(verify(read_report(place), models).differences)
 
@@ -78,7 +78,7 @@ def _line(
     verified: Verify,
     total: int,
 ) -> Line:
-    """Verify forged reports; a refusal with an error message counts as reported."""
+    """Verify forged reports; an error message counts as a reported change."""
     failed = len(run.failures)
     reported = refused = 0
     for name, content in forge(run, report, run.times(total)):
@@ -122,7 +122,7 @@ def _of_leaves(run: Run, report: Report, total: int) -> Iterator[tuple[str, byte
     for path in lots.sample(paths, min(total, len(paths))):
         try:
             content = render(forgeries.replace_leaf(stated, path, lots))
-        except Exception:  # data from which no page can be created
+        except Exception:  # the forged data cannot be rendered as a page
             continue
         yield ".".join(map(str, path)), content
 
@@ -139,7 +139,7 @@ def _of_zips(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]
 
 
 def _hostile(run: Run) -> Line:
-    """Read hostile files with the command, each in a process with limited memory."""
+    """Verify hostile files on the command line, each in a process with limited memory."""
     failed, longest, peak = len(run.failures), 0.0, 0
     files = [*hostile_reports.hostile_pages(), *hostile_reports.hostile_zips(_BOMB)]
     files = files if run.scale == 1 else run.lots("hostile").sample(files, run.times(len(files)))

@@ -1,4 +1,4 @@
-"""Raw malformed requests to the app."""
+"""Malformed HTTP and WebSocket requests to the app over raw sockets."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ _ORIGINS = (
 
 @dataclass(frozen=True)
 class Answer:
-    """A response: the lines of its head in lower case, and its body."""
+    """A response: status, head in lower case, and body."""
 
     status: int
     head: bytes
@@ -143,7 +143,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _requests(lots: random.Random, port: int, total: int) -> Iterator[tuple[str, bytes]]:
-    """Yield requests, alternating between kinds."""
+    """Yield requests of alternating kinds."""
     makers: tuple[tuple[str, Callable[[random.Random, int], bytes]], ...] = (
         ("path", lambda lots, port: _plain(lots.choice(_METHODS), lots.choice(_PATHS), port)),
         ("outside", lambda lots, port: _plain("GET", lots.choice(_OUTSIDE), port)),
@@ -240,7 +240,7 @@ def _body(lots: random.Random, port: int) -> bytes:
 
 
 def _asked(port: int, request: bytes) -> Answer | None:
-    """Return the response, or None if the connection was closed without one."""
+    """Send a request; return the response, or None if the connection was closed without a response."""
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=_SECONDS) as connection:
         connection.settimeout(_SILENCE)
@@ -248,7 +248,7 @@ def _asked(port: int, request: bytes) -> Answer | None:
             connection.sendall(request)
             while len(received) < _MOST_BYTES and (block := connection.recv(1 << 16)):
                 received += block
-        except OSError:  # closed or silent: the response is complete
+        except OSError:  # the connection is closed or idle, so the response is complete
             pass
     head, _, body = received.partition(b"\r\n\r\n")
     first = re.match(rb"HTTP/1\.[01] (\d{3})", head)
@@ -256,7 +256,7 @@ def _asked(port: int, request: bytes) -> Answer | None:
 
 
 def _judged(run: Run, kind: str, request: bytes, answer: Answer | None) -> str:
-    """Return the kind of a response, and record unexpected ones as failures."""
+    """Return the kind of a response, and record unexpected responses as failures."""
     description = f"{kind} request {request[:150]!r} of {len(request):,} bytes"
     if answer is None:
         return "closed"

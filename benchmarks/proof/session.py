@@ -1,4 +1,4 @@
-"""A client of the app without a browser, over its WebSocket."""
+"""A client that uses the app's WebSocket without a browser."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from bert_probe.server.asgi import FRONT_PAGE
 
 
 class Session:
-    """A connection like that of a page in a browser.
+    """A connection to the app like that of a browser page.
 
     Attributes:
-        messages: Messages of the last run of the page's script.
+        messages: Messages from the last run of the page's script.
 
     Args:
         address: IP address of the user, as a proxy would forward it; "" without a proxy.
@@ -51,7 +51,7 @@ class Session:
         self._socket.close()
 
     def break_off(self) -> None:
-        """Abort the connection, like a browser that is killed."""
+        """Abort the connection, as if the browser had been killed."""
         self._socket.socket.shutdown(socket.SHUT_RDWR)
         self._socket.socket.close()
 
@@ -63,10 +63,10 @@ class Session:
         self._socket.send(message.SerializeToString())
 
     def open(self, page: str, seconds: float = 60, **address: str) -> list[ForwardMsg]:
-        """Open a page, and wait until its script and its jobs are done.
+        """Open a page, and wait until its script and its jobs have finished.
 
         Raises:
-            TimeoutError: The page is not done in time.
+            TimeoutError: The page has not finished in time.
         """
         self.ask(page, **address)
         end = time.monotonic() + seconds
@@ -96,7 +96,7 @@ class Session:
         ]
 
     def raised(self) -> list[str]:
-        """Return the errors of the last run."""
+        """Return the exceptions that the last run displayed."""
         return [
             element.exception.type for element in self.elements() if element.WhichOneof("type") == "exception"
         ]

@@ -45,10 +45,10 @@ _NAMES = ("boat", "river", "bridge", "window", "garden", "forest", "street", "le
 
 
 class Crowd:
-    """The results of all users.
+    """The results of all simulated users.
 
     Attributes:
-        took: Page -> seconds of each response.
+        took: Page -> response times in seconds.
         wrong: Descriptions of wrong results.
     """
 
@@ -59,7 +59,7 @@ class Crowd:
         self._computing = threading.Lock()
 
     def read(self, number: int) -> None:
-        """Simulate a user who opens page after page, with a new text each time."""
+        """Simulate a user who opens one page after another, each with a new text."""
         try:
             with Session(self.port) as session:
                 turn = 0
@@ -72,7 +72,7 @@ class Crowd:
     def _one(self, session: Session, number: int, turn: int) -> None:
         page, text = PAGES[(number + turn) % len(PAGES)], _text(number, turn)
         start = time.monotonic()
-        # Like "Back" and "Forward"; otherwise a session keeps its text.
+        # Simulate "Back" and "Forward"; otherwise the session would keep its text.
         session.open(page, PATIENCE, a=text, went=str(turn))
         self.took[page].append(time.monotonic() - start)
         content = b"".join(message.SerializeToString() for message in session.messages)
@@ -118,7 +118,7 @@ def lines(run: Run) -> Iterator[Line]:
     log = run.folder / "app.log"
     with running_app.started(log) as app:
         server = psutil.Process(app.process.pid)
-        with Session(app.port) as first:  # imports and opens the model
+        with Session(app.port) as first:  # imports modules and opens the model
             for page in PAGES:
                 first.open(page, 300)
         warm = server.memory_info().rss
@@ -131,7 +131,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _memory_while(crowd: Crowd, server: psutil.Process, readers: int) -> list[int]:
-    """Record the memory of the server in bytes each second."""
+    """Record the memory of the server in bytes every second."""
     memory = []
     with ThreadPoolExecutor(readers) as pool:
         reading = [pool.submit(crowd.read, number) for number in range(readers)]
@@ -182,7 +182,7 @@ def _flat(run: Run, memory: list[int], warm: int) -> Line:
 
 
 def _killed(run: Run, port: int, server: psutil.Process) -> Line:
-    """Abort connections in the middle of a job, like browsers that are killed."""
+    """Abort connections during a job, as if browsers had been killed."""
     sentences = "\n".join(f"We left the ground {number} times." for number in range(400))
     idle, before = server.num_threads(), server.memory_info().rss
     broken = []

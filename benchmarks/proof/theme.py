@@ -1,4 +1,4 @@
-"""The context of a stress test, and its report of failures."""
+"""The context of a stress test, which records failures."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SHOWN = 500
 
 @dataclass
 class Run:
-    """A run of a theme.
+    """A run of a theme of stress tests.
 
     Attributes:
-        scale: 1 for a complete run, less for a shorter run.
-        seconds: Time limit, after which a theme starts nothing new.
-        folder: Empty folder for files, deleted at the end.
-        seed: Seed of all random choices.
+        scale: 1 for a complete run, smaller values for shorter runs.
+        seconds: Time limit in seconds, after which a theme starts no further tests.
+        folder: Empty folder for files, which is deleted at the end.
+        seed: Seed for all random choices.
         failures: Descriptions of failures, with the data to reproduce them.
     """
 
@@ -36,14 +36,14 @@ class Run:
         return self.began + self.seconds - time.monotonic()
 
     def times(self, count: int) -> int:
-        """Scale a count, at least to 1."""
+        """Scale a count; return at least 1."""
         return max(1, round(count * self.scale))
 
     def lots(self, name: str) -> random.Random:
-        """Return a random generator for a name, the same in every run."""
+        """Return a random generator seeded by a name, so that it is the same in every run."""
         return random.Random(f"{self.seed} {name}")
 
     def failed(self, failure: str) -> None:
-        """Record a failure, and continue."""
+        """Record a failure."""
         text = ascii(failure)[1:-1]
         self.failures.append(text if len(text) <= SHOWN else f"{text[:SHOWN]} …")

@@ -1,1 +1,1 @@
-"""Questions over HTTP and as agent tools: request bodies, JSON Schemas and response formats."""
+"""Answer questions over HTTP and as agent tools: request bodies, JSON Schemas and response formats."""

@@ -1,6 +1,6 @@
-"""Questions as tools for agents (Model Context Protocol), which are served over standard input and output.
+"""Serve questions as tools for agents (Model Context Protocol) over standard input and output.
 
-Tables are structured content, and pictures are PNG.
+Tables are returned as structured content, and figures as PNG images.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def select_questions(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
 def input_schema(question: RegisteredQuestion) -> Schema:
     """Return the JSON Schema of a tool's arguments: the request body and the selection of rows."""
     body_schema = schema.body_schema(question)
-    # Some agents do not support oneOf at the top level; `read_body` rejects invalid uses of text and texts.
+    # Some agents do not support oneOf at the top level, so `read_body` checks the use of `text` and `texts`.
     body_schema.pop("oneOf", None)
     return {**body_schema, "properties": {**body_schema["properties"], **_ROW_ARGUMENTS}}
 
@@ -117,7 +117,7 @@ def call_tool(
     shared: body.ModelServices,
     cancelled: threading.Event,
 ) -> types.CallToolResult:
-    """Call a tool and return its result; for an invalid request, return an error result for the agent."""
+    """Call a tool and return its result; for invalid requests, return an error result for the agent."""
 
     def progress(_done: int, _total: int) -> None:
         if cancelled.is_set():
@@ -128,7 +128,7 @@ def call_tool(
             name: _check_argument(name, arguments.pop(name, argument["default"]))
             for name, argument in _ROW_ARGUMENTS.items()
         }
-        # The arguments are serialized and parsed so that the HTTP API's checks of numbers apply to them.
+        # Serialize and parse the arguments to apply the same number checks as the HTTP API.
         content = body.parse_json(json.dumps(arguments).encode())
         result = body.read_body(question, content).answer(shared, progress)
         record = select_rows(result, options["first_row"], options["most_rows"])
@@ -138,7 +138,7 @@ def call_tool(
         if problem is None:
             raise
         return types.CallToolResult(content=[_text_content(problem.detail)], is_error=True)
-    # The table is sent as text too, for clients that do not support structured content.
+    # Some clients do not support structured content, so the table is also sent as text.
     return types.CallToolResult(
         content=[_text_content(json.dumps(record, ensure_ascii=False)), *picture], structured_content=record
     )
@@ -209,7 +209,7 @@ async def serve(server: Server[Any], stdin: BinaryIO, stdout: TextIO) -> None:
 
 
 class _Output:
-    """A text stream with a lock, so that the server and `_Input` do not mix the lines that they write."""
+    """A text stream with a lock, because the server and `_Input` both write lines to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._lock = anyio.wrap_file(stream), anyio.Lock()
@@ -241,7 +241,7 @@ class _Input:
                 await self._answers.flush()
 
     def _read_line(self) -> bytes:
-        """Return the next line; if it is too long, only its first bytes."""
+        """Return the next line; if the line is too long, return only its first bytes."""
         line = part = self._stream.readline(limits.MAX_BODY_BYTES + 1)
         while len(part) > limits.MAX_BODY_BYTES and not part.endswith(b"\n"):
             part = self._stream.readline(limits.MAX_BODY_BYTES + 1)
@@ -287,7 +287,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
 
 
 def _error(code: int, sentence: str, message: Any = None) -> types.JSONRPCError:
-    """Return an error response, with the id of the message if it is valid."""
+    """Return an error response, with the message's id if the id is valid."""
     message_id = message.get("id") if isinstance(message, dict) else None
     if type(message_id) not in (int, str):
         message_id = None
@@ -306,7 +306,7 @@ MAX_CHECKPOINTS, MAX_TRACE_BYTES, MAX_ANSWER_BYTES = 2, 300_000_000, 100_000_000
 
 
 class LocalModels:
-    """The `ModelServices` of `Body.answer` for a process without server sessions."""
+    """The `ModelServices` for a process without server sessions."""
 
     def __init__(self) -> None:
         self.answers = ResultCache(MAX_ANSWER_BYTES)
@@ -314,7 +314,7 @@ class LocalModels:
         self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(MAX_TRACE_BYTES, lambda trace: trace.nbytes)
 
     def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
-        """Return a checkpoint from the cache, or open it; the name "" stands for the built-in model."""
+        """Return a cached or newly opened checkpoint; the name "" stands for the built-in model."""
         permissions.current().check_model(model, revision)
         return self._checkpoints.once(
             (model, revision), lambda: load(model or None, revision or None, progress=progress)

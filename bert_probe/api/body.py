@@ -1,4 +1,4 @@
-"""Request bodies: parsed from JSON, validated, and answered with shared models and caches.
+"""Parse and validate request bodies, and answer them with shared models and caches.
 
 A body has the same keys as the provenance of its result: `model`, `revision`, `text` and `pair`, or `texts`.
 Layers and heads count from 1, tokens from 0.
@@ -33,12 +33,12 @@ from bert_probe.text.strict_json import DuplicateKeyError
 
 
 class ModelServices(Protocol):
-    """The services that all requests share: open models, cached traces and cached results."""
+    """Protocol for services that all requests share: open models, cached traces and cached results."""
 
     answers: ResultCache
 
     def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
-        """Return a checkpoint, which is opened if necessary; the name "" stands for the built-in model."""
+        """Return a checkpoint, opening it if necessary; the name "" stands for the built-in model."""
         ...
 
     def traces(
@@ -48,13 +48,13 @@ class ModelServices(Protocol):
         truncate: bool,
         check: Callable[[], None],
     ) -> list[Trace]:
-        """Return cached traces of texts; `check` is called during waits and may raise to end the request."""
+        """Return cached or new traces of texts; `check` may raise an exception to end the request."""
         ...
 
 
 @dataclass(frozen=True)
 class BodyFile:
-    """An input file in a request body; `kind` states which labels a table contains."""
+    """An input file in a request body; `kind` is the type of the labels in a table."""
 
     name: str
     content: bytes
@@ -67,8 +67,9 @@ class Body:
 
     Attributes:
         registered: the question to answer.
-        question_fields: fields of the question as JSON; layers and heads are checked when the model is open.
-        models: name and revision of each model; "" for the built-in model and for the newest revision.
+        question_fields: fields of the question as JSON; layers and heads are checked after the model is
+            opened.
+        models: name and revision of each model; "" stands for the built-in model and for the newest revision.
         texts: (text, pair) tuples.
         sentences: the sentences of a question about many sentences; otherwise empty.
         files: argument of the question → file.
@@ -87,7 +88,7 @@ class Body:
         """Answer the request and return the result.
 
         Args:
-            progress: called with the progress; an exception that it raises cancels the work.
+            progress: called with the progress; an exception from this callback cancels the work.
 
         Raises:
             ProbeError: the question cannot be answered.
@@ -106,7 +107,7 @@ class Body:
         options: dict[str, Any] = {"progress": progress} if self.registered.has_progress else {}
         waits = self.registered.has_progress and _takes_long(question, arguments)
         with SLOTS.turn(check) if waits else nullcontext():
-            # Questions about files are not cached, because the rows of a file are not hashable.
+            # Questions about files are not cached, because the rows of files are not hashable.
             # AttentionLong is not cached, because its result would keep the trace in memory.
             if self.files or isinstance(question, AttentionLong):
                 result: Result = untyped_question.of(*arguments, **options)
@@ -132,7 +133,7 @@ class Body:
 
 
 def _takes_long(question: Any, arguments: Sequence[Any]) -> bool:
-    """Return whether a question takes long; a question about attention does so only with a slow measure."""
+    """Return whether a question takes long; questions about attention do so only with slow measures."""
     if not isinstance(question, Attention | AttentionLong):
         return True
     trace, measure = arguments[0], get_measure(question.measure)
@@ -147,7 +148,7 @@ def parse_json(content: bytes) -> Any:
         BodyError: the body is not JSON, or one of its objects has a duplicate key.
     """
     try:
-        # 5.0 and 5 are the same number in JSON.
+        # JSON does not distinguish 5.0 from 5.
         return strict_json.loads(content, parse_float=_parse_number, parse_constant=_refuse_constant)
     except DuplicateKeyError as error:
         raise BodyError(f"In the body {error}.") from None
@@ -200,7 +201,7 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
 
 
 def allowed_members(registered: RegisteredQuestion) -> tuple[str, ...]:
-    """Return the names of the members that the body of a question may have."""
+    """Return the names of the allowed members in a question's body."""
     min_texts, max_texts = registered.inputs.texts
     names = ["question", *model_members()]
     has_other = registered.inputs.models > 1 or registered.inputs.has_other
@@ -213,7 +214,7 @@ def allowed_members(registered: RegisteredQuestion) -> tuple[str, ...]:
 
 
 def model_members() -> tuple[str, ...]:
-    """Return the names of the members that name a model; a public server offers no other revisions."""
+    """Return the members that select a model; on a public server, without the revision."""
     return ("model",) if permissions.current().is_public else ("model", "revision")
 
 
@@ -283,7 +284,7 @@ def _read_pair(where: str, value: Any) -> tuple[str, str | None]:
 
 
 def _read_list(inputs: Inputs, body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the sentences or documents of a body."""
+    """Read the sentences or documents from a body."""
     name = inputs.list_name
     _require(body, name)
     value = body[name]

@@ -1,4 +1,4 @@
-"""Problem responses (RFC 9457): a problem type, and a sentence about the occurrence."""
+"""Problem responses (RFC 9457): a problem type, and a message about the occurrence."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Problem:
     """One occurrence of a problem.
 
     Attributes:
-        detail: message that states what was given, what is allowed and what to do.
+        detail: message that states the invalid value, what is allowed and what to do.
         more: additional members of the JSON object.
         headers: headers of the response.
     """
@@ -146,7 +146,7 @@ def problem_for(error: BaseException) -> Problem | None:
 
 
 def _shorten(sentence: str) -> str:
-    """Replace the middle of a long message by an ellipsis; a message may repeat megabytes of input."""
+    """Replace the middle of a long message by an ellipsis, because messages may repeat megabytes of input."""
     half = MAX_DETAIL_LENGTH // 2
     return sentence if len(sentence) <= MAX_DETAIL_LENGTH else f"{sentence[:half]} … {sentence[-half:]}"
 

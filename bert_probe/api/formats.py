@@ -24,7 +24,7 @@ FORMATS: Final[Mapping[str, str]] = {
 
 
 def choose_media_type(accept: str) -> str:
-    """Return the media type that suits an Accept header best; JSON for an empty header.
+    """Return the available media type that best matches an Accept header; JSON for an empty header.
 
     Raises:
         NotAcceptableError: no format is acceptable.
@@ -32,9 +32,7 @@ def choose_media_type(accept: str) -> str:
     qualities = dict(_parse_media_range(part) for part in accept.split(",") if part.strip())
     if not qualities:
         return JSON
-    best = max(
-        FORMATS, key=lambda media: _quality(qualities, media)
-    )  # `max` returns the first format of equal quality
+    best = max(FORMATS, key=lambda media: _quality(qualities, media))  # ties: `max` returns the first format
     if not _quality(qualities, best):
         raise NotAcceptableError(f"{accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}.")
     return best
@@ -68,7 +66,7 @@ def serialize(result: Result, media: str) -> bytes:
 
 
 def build_table(result: Result) -> pd.DataFrame:
-    """Return the table of a result; the computation stops at the first part that exceeds `MAX_CELLS`.
+    """Return the table of a result; stop at the first part with which the table exceeds `MAX_CELLS`.
 
     Raises:
         TooLargeError: the table has more than `MAX_CELLS` cells.

@@ -1,4 +1,4 @@
-"""The questions that the HTTP API and agent tools answer, by name."""
+"""Register the questions that the HTTP API and agent tools answer, by name."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RegisteredQuestion:
 
 @cache
 def registered_questions() -> Mapping[str, RegisteredQuestion]:
-    """Return all questions by name; imports all analyses, which takes seconds."""
+    """Return name → question for all questions; the first call imports all analyses, which takes seconds."""
     for module in walk_packages(analyses.__path__, f"{analyses.__name__}."):
         import_module(module.name)
     import_module("bert_probe.corpus.vector_search")

@@ -1,7 +1,7 @@
 """Routes of the HTTP API, which the app serves next to its pages.
 
-The routes use plain Starlette, like the rest of the server: schemas and validation are derived from the
-fields of the questions. FastAPI would need a second set of types for the questions, and importing it would
+The routes use plain Starlette, like the rest of the server, because schemas and validation are derived from
+the fields of the questions. FastAPI would need a second set of types for the questions, and its import would
 delay the start of the app.
 """
 
@@ -55,7 +55,7 @@ class Endpoint:
         self._method, self._handler, self._authorize = method, handler, authorize
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the method and authorization of a request, and answer it."""
+        """Check the method and authorization of a request, then answer the request."""
         request = Request(scope, receive)
         answer = await self._answer(request)
         await answer(scope, receive, send)
@@ -73,7 +73,7 @@ class Endpoint:
 
 
 def problem_response(problem: Problem) -> Response:
-    """Return a problem as a response that is not cached."""
+    """Return a problem response with headers that prevent caching."""
     headers = {**_NO_STORE, **problem.headers}
     return Response(problem.content, problem.kind.status, headers, errors.MEDIA_TYPE)
 
@@ -94,7 +94,7 @@ class Api:
         self._opening: Job[Any] | None = None
 
     async def ask(self, request: Request) -> Response:
-        """Answer a question, and record the response in the metrics."""
+        """Answer a question over HTTP, and record the response in the metrics."""
         name, start = request.path_params["analysis"], time.monotonic()
         if name not in await _question_names():
             return _not_found(f"{name[:100]!r} is not a question.")
@@ -109,7 +109,7 @@ class Api:
         """Return the response to a question, or a problem response.
 
         Raises:
-            ClientDisconnect: the client closed the connection before its body was complete.
+            ClientDisconnect: the client closed the connection before the body was complete.
         """
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media != "application/json" or "content-encoding" in request.headers:
@@ -120,7 +120,7 @@ class Api:
         content = await self._bodies.read(request)
         if isinstance(content, Problem):
             return problem_response(content)
-        # Cancelled work continues until it reports progress again, so threads are counted too.
+        # Cancelled work continues until its next progress report, so the limit also counts threads.
         if max(self._answering, self._working) >= limits.MAX_REQUESTS:
             detail = f"{limits.MAX_REQUESTS} requests are being answered already. Try again in a moment."
             return problem_response(Problem(errors.BUSY, detail, headers={"Retry-After": "1"}))
@@ -133,7 +133,7 @@ class Api:
             self._answering -= 1
 
     def _counted(self, work: Work) -> Work:
-        """Wrap work so that `_working` counts the threads that run it."""
+        """Wrap work so that `_working` includes the thread that runs the work."""
 
         def counted(progress: Progress) -> Response:
             with self._lock:
@@ -147,7 +147,7 @@ class Api:
         return counted
 
     async def readyz(self, _request: Request) -> Response:
-        """Return whether the default model is open; the first request starts opening it."""
+        """Report whether the default model is open; the first request starts opening the model."""
         job = self._opening
         if job is not None and job.state == "done":
             return JSONResponse({"status": "ready"}, headers=_NO_STORE)
@@ -194,7 +194,7 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
     finally:
         is_gone = disconnected.done()
         disconnected.cancel()
-        job.cancel()  # no effect on a job that has ended
+        job.cancel()  # has no effect if the job has ended
     if job.state == "done":
         return job.value()
     if job.error is None or isinstance(job.error, Cancelled):
@@ -295,7 +295,7 @@ Samples = Iterable[tuple[Mapping[str, str], float]]
 
 
 class RequestMetrics:
-    """Counts and durations of the API's responses."""
+    """Numbers and durations of API responses."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, int]] = Counter()
@@ -364,11 +364,11 @@ def _family(name: str, kind: str, description: str, samples: Samples) -> Iterato
         yield f"{metric}{{{pairs}}} {value:.16g}" if pairs else f"{metric} {value:.16g}"
 
 
-_CLOSE = {"Connection": "close"}  # Otherwise the unread part of the body would be read as the next request.
+_CLOSE = {"Connection": "close"}  # otherwise the server would parse the unread body as a request
 
 
 class BodyReader:
-    """Reads request bodies, and limits the bytes that arrive at the same time, per client and in total."""
+    """Reads request bodies; limits the total size of incomplete bodies per client and for all clients."""
 
     def __init__(self) -> None:
         self._bytes: Counter[str] = Counter()  # client → bytes received so far

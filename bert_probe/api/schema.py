@@ -55,7 +55,7 @@ def question_schema(registered: RegisteredQuestion) -> Schema:
 def _field_schema(field: Field[Any]) -> Schema:
     kind, description = field_type(field), _COMMAND_LINE_HELP.sub("", field.metadata["about"])
     if field.default is True and description:
-        # The help describes the command-line option, which sets the field to False.
+        # The help text describes the command-line option, which sets the field to False.
         description = f"If false: {description[0].lower()}{description[1:]}"
     description = description[:1].upper() + description[1:]
     default = {} if field.default is MISSING else {"default": kind.to_json(field.default)}
@@ -156,7 +156,7 @@ def _name_schema(description: str) -> Schema:
 
 
 def _model_schema(description: str) -> Schema:
-    """Return the schema of the name of a model; a public server offers only some models."""
+    """Return the schema of a model's name; on a public server, list the allowed models."""
     models = permissions.current().models
     if not models:
         return _name_schema(description)
@@ -197,7 +197,7 @@ def _object_schema(properties: Mapping[str, Any], required: list[str] | None = N
 
 
 def example(registered: RegisteredQuestion) -> dict[str, Any]:
-    """Return an example of a question's request body."""
+    """Return an example request body for a question."""
     _, max_texts = registered.inputs.texts
     question_fields = {
         field.name: next(value for kind, value in _EXAMPLES.items() if isinstance(field_type(field), kind))
@@ -355,7 +355,7 @@ def _monitoring_operation(
 
 
 def _problem_responses(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
-    """Return the responses for problem types by HTTP status; types with the same status share a response."""
+    """Return HTTP status → problem response; problem types with the same status share a response."""
     titles_by_status: dict[str, list[str]] = {}
     for kind in kinds:
         titles_by_status.setdefault(str(kind.status), []).append(kind.title)

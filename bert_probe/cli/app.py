@@ -108,7 +108,7 @@ def app(
         if value and not public:
             raise click.UsageError(f"{option} describes a public server. Add --public, or leave it out.")
     extras.require_extra("app")
-    # Imported here because the web server takes a second to import and other commands do not need it.
+    # Imported here because importing the web server takes a second, and other commands do not need it.
     with long_lived_imports():
         from bert_probe.runtime import permissions
         from bert_probe.server import authorization
@@ -134,9 +134,7 @@ def app(
 
 
 def _read_checked(view: Path) -> bytes:
-    """Return the content of a view file or report. Check it first, so that errors appear before the browser
-    opens.
-    """
+    """Return the content of a view file or report; check it first, before a browser opens."""
     from bert_probe.reports.drafts import read_any
     from bert_probe.reports.json_reader import MAX_BYTES, read_bytes
 
@@ -175,13 +173,13 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
     except* OSError as group:
         failure = str(_first(group).strerror)
     if failure:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # lets the flush at exit succeed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # so that the flush at exit succeeds
         raise ExportError(f"Standard output cannot be written: {failure}. The client may have ended.")
     sys.exit(0)
 
 
 def _take_streams() -> tuple[BinaryIO, TextIOWrapper]:
-    """Take over standard input and output, so that no other code can read from or write to them.
+    """Take over standard input and output, so that no other code can read or write them.
 
     Raises:
         ExportError: standard input or output is closed.

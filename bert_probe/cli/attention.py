@@ -120,7 +120,7 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
             "mean" if heads == ("mean",) else range(trace.heads) if heads is None else heads,
             **arguments,
         )
-    # Imported here because it imports many analyses, which only figures need.
+    # Imported here because the module imports many analyses, which only figures need.
     from bert_probe.views import pictures
 
     return pictures.attention_page(picture, trace, selection)

@@ -43,7 +43,7 @@ from bert_probe.runtime.terminal import visible
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the argument STORE, which is opened and passed as ``store``, and the output options."""
+    """Add the output options and the argument STORE; open the store and pass it as ``store``."""
 
     @click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
     @output_options
@@ -194,7 +194,7 @@ def near(
 
 
 def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name the model; the model is opened after the store is reserved."""
+    """Add the options for the model; open the model after the store is reserved."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
     @click.option("--revision", metavar="REV", help=REVISION_HELP)
@@ -308,7 +308,7 @@ def run(
 
 @contextmanager
 def _interruption_explained(out: Path) -> Iterator[None]:
-    """Add the number of stored sentences to the message of an interrupted run."""
+    """Add the number of stored sentences to the message about an interrupted run."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Commands that are imported or derived from questions when they are called."""
+"""Commands that are imported, or derived from questions, only when they are called."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LazyCommand(click.Command):
         self._full_name = full_name or name
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Import the actual command and return its context, so that it runs in place of this object."""
+        """Import the actual command and return its context, so that the command replaces this object."""
         with long_lived_imports():
             if isinstance(self._source, str):
                 module = import_module(f"bert_probe.cli.{self._source}")
@@ -56,7 +56,7 @@ class CommandGroup(click.Group):
         self.prefix, self.has_derived = prefix, has_derived
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its name; hand-written commands take precedence over derived commands."""
+        """Return the command with this name; hand-written commands take precedence over derived commands."""
         command = super().get_command(ctx, cmd_name)
         if command is None and self.has_derived and cmd_name in self._derived():
             derived = self._derived()[cmd_name]
@@ -68,7 +68,7 @@ class CommandGroup(click.Group):
         return sorted({*super().list_commands(ctx), *(self._derived() if self.has_derived else ())})
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. Ctrl+C is reported by `main`, because click would print an empty line first."""
+        """Run a command. `main` reports Ctrl+C, because click would print an empty line first."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -106,9 +106,9 @@ class DerivedCommand(NamedTuple):
 
 @cache
 def derived_commands() -> Mapping[str, DerivedCommand]:
-    """Return all public questions, keyed by command name.
+    """Return command name → question for all public questions.
 
-    The source of the classes is parsed instead of imported, because most analyses import torch.
+    The modules are parsed instead of imported, because most analyses import torch.
     """
     stub = ast.parse((_PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
     commands: dict[str, DerivedCommand] = {}
@@ -127,7 +127,7 @@ def derived_commands() -> Mapping[str, DerivedCommand]:
 
 
 def _command_name(node: ast.stmt) -> str | None:
-    """Return the command name in the `@question` decorator of a class, or None for other statements."""
+    """Return the command name from the `@question` decorator of a class; None for other statements."""
     for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
         if (
             isinstance(decorator, ast.Call)
@@ -183,7 +183,7 @@ def _help(question: type[Question]) -> str:
 
 
 def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]:
-    """Return the arguments and options through which a command of this name reads its inputs."""
+    """Return the arguments and options for the inputs of the command with this name."""
     from bert_probe.cli.options import as_named_option, pair_option
     from bert_probe.core.inputs import ManyTraces
 
@@ -228,7 +228,7 @@ def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]
 
 
 def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]:
-    """Return the arguments and options through which a command reads sentences or documents."""
+    """Return the arguments and options for a command's sentences or documents."""
     from bert_probe.core.inputs import Documents
 
     path = click.Path(path_type=Path)
@@ -281,7 +281,7 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
 
 
 def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
-    """Return the search in vectors if the documents of a `Search` are vectors; otherwise the same question.
+    """Convert a `Search` to a vector search if its documents are vectors; otherwise return it unchanged.
 
     Raises:
         SelectionError: a scorer needs the texts of the documents.
@@ -329,7 +329,7 @@ def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
 
 
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
-    """Return the sentences of FILE, or an empty tuple if a file option is passed instead."""
+    """Return the sentences in FILE; () if a file option is passed instead."""
     from bert_probe.errors import SelectionError
 
     options = [file.option for file in inputs.files.values()]
@@ -349,7 +349,7 @@ def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
 
 
 def _documents(values: Mapping[str, Any]) -> DocumentList:
-    """Return the documents of a file, a folder or a corpus store, and print which rows were skipped."""
+    """Return the documents in a file, a folder or a corpus store, and print which rows were skipped."""
     from bert_probe.cli.options import print_message
     from bert_probe.text.documents import read_documents
 
@@ -365,7 +365,7 @@ def _documents(values: Mapping[str, Any]) -> DocumentList:
 
 
 def _folder_files(inputs: Inputs, folder: Path | None, paths: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the files of a folder, and the files that options name instead."""
+    """Return the input files: those in a folder, replaced by the files that options name."""
     from bert_probe.errors import SelectionError
     from bert_probe.text.retrieval_data import find_retrieval_files
 

@@ -1,8 +1,8 @@
 """The command line, which prints tables to standard output or writes them to a file.
 
-Layers and heads count from 1; layer 0 is the output of the embeddings. Invalid input prints one line to
-standard error and exits with status 2; Ctrl+C prints one line and exits with 130, as in shells. A
-verification that finds differences exits with 1.
+Layers and heads count from 1; layer 0 is the output of the embeddings. For invalid input, a command prints
+one line to standard error and exits with status 2. After Ctrl+C, it prints one line and exits with status
+130, as in shells. A verification that finds differences exits with status 1.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def commands() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run a command; an error that the user can fix prints one line and exits with status 2."""
+    """Run a command; for an error that the user can fix, print one line and exit with status 2."""
     with streams():
         sys.exit(_status(arguments))
 
@@ -157,7 +157,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _no_such_option(error: click.NoSuchOption) -> str:
-    """Return the message for an unknown option; click's own differs between its versions."""
+    """Return the message for an unknown option, because click's message differs between versions."""
     similar = " or ".join(f"'{name}'" for name in sorted(error.possibilities or ()))
     suggestion = f" Did you mean {similar}?" if similar else ""
     return (
@@ -167,7 +167,7 @@ def _no_such_option(error: click.NoSuchOption) -> str:
 
 
 def _sentence(error: click.ClickException) -> str:
-    message = error.format_message().replace("\n\t", " ")  # click lists choices on separate lines
+    message = error.format_message().replace("\n\t", " ")  # click prints each choice on its own line
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 

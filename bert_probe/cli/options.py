@@ -1,4 +1,4 @@
-"""Decorators shared by the commands: options for models, questions, texts and output."""
+"""Decorators that add shared options to commands: for models, questions, texts and output."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ REVISION_HELP = "Branch, tag or commit on the Hub."
 
 @contextmanager
 def reserve_outputs(files: Iterable[Path], force: bool) -> Iterator[None]:
-    """Reserve output files until the block ends; see `reserved`.
+    """Reserve output files for the duration of the block; see `reserved`.
 
     Raises:
-        ExportError: see `reserved`. Also raised, even with `force`, if an output is a file that the command
-            reads, or lies in the folder of a model or store that the command reads.
+        ExportError: see `reserved`. Also raised, even with `force`, if an output is an input file of the
+            command, or is in the folder of a model or store that the command reads.
     """
     files = list(files)
     with exit_on_sigterm(), reserved(files, force):
@@ -50,7 +50,7 @@ def reserve_outputs(files: Iterable[Path], force: bool) -> Iterator[None]:
 
 
 def _check_inputs(outputs: Iterable[Path]) -> None:
-    """Raise an error if an output is a file that the running command reads."""
+    """Raise an error if an output is an input file of the running command."""
     context = click.get_current_context(silent=True)
     if context is None:
         return
@@ -58,7 +58,7 @@ def _check_inputs(outputs: Iterable[Path]) -> None:
         value = None if isinstance(parameter.type, OutputPath) else context.params.get(parameter.name or "")
         for argument in value if isinstance(value, tuple) else (value,):
             for output in outputs if isinstance(argument, str | Path) else ():
-                with suppress(OSError, ValueError):  # the argument is a text, or not an existing file
+                with suppress(OSError, ValueError):  # the argument is not an existing file
                     if output.is_file() and (
                         output.samefile(argument) or _belongs_to(output, Path(argument))
                     ):
@@ -66,13 +66,13 @@ def _check_inputs(outputs: Iterable[Path]) -> None:
 
 
 def _belongs_to(file: Path, folder: Path) -> bool:
-    """Return whether a file lies in the folder of a model or a store."""
+    """Return whether a file is in the folder of a model or a store."""
     is_read = any((folder / name).is_file() for name in ("config.json", "manifest.json"))
     return is_read and file.resolve().is_relative_to(folder.resolve())
 
 
 class OutputPath(click.Path):
-    """A parameter type for output paths. It expands ~, which the shell does not expand in quoted paths."""
+    """A parameter type for output paths that expands ~, because shells do not expand it in quoted paths."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -83,8 +83,8 @@ class OutputPath(click.Path):
 
 
 def open_checkpoint(model: str | None, revision: str | None, dtype: str) -> Checkpoint:
-    """Open the model that the options name; see `load`. A download shows its progress in the terminal."""
-    # Imported here because it takes seconds, and not every command opens a model.
+    """Open the model that the options name (see `load`), with a progress bar for downloads."""
+    # Imported here because the import takes seconds, and not every command opens a model.
     from bert_probe.model.loading import load
 
     with terminal_bar("Downloading", "B") as progress:
@@ -92,9 +92,7 @@ def open_checkpoint(model: str | None, revision: str | None, dtype: str) -> Chec
 
 
 def checkpoint_options(command: Command) -> Command:
-    """Add the options that name a model, --dtype, --truncate and the output options; open the model and pass
-    it as ``checkpoint``.
-    """
+    """Add options for model, dtype, truncation and output; open the model and pass it as ``checkpoint``."""
 
     @model_options
     @functools.wraps(command)
@@ -105,8 +103,9 @@ def checkpoint_options(command: Command) -> Command:
 
 
 def other_checkpoint_options(command: Command) -> Command:
-    """Add the options that name a model to compare with; open it in the dtype of the first model, and pass
-    it, or None, as ``other``. Apply it after `checkpoint_options`.
+    """Add the options for an optional second model. Apply this decorator after `checkpoint_options`.
+
+    The second model is opened in the dtype of the first model, and passed as ``other`` (None without one).
     """
 
     @click.option("--other", "other_name", metavar="ID_OR_FOLDER", help="Model to compare with.")
@@ -123,7 +122,7 @@ def other_checkpoint_options(command: Command) -> Command:
 
 
 def model_options(command: Command) -> Command:
-    """Add the options of `checkpoint_options` without opening the model; the command opens it if needed."""
+    """Add the options of `checkpoint_options`, but let the command open the model if needed."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
     @click.option("--revision", metavar="REV", help=REVISION_HELP)
@@ -136,8 +135,9 @@ def model_options(command: Command) -> Command:
 
 
 def two_checkpoint_options(command: Command) -> Command:
-    """Add MODEL_A and MODEL_B, their options, --dtype, --truncate and the output options; open the models and
-    pass them as ``checkpoint`` and ``other``.
+    """Add MODEL_A and MODEL_B with their options, --dtype, --truncate and the output options.
+
+    The models are opened and passed as ``checkpoint`` and ``other``.
     """
 
     @click.argument("model_a")
@@ -177,7 +177,7 @@ def _answer_options(command: Command) -> Command:
 
 @contextmanager
 def suggest_truncate_option() -> Iterator[None]:
-    """Suggest the option --truncate in the error message for a text that is too long."""
+    """Add a hint about --truncate to the error message for a text that is too long."""
     try:
         yield
     except TooLongError as error:
@@ -240,9 +240,7 @@ def _save_view(result: Any, file: Path, force: bool) -> None:
 
 
 def own_extension(extension: str) -> Callable[[Command], Command]:
-    """Mark a command whose result writes files with this extension itself. Apply it as the innermost
-    decorator.
-    """
+    """Mark a command whose result itself writes files with this extension. Apply this decorator innermost."""
 
     def decorate(command: Command) -> Command:
         command.own_extension = extension  # type: ignore[attr-defined]
@@ -252,7 +250,7 @@ def own_extension(extension: str) -> Callable[[Command], Command]:
 
 
 def _check_output_options(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None) -> None:
-    """Raise an error for options that cannot be combined, before anything is computed."""
+    """Raise an error for incompatible options before the computation starts."""
     if out is None and force and save_view is None:
         raise SelectionError("--force requires --out FILE. Add it, or leave out --force.")
     if out is not None and csv_safe and out.suffix.lower() != ".csv":
@@ -270,12 +268,12 @@ def _output_files(out: Path | None, has_own_format: bool, save_view: Path | None
         return [out, *views]
     try:
         return [*files.output_paths(out), *views]
-    except ExportError as error:  # figures have further file extensions
+    except ExportError as error:  # figures allow further file extensions
         raise ExportError(str(error).replace(" in .csv", f" in {', '.join(EXTENSIONS)}, .csv")) from None
 
 
 def is_picture_requested() -> bool:
-    """Return whether the running command was asked to write a figure."""
+    """Return whether the options of the running command request a figure."""
     out = click.get_current_context().params["out"]
     return out is not None and is_view_file(out)
 
@@ -288,7 +286,7 @@ def _to_page(result: Any) -> Page:
         raise UnavailableError(
             "This table cannot be drawn as a figure. Choose another extension for --out, such as .csv."
         )
-    # Imported here because it imports many analyses, which only figures need.
+    # Imported here because the module imports many analyses, which only figures need.
     from bert_probe.views import pictures
 
     return pictures.page(result)
@@ -297,13 +295,12 @@ def _to_page(result: Any) -> Page:
 def question_options(cls: type[Question], *excluded: str) -> Callable[[Command], Command]:
     """Add an option for each field of a question. Apply it between the decorators for models and for texts.
 
-    Options that the user passes are collected in the dict ``arguments``, keyed by field name. Layers
-    and heads are checked against the command's checkpoint or store. Several of these decorators fill the
-    same dict.
+    Options that the user passes are collected in the dict ``arguments`` by field name. Layers and heads are
+    checked against the command's checkpoint or store. Several of these decorators fill the same dict.
 
     Args:
-        cls: the question.
-        excluded: names of the fields that the command reads itself.
+        cls: the class of the question.
+        excluded: names of the fields that the command itself reads.
     """
     included = [
         field
@@ -331,7 +328,7 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
 
 
 def _dimensions(values: Mapping[str, Any]) -> Dimensions:
-    """Return the numbers of layers and heads of the command's store or model; 0 without both."""
+    """Return the numbers of layers and heads of the command's store or model; 0 if it has neither."""
     if "store" in values:
         return cast(Dimensions, values["store"].sizes)
     if "checkpoint" in values:
@@ -340,7 +337,7 @@ def _dimensions(values: Mapping[str, Any]) -> Dimensions:
 
 
 def _parameter_name(field: Field[Any]) -> str:
-    """Return the parameter name of a field's option; the prefix prevents clashes with command arguments."""
+    """Return the parameter name for a field's option; a prefix prevents clashes with command arguments."""
     return f"field_{field.name}"
 
 
@@ -353,7 +350,7 @@ def _option(field: Field[Any]) -> Callable[[Command], Command]:
         return click.option(*names, is_flag=True, help=help_text)
     is_required = field.default is MISSING
     if isinstance(kind, Choice):
-        # The default is not passed to click: the question supplies it.
+        # Omit the default, which the question supplies.
         default = "" if is_required else f"  [default: {field.default}]"
         return click.option(
             *names, type=click.Choice(kind.words), help=help_text + default, required=is_required
@@ -372,7 +369,7 @@ def _read_value(field: Field[Any], text: Any, sizes: Dimensions) -> Any:
 
 
 def text_options(command: Command) -> Command:
-    """Add TEXT and --pair; pass them as ``trace``."""
+    """Add TEXT and --pair, trace the text, and pass the trace as ``trace``."""
 
     @click.argument("text")
     @pair_option
@@ -385,7 +382,7 @@ def text_options(command: Command) -> Command:
 
 
 def read_text(text: str) -> str:
-    """Return a text; if it is a FASTA record, return its sequence and print a message to stderr.
+    """Return a text or, for a FASTA record, its sequence with a message on stderr.
 
     Raises:
         TextError: the text has several FASTA records, or invalid lines.
@@ -400,7 +397,7 @@ def read_text(text: str) -> str:
 
 
 def with_notice(trace: Trace) -> Trace:
-    """Return a trace; if most of its tokens are unknown to the model, a message on stderr says so."""
+    """Return a trace; if most of its tokens are unknown to the model, print a message to stderr."""
     from bert_probe.analyses.vocabulary.tokens import find_unknown_tokens
 
     unknown = find_unknown_tokens(trace)
@@ -410,15 +407,15 @@ def with_notice(trace: Trace) -> Trace:
 
 
 def print_bytes(content: bytes) -> None:
-    """Write bytes to standard output, whose text encoding may not contain all characters of tokens."""
+    """Write bytes to standard output, because its text encoding may lack characters of tokens."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Pass a file with --out.")
-    assert isinstance(sys.stdout, SafeStream)  # `main` has replaced it
+    assert isinstance(sys.stdout, SafeStream)  # `main` has replaced standard output
     sys.stdout.write_bytes(content)
 
 
 def print_message(message: str) -> None:
-    """Write a line to standard error, so that it is separate from the table."""
+    """Write a line to standard error, separate from the table on standard output."""
     click.echo(f"bert-probe: {visible(message)}", err=True)
 
 
@@ -438,12 +435,11 @@ _LOG_STARTS = (b'{"seconds": ', b'{"step": ')
 
 @contextmanager
 def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that writes an event to a log and flushes it; without a file, the function does
-    nothing.
+    """Yield a function that appends an event to a log; without a file, the function does nothing.
 
     Args:
         file: the log.
-        mode: "x" to create the file, "w" to replace a log, "a" to append to a log.
+        mode: "x" to create a file, "w" to replace a log, "a" to append to a log.
 
     Raises:
         ExportError: the file cannot be written, exists although `mode` is "x", or is not a log.
@@ -453,7 +449,7 @@ def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, An
         return
     try:
         check_log(file)
-        if file.exists() and not file.is_file():  # a pipe or a device
+        if file.exists() and not file.is_file():  # for example a pipe
             mode = "w"
         with file.open(mode, encoding="utf-8") as stream:
 
@@ -467,12 +463,12 @@ def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, An
 
 
 def check_log(file: Path) -> None:
-    """Raise an error for an existing file that is not a log, for example the data that the command reads.
+    """Raise an error if a file exists but is not a log, for example if it is an input file.
 
     Raises:
         ExportError: the file is not a log, or cannot be read.
     """
-    if not file.is_file():  # does not exist, or is a pipe or a device
+    if not file.is_file():  # missing, or a pipe or a device
         return
     try:
         with file.open("rb") as stream:
@@ -489,12 +485,12 @@ YES = click.option(
 
 
 def confirm(origin: str, name: str, label: str) -> None:
-    """Ask the user to confirm that a model is opened; return if the user agrees.
+    """Ask the user for consent to open a model, and return if the user agrees.
 
     Args:
         origin: the source that names the model, such as "The file".
-        name: the folder or Hub ID that will be opened.
-        label: the name for display, with the revision.
+        name: folder or Hub ID of the model.
+        label: display name of the model, with its revision.
 
     Raises:
         SelectionError: standard input is not a terminal.

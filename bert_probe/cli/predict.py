@@ -1,4 +1,4 @@
-"""Commands that use a trained output head: predictions, lenses, attribution and evaluation."""
+"""Commands that use a trained task head: predictions, lenses, attribution and evaluation."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def first_task(checkpoint: Checkpoint) -> str:
     """Return the default task of a checkpoint.
 
     Raises:
-        UnavailableError: the checkpoint has no trained head.
+        UnavailableError: the checkpoint has no task head.
     """
     if not checkpoint.tasks:
         raise UnavailableError(
@@ -122,7 +122,7 @@ def traces_for(
         TextError: the task is sentence similarity, but `pair` is None.
     """
     if task != SentenceSimilarity.task:
-        # Question answering processes a long context in several windows, so truncation loses nothing.
+        # Question answering splits a long context into windows, so truncating the trace loses nothing.
         truncate = truncate or (task == QUESTION_ANSWERING and pair is not None)
         return (checkpoint.trace(text, pair, truncate),)
     if pair is None:

@@ -1,4 +1,4 @@
-"""Commands on view files and reports: compute a view again, make a report, verify a report."""
+"""Commands for view files and reports: recompute a view, create a report, verify a report."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> 
 
 
 def _read_draft(paths: tuple[Path, ...]) -> Draft:
-    """Combine view files and drafts into one draft, in order; its title is the first non-empty title."""
+    """Combine view files and drafts, in order, into a draft with the first nonempty title."""
     title = ""
     entries: list[DraftEntry] = []
     for path in paths:
@@ -158,7 +158,7 @@ def _opener(replacement: str | None, yes: bool) -> Callable[[ModelReference], Ch
     The file may be untrusted, so models other than the built-in model are opened only after confirmation.
 
     Args:
-        replacement: the model passed with --model, which is opened instead of the named model, or None.
+        replacement: the model of --model, which replaces the model that the file names; None without --model.
         yes: whether to open models without confirmation.
     """
 

@@ -1,4 +1,4 @@
-"""The command that lists tokens; usually it needs only the tokenizer and does not load the model."""
+"""The command that lists tokens, usually with only the tokenizer, without loading the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tokens(
     truncate: bool,
 ) -> TokensResult | pd.DataFrame:
     """The tokens of TEXT with their ID, segment, word and character offsets."""
-    # Files contain provenance, which needs the loaded model.
+    # Output files contain provenance, which requires the loaded model.
     if not (context.params["out"] or context.params["save_view"]):
         with terminal_bar("Downloading", "B") as progress:
             encoding = encode_without_model(model, revision, text, pair, progress)

@@ -52,7 +52,7 @@ and an adapter."""
 
 
 def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for the model and the outputs; the model is opened after the outputs are reserved."""
+    """Add the options for the model and the outputs; open the model after the outputs are reserved."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
     @click.option("--revision", metavar="REV", help=REVISION_HELP)
@@ -150,7 +150,7 @@ def train(
 
 
 def _log_files(log: Path | None, out: Path) -> list[Path]:
-    """Return the log as a list if it can be reserved; an empty list if it is None, a pipe or a device.
+    """Return a list with the log if the log can be reserved; [] for None, a pipe or a device.
 
     Raises:
         SelectionError: the log is in the folder of the model.
@@ -165,12 +165,10 @@ def _log_files(log: Path | None, out: Path) -> list[Path]:
 
 
 def _reader(checkpoint: Checkpoint, data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
-    """Return the function that reads data for a task; if `task` is None, it is derived from the file
-    extension and the columns.
-    """
+    """Return the function that reads data for a task; file extension and columns determine a missing task."""
     name = data.name.lower().removesuffix(".gz")
     if task is None and is_table(name):
-        # A model without a sentence vector can still learn the scores of pairs with a head.
+        # Without a sentence vector, a model can still learn the scores of pairs with a regression head.
         is_similarity = kind is None and checkpoint.has_pooling and has_similarity_examples(data)
         task = SENTENCE_SIMILARITY if is_similarity else TEXT_CLASSIFICATION
     elif task is None:
@@ -193,7 +191,7 @@ def _parse_held_out(text: str | None) -> tuple[float | None, Path | None]:
 
 
 def _print(message: str) -> None:
-    """Write a line to standard error, so that it is separate from the table."""
+    """Write a line to standard error, separate from the table on standard output."""
     click.echo(visible(message), err=True)
 
 

@@ -1,1 +1,1 @@
-"""Conversion of pickled weights to safetensors, in a separate and restricted process."""
+"""Convert pickled weights to safetensors in a separate and restricted process."""

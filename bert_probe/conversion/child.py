@@ -1,10 +1,10 @@
-"""The process that reads pickled weights and writes them as safetensors.
+"""The child process that reads pickled weights and writes them as safetensors.
 
 `python -m bert_probe.conversion.child` reads a `Setup` as one line of JSON, opens the output files, and gives
-up every other access to the system (see `sandbox`) before it reads the first byte of a pickle. It writes
-lines of JSON: {"progress": bytes}, first when it begins to read, and at the end {"error": sentence} or
-{"files": …}, a `Conversion` for each file. It exits when its standard input ends, that is, when its parent
-process ends.
+up all other access to the system (see `sandbox`) before reading the first byte of a pickle file. The process
+writes lines of JSON: {"progress": bytes}, for the first time when reading begins, and at the end
+{"error": message} or {"files": …} with a `Conversion` for each file. The process exits when its standard
+input ends, that is, when the parent process ends.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _ZIP, _BLOCK = b"PK\x03\x04", 1 << 24
 
 
 class FileSetup(TypedDict):
-    """One file to convert: absolute paths, and the tied weights of the model, name → name it is tied to."""
+    """A file to convert: absolute paths, and the model's tied weights (name → name of the stored tensor)."""
 
     source: str
     target: str
@@ -75,7 +75,7 @@ class FileSetup(TypedDict):
 
 
 class Setup(TypedDict):
-    """What the parent process sends: the files and the limits of `limit_resources`."""
+    """The message from the parent process: files to convert, and limits for `limit_resources`."""
 
     files: list[FileSetup]
     memory: int
@@ -85,8 +85,8 @@ class Setup(TypedDict):
 class Conversion(TypedDict):
     """The result for one file.
 
-    `tensors` counts the tensors that are written. `shared` maps the names that are not written, because they
-    are tied, to the names they are tied to.
+    `tensors` is the number of written tensors. `shared` maps names of tied tensors, which are not written, to
+    the names of the tensors to which they are tied.
     """
 
     tensors: int
@@ -118,9 +118,9 @@ def convert_file(
         on_written: called with the number of bytes written so far.
 
     Raises:
-        WeightsError: the file needs a global other than those of a state dict, is broken, or contains
+        WeightsError: the file is broken, refers to a global that state dicts do not need, or contains
             anything other than dense tensors.
-        OutOfMemoryError: the file needs more memory than the limit of this process.
+        OutOfMemoryError: the file needs more memory than this process may use.
     """
     source = _PickleFile(source_path)
     with memory_errors(f"{source.name} needs more memory than is allowed for its size. It is not converted."):
@@ -138,8 +138,8 @@ def convert_file(
 def check_pickles(source: _PickleFile) -> None:
     """Raise an error unless the file's pickles use only the globals of a state dict.
 
-    The instructions are listed, not executed. This names the global in the error, and is stricter than the
-    check of torch's unpickler, which follows.
+    The pickle instructions are parsed, not executed. This check can name the global in the error message, and
+    is stricter than the subsequent check by torch's unpickler.
     """
     if source.is_zip:
         with source.path.open("rb") as stream:
@@ -177,15 +177,15 @@ def _pickle_in_zip(source: _PickleFile, stream: BinaryIO) -> IO[bytes]:
         )
     try:
         return archive.open(pickles[0])
-    except (zipfile.BadZipFile, RuntimeError, OSError) as error:  # RuntimeError if it is encrypted
+    except (zipfile.BadZipFile, RuntimeError, OSError) as error:  # RuntimeError if the ZIP is encrypted
         raise source.error(f"is broken or truncated ({_reason(error)})") from None
 
 
 def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
-    """Raise an error if the next pickles of a stream use another global, or are not pickles."""
+    """Raise an error if the next pickles in a stream are invalid or use other globals."""
     instructions = 0
     for position in range(count):
-        names: list[str] = []  # the last two texts, from which protocol 4 builds the name of a global
+        names: list[str] = []  # the last two strings, which form the name of a global in protocol 4
         try:
             for operation, argument, _ in pickletools.genops(stream):
                 instructions += 1
@@ -197,7 +197,7 @@ def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
                     name = str(argument).replace(" ", ".", 1)
                     if not _ALLOWED.fullmatch(name):
                         raise _asks_for(source, name)
-                elif operation.name in _UNSUPPORTED:  # torch does not support them either
+                elif operation.name in _UNSUPPORTED:  # torch does not support these instructions either
                     raise _asks_for(source, ".".join(names) or f"the extension {argument}")
                 elif isinstance(argument, str):
                     names = [*names[-1:], argument]
@@ -218,11 +218,11 @@ def _asks_for(source: _PickleFile, name: str) -> WeightsError:
 
 
 def _load(source: _PickleFile) -> Any:
-    """Unpickle a file with torch's restricted unpickler; the only place that does so."""
+    """Unpickle a file with torch's restricted unpickler. No other function unpickles files."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the parent process reads only JSON
-            # Mapped, not copied: a storage cannot extend beyond the file, and needs no memory.
+            # Memory-map the file: storages then cannot extend beyond the file, and need no memory.
             return torch.load(
                 source.path, map_location="cpu", weights_only=True, mmap=True if source.is_zip else None
             )
@@ -240,7 +240,7 @@ def _load(source: _PickleFile) -> Any:
 
 
 def raise_if_out_of_memory(error: RuntimeError) -> None:
-    """Raise the error again if it is torch's error for a failed allocation."""
+    """Raise an error again if it is torch's error for a failed memory allocation."""
     if re.search(
         r"not enough memory|can't allocate memory|failed to allocate|out of memory|mmap", str(error)
     ):
@@ -248,13 +248,13 @@ def raise_if_out_of_memory(error: RuntimeError) -> None:
 
 
 def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
-    """Return the tensors of a state dict; raise an error for anything but dense tensors in their storages."""
+    """Return the tensors in a state dict; reject anything but dense tensors within their storages."""
     if type(state) not in (dict, OrderedDict):
         raise source.error("does not contain a dict of tensors", "Save the model's state dict.")
     if not 0 < len(state) <= MAX_TENSORS:
         raise source.error(f"contains {len(state):,} tensors; 1 to {MAX_TENSORS:,} are allowed")
     tensors: dict[str, torch.Tensor] = {}
-    storages: dict[int, int] = {}  # address → bytes
+    storages: dict[int, int] = {}  # address → size in bytes
     written = 0
     for name, value in state.items():
         if type(name) is not str or not _is_valid_name(name):
@@ -284,7 +284,7 @@ def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
 
 
 def _last_byte(tensor: torch.Tensor) -> int:
-    """Return the end of a tensor in its storage, in bytes; more than any storage for a negative stride."""
+    """Return the end of a tensor in its storage, in bytes; for negative strides, the largest integer."""
     if min(tensor.stride(), default=0) < 0 or tensor.storage_offset() < 0:
         return sys.maxsize
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -292,10 +292,9 @@ def _last_byte(tensor: torch.Tensor) -> int:
 
 
 def find_shared(tensors: Mapping[str, torch.Tensor], tied: Mapping[str, str]) -> dict[str, str]:
-    """Return the tensors that transformers ties to an identical tensor of the file: name → other name.
+    """Return name → other name for tensors that transformers ties to an identical tensor in the file.
 
-    Other tensors that share their memory are written separately, because nothing would tie them when the
-    file is read.
+    Other tensors with shared memory are written separately, because loading the file would not tie them.
     """
     return {
         name: other
@@ -322,9 +321,9 @@ def _is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
 def write_safetensors(
     tensors: Mapping[str, torch.Tensor], target: BinaryIO, on_written: Callable[[int], None]
 ) -> None:
-    """Write tensors as safetensors, one at a time, so that only one is copied to memory.
+    """Write tensors as safetensors, one at a time, so that only one tensor is copied at a time.
 
-    safetensors' own function copies all of them.
+    The function of the safetensors library copies all tensors.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
@@ -361,7 +360,7 @@ def _reason(error: object) -> str:
 
 
 def _is_valid_name(name: str) -> bool:
-    """Return whether safetensors can store a tensor of this name; "__metadata__" is reserved."""
+    """Return whether safetensors can store a tensor with this name; "__metadata__" is reserved."""
     return 0 < len(name) <= MAX_NAME and name.isprintable() and name != "__metadata__"
 
 
@@ -398,7 +397,7 @@ def _answer(setup: Setup, send: Callable[[Any], None]) -> Iterator[Conversion]:
 
 
 def main() -> NoReturn:
-    """Convert the files of the setup on standard input."""
+    """Read the setup from standard input, and convert its files."""
     out = sys.stdout.buffer
 
     def send(content: Any) -> None:
@@ -416,7 +415,7 @@ def main() -> NoReturn:
         send({"error": "The weights need more memory than is allowed for their size.", "is_memory": True})
     except OSError as error:  # for example a full disk
         send({"error": f"The weights cannot be converted: {_reason(error)}.", "is_memory": False})
-    os._exit(0)  # does not destroy what the pickle built, which may be nested deeply
+    os._exit(0)  # skip destructors, because objects may be nested deeply
 
 
 if __name__ == "__main__":

@@ -68,8 +68,8 @@ class CheckpointFiles:
 
     Attributes:
         pickles: pickled file → safetensors file to write.
-        copies: files that are copied.
-        indices: index to write → the safetensors files it lists.
+        copies: files to copy.
+        indices: index file to write → safetensors files in the index.
     """
 
     pickles: dict[str, str]
@@ -82,7 +82,7 @@ def find_files(source: Source) -> CheckpointFiles:
 
     Raises:
         NotFoundError: the checkpoint has no config.json.
-        WeightsError: it has no pickled weights, or an index is broken.
+        WeightsError: the checkpoint has no pickled weights, or an index file is broken.
         CheckpointError: modules.json is broken, or a file is too large.
     """
     folder = source.folder
@@ -145,7 +145,7 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 
 def _weight_names(part: Path, names: list[str]) -> tuple[list[str], list[str]]:
-    """Return the names of the safetensors files of a folder or, if there are none, of its pickled files."""
+    """Return the names of the safetensors files in a folder or, if there are none, of the pickled files."""
     if _WEIGHTS in names:
         return [_WEIGHTS], []
     if _WEIGHTS_INDEX in names:
@@ -156,7 +156,7 @@ def _weight_names(part: Path, names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _listed(index: Path, suffix: str) -> list[str]:
-    """Return the files that an index lists."""
+    """Return the weight files that an index file lists."""
     try:
         names = sorted(set(read_json(index)["weight_map"].values()))
         is_valid = bool(names) and all(Path(name).name == name and name.endswith(suffix) for name in names)
@@ -212,8 +212,9 @@ class ConvertedModel:
 
     Attributes:
         folder: the new folder.
-        record: the model, the versions, and for each file its name and SHA-256 before and after, the number
-            of tensors, and the tied weights that were not written; also in bert_probe.json of the folder.
+        record: the content of bert_probe.json in the folder: the model, the versions, and for each file the
+            name and SHA-256 before and after, the number of tensors, and the tied weights, which were not
+            written.
     """
 
     folder: Path
@@ -231,32 +232,33 @@ def convert(
 ) -> ConvertedModel:
     """Convert a checkpoint with pickled weights (pytorch_model.bin) to safetensors, in a new folder.
 
-    A separate process reads the weights with torch's restricted unpickler. It has no network access, cannot
-    start programs or open files for writing, and its memory and time are limited. A file that asks for
-    anything other than tensors is refused. Config, tokenizer and sentence-transformers modules are copied.
+    A separate process reads the weights with torch's restricted unpickler. The process has no network access,
+    cannot start programs or open files for writing, and has limited memory and time. Files that contain
+    anything other than tensors are rejected. Config, tokenizer and sentence-transformers modules are copied.
 
     Args:
         model: a local folder or a Hub ID, whose pickled files are downloaded.
-        folder: the new folder. It appears when it is complete.
+        folder: the new folder, which is created only after the conversion is complete.
         revision: branch, tag or commit on the hub.
         replaces: whether to replace an existing folder that BERT Probe saved.
         seconds: time limit; by default 2 minutes and 1 second for every 10 MB.
-        progress: called with bytes done and total bytes; an exception that it raises cancels the conversion.
+        progress: called with bytes done and total bytes; an exception from this callback cancels the
+            conversion.
 
     Raises:
         NotFoundError, NetworkError: the files are unavailable.
-        WeightsError: there are no pickled weights, or they are broken or unsafe.
-        OutOfMemoryError: the weights need more memory than is free or allowed.
+        WeightsError: there are no pickled weights, or the weights are broken or unsafe.
+        OutOfMemoryError: the weights need more memory than is available or allowed.
         ExportError: the folder cannot be written.
-        UnavailableError: this version of torch does not read pickled weights safely.
-        SelectionError: the time limit is not above 0, or longer than a day.
+        UnavailableError: this version of torch cannot read pickled weights safely.
+        SelectionError: the time limit is not positive, or is longer than a day.
     """
     if seconds is not None and not 0 < seconds <= MAX_SECONDS:
         raise SelectionError(
             f"The time limit must be above 0 and at most {MAX_SECONDS:,} seconds, not {seconds:g}."
         )
     check_torch_version(str(torch.__version__))
-    target = Path(folder)
+    target = Path(folder).expanduser()
     source = locate(model, revision, progress, HUB_PATTERNS)
     files = find_files(source)
     sizes = {name: (source.folder / name).stat().st_size for name in (*files.pickles, *files.copies)}
@@ -293,10 +295,10 @@ def convert(
 
 
 def check_torch_version(version: str) -> None:
-    """Raise an error for a version of torch whose restricted unpickler can be bypassed.
+    """Raise an error for torch versions whose restricted unpickler can be bypassed.
 
-    Before 2.6, files in the tar format run code (CVE-2025-32434); before 2.10, wrong storage sizes corrupt
-    memory (CVE-2026-24747).
+    Before 2.6, files in tar format can run code (CVE-2025-32434); before 2.10, wrong storage sizes can
+    corrupt memory (CVE-2026-24747).
 
     Raises:
         UnavailableError: the version is older than `SAFE_TORCH`.
@@ -310,9 +312,9 @@ def check_torch_version(version: str) -> None:
 
 
 def find_tied_weights(folder: Path) -> dict[str, str]:
-    """Return the weights that transformers ties in the model of a checkpoint: name → name it is tied to.
+    """Return the weights that transformers ties in a checkpoint's model: name → name of the stored tensor.
 
-    Empty for a model that BERT Probe does not open: its tied weights are then written separately.
+    Return {} for a model that BERT Probe cannot open. Its tied weights are then written separately.
     """
     try:
         config = load_config(folder, folder.name)
@@ -336,7 +338,7 @@ def _run(
     """Convert files in a separate process.
 
     Returns:
-        For each file, its SHA-256 before the conversion, and the result.
+        For each file, the SHA-256 before the conversion, and the result.
     """
     paths = [Path(setup["source"]) for setup in setups]
     stamps = [_stamp(path) for path in paths]
@@ -344,7 +346,7 @@ def _run(
     limit = CONSTANT_SECONDS + sum(sizes) / BYTES_PER_SECOND if seconds is None else seconds
     setup = Setup(files=list(setups), memory=2 * max(sizes) + SPARE_MEMORY, seconds=math.ceil(limit))
     with _Process(setup) as process:
-        digests = [digest([path]) for path in paths]  # while the process starts
+        digests = [digest([path]) for path in paths]  # hash files while the process starts
         answer = process.wait(limit, sum(sizes), progress)
     if "error" in answer:
         raise (OutOfMemoryError if answer.get("is_memory") else WeightsError)(str(answer["error"]))
@@ -359,7 +361,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 class _Process:
-    """The process of `child`, which ends with the ``with`` block."""
+    """The child process (see `child`), which ends with the ``with`` block."""
 
     def __init__(self, setup: Setup) -> None:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -379,10 +381,10 @@ class _Process:
                 **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
                 "MALLOC_ARENA_MAX": "2",
             },
-            process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only this process
+            process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only the parent
         )
         assert self._child.stdin is not None
-        with suppress(OSError):  # if the process has ended, `wait` reports it
+        with suppress(OSError):  # `wait` reports a process that has ended
             self._child.stdin.write(json.dumps(setup).encode() + b"\n")
             self._child.stdin.flush()
         threading.Thread(target=self._read, daemon=True).start()
@@ -405,10 +407,10 @@ class _Process:
         self._lines.put(b"")
 
     def wait(self, seconds: float, total: int, progress: Progress) -> dict[str, Any]:
-        """Wait for the last line of the process, and return its JSON.
+        """Wait for the last line of JSON from the process, and return its value.
 
         Raises:
-            WeightsError: the process took too long, or ended without an answer.
+            WeightsError: the process took too long, or ended without a result.
         """
         end, done = time.monotonic() + START_SECONDS, -1
         while True:
@@ -425,7 +427,7 @@ class _Process:
             answer = self._parse(line)
             if "progress" not in answer:
                 return answer
-            if done < 0:  # the process begins to read
+            if done < 0:  # the first report: reading begins
                 end = time.monotonic() + seconds
             done = min(int(answer["progress"]), total)
 
@@ -445,7 +447,7 @@ class _Process:
 def _check_results(
     part: Path, files: CheckpointFiles, digests: Sequence[str], conversions: Sequence[Conversion]
 ) -> list[dict[str, Any]]:
-    """Check the files that the process wrote, and return their records."""
+    """Check the files that the process has written, and return their records."""
     records = []
     for (name, written_name), sha256, conversion in zip(
         files.pickles.items(), digests, conversions, strict=True

@@ -1,7 +1,7 @@
-"""Restrictions of the process that reads pickled weights: memory, time, file sizes, and system calls.
+"""Restrict the process that reads pickled weights: memory, time, file sizes, and system calls.
 
-On Linux (x86-64 and ARM64), the kernel rejects system calls for networking, other processes, and changes of
-the file system (seccomp). On every system, an audit hook rejects these calls when they come from Python.
+On Linux (x86-64 and ARM64), the kernel rejects system calls for networking, other processes, and changes to
+the file system (seccomp). On every system, an audit hook rejects such calls from Python code.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BLOCKED_EVENTS: Final = (
 
 
 def limit_resources(memory: int, seconds: int, file_bytes: int) -> None:
-    """Limit the memory, processor time and file sizes of this process, where the system supports it.
+    """Limit the memory, CPU time and file sizes of this process, if the system supports limits.
 
     Args:
         memory: bytes that the process may allocate in addition to its current address space.
-        seconds: seconds of processor time.
-        file_bytes: maximum size of a file that the process writes.
+        seconds: limit of the CPU time in seconds.
+        file_bytes: maximum size of an output file in bytes.
     """
     try:
         import resource
@@ -45,7 +45,7 @@ def limit_resources(memory: int, seconds: int, file_bytes: int) -> None:
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    except OSError:  # not Linux
+    except OSError:  # only Linux has this file
         return
     _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory)
 
@@ -60,12 +60,12 @@ def _limit(kind: int, soft: int, hard: int | None = None) -> None:
 
 
 def forbid_system_access() -> bool:
-    """Forbid network access, other processes, and changes of files that are not open yet.
+    """Forbid network access, other processes, and changes to files that are not yet open.
 
-    Neither restriction can be removed afterwards.
+    The restrictions cannot be removed afterwards.
 
     Returns:
-        Whether the kernel enforces the restrictions. If not, only the audit hook of Python does.
+        Whether the kernel enforces the restrictions. If not, only Python's audit hook does.
     """
     is_enforced = _install_filter()
     sys.addaudithook(_reject_events)
@@ -221,13 +221,13 @@ def _install_filter() -> bool:
     libc.syscall.restype = ctypes.c_long
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return False
-    # Unlike prctl, seccomp(2) can also restrict the threads that are running already.
+    # Unlike prctl, seccomp(2) can also restrict threads that are already running.
     result = libc.syscall(_SECCOMP[machine], _SET_MODE_FILTER, _ALL_THREADS, ctypes.addressof(description))
     return bool(result == 0)
 
 
 def _filter_program(machine: str) -> list[bytes]:
-    """Return the instructions of the filter (classic BPF); each block ends with an error or falls through."""
+    """Return the filter instructions (classic BPF); each block returns an error or falls through."""
     number, argument = 0, 16  # offsets in struct seccomp_data; the architecture is at 4
     eperm, enosys = _ERROR | errno.EPERM, _ERROR | errno.ENOSYS
     writing_flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

@@ -59,7 +59,7 @@ _VALUES: Final = {
 
 
 def current_question(name: str) -> str:
-    """Return the public name of a question that may be given by an earlier name."""
+    """Return the current name of a question; earlier names are translated, all others are unchanged."""
     return _QUESTIONS.get(name, name)
 
 

@@ -12,7 +12,7 @@ from bert_probe.core.provenance import InputRecord
 
 @dataclass(frozen=True)
 class EvaluationFiles(Files):
-    """Files on which one model is evaluated, or two models are compared."""
+    """Files for evaluating one model or comparing two models."""
 
     has_other = True
 

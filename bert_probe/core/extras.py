@@ -28,7 +28,7 @@ EXTRAS: Final[Mapping[str, str]] = {
 
 @contextmanager
 def explain_missing() -> Iterator[None]:
-    """Report a missing optional package with the command that installs it.
+    """Convert the error for a missing optional package to one that names the command to install the package.
 
     Raises:
         UnavailableError: the block imports an optional package that is not installed.
@@ -47,7 +47,7 @@ def require(module: str, alternative: str = "") -> None:
 
     Args:
         module: a key of `EXTRAS`.
-        alternative: what users can do instead, as in "run on local", for the error message.
+        alternative: alternative to the installation, for the error message, as in "run on local".
 
     Raises:
         UnavailableError: the package is not installed.
@@ -72,6 +72,6 @@ def is_installed(module: str) -> bool:
 
 
 def missing_message(module: str, alternative: str = "") -> str:
-    """Return the error message for a missing module, with the command that installs it."""
+    """Return the error message for a missing module; the message names the command to install the module."""
     instead = f", or {alternative}" if alternative else ""
     return f'{module} is not installed. Install it with pip install "bert-probe[{EXTRAS[module]}]"{instead}.'

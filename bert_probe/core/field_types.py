@@ -26,7 +26,7 @@ _MAX_INDEX = 999_999_999  # largest accepted layer or head number
 
 
 class Dimensions(Protocol):
-    """The numbers of layers and heads of a model, which `Trace` and `Description` provide."""
+    """Protocol for objects with a model's numbers of layers and attention heads, such as `Trace`."""
 
     @property
     def layers(self) -> int:
@@ -35,12 +35,12 @@ class Dimensions(Protocol):
 
     @property
     def heads(self) -> int:
-        """Number of heads per layer."""
+        """Number of attention heads per layer."""
         ...
 
 
 class FieldType:
-    """Base class of all field types, and the type of a field that contains text."""
+    """Base class of all field types, and the type of string fields."""
 
     metavar = "TEXT"
 
@@ -63,14 +63,14 @@ class FieldType:
         return value
 
     def write(self, value: Any) -> str:
-        """Return the value as text for a URL or a command line."""
+        """Return the value as a string for a URL or a command line."""
         return str(value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Parse a value from text in the format that `write` returns.
+        """Parse a value from a string in the format of `write`.
 
         Raises:
-            SelectionError: the text is invalid, or the model does not have the layer or head.
+            SelectionError: the string is invalid, or the model does not have the layer or head.
         """
         return self.check(name, text)
 
@@ -135,7 +135,7 @@ class Number(FieldType):
         return f"{self.minimum:g} or more"
 
     def read(self, name: str, text: str, sizes: Dimensions) -> int | float:  # noqa: ARG002
-        """Parse a number that is written in decimal digits."""
+        """Parse a decimal number."""
         # int() and float() alone would also accept "1_0" and " 3".
         if not _NUMBER_PATTERN.fullmatch(text):
             raise SelectionError(f"{name} must be a number, not {truncate_text(text)!r}.")
@@ -154,24 +154,24 @@ class Number(FieldType):
         return {"type": "integer" if self.integer else "number", **bounds}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> int | float:  # noqa: ARG002
-        """Check and return a number from JSON, which must not be larger than `MAX_NUMBER`."""
+        """Check and return a number from JSON; numbers above `MAX_NUMBER` are rejected."""
         number = self.check(name, value)
         if number > MAX_NUMBER:
             raise SelectionError(f"{name} is larger than {MAX_NUMBER}. Give a smaller number.")
         return number
 
     def write(self, value: Any) -> str:
-        """Return the number as the shortest text from which the same number is parsed."""
+        """Return the shortest string that parses to the same number."""
         return repr(value)
 
 
 class Index(FieldType):
-    """A layer or a head. It is an index from 0 in Python; text and JSON count from `first`.
+    """A layer or an attention head. Python counts from 0; strings and JSON count from `first`.
 
     Args:
         axis: "layer" or "head".
-        first: the number that stands for index 0 in text and JSON. It is 1, or 0 for layers of hidden states,
-            where 0 is the output of the embeddings.
+        first: the number that stands for index 0 in strings and JSON. It is 1, or 0 for layers of hidden
+            states, where 0 is the output of the embeddings.
         mean: whether "mean", the mean over all layers or heads, is accepted too.
     """
 
@@ -180,11 +180,11 @@ class Index(FieldType):
         self.metavar = "N|mean" if mean else "N|last"
 
     def count(self, sizes: Dimensions) -> int:
-        """Return the number of layers or heads to choose from."""
+        """Return the number of layers or heads of the model."""
         return sizes.heads if self.axis == "head" else sizes.layers + 1 - self.first
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the value if it is an integer or "mean"; `resolve` checks the bounds of the model."""
+        """Return an integer or "mean" unchanged; `resolve` checks whether the model has this index."""
         if self.mean and value == "mean":
             return value
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -192,7 +192,7 @@ class Index(FieldType):
         return int(value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Return the index of a layer or head from 0; a negative index counts from the end."""
+        """Return the 0-based index of a layer or head; a negative index counts from the end."""
         return value if value == "mean" else resolve_index(value, self.count(trace), name)
 
     def to_json(self, value: Any) -> Any:
@@ -216,11 +216,11 @@ class Index(FieldType):
         return self.read(name, str(value), sizes)
 
     def write(self, value: Any) -> str:
-        """Return an index as text, in the format of `to_json`."""
+        """Return an index as a string, in the format of `to_json`."""
         return str(self.to_json(value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Parse an index from text: a number, "last", "last-N" or "mean"."""
+        """Parse an index from a string: a number, "last", "last-N" or "mean"."""
         if self.mean and text == "mean":
             return text
         count = self.count(sizes)
@@ -238,7 +238,7 @@ class Index(FieldType):
 
 
 class Flag(FieldType):
-    """A boolean, which is 1 or 0 in URLs and an option without a value on the command line."""
+    """A boolean: 1 or 0 in URLs, and an option without a value on the command line."""
 
     def check(self, name: str, value: Any) -> bool:
         """Return the value as a bool; raise an error for any other type."""
@@ -262,7 +262,7 @@ class Flag(FieldType):
         return {"type": "boolean"}
 
     def options(self, option: str, value: Any) -> list[str]:  # noqa: ARG002
-        """Return the option without a value. Only called if the value is not the default."""
+        """Return the option without a value. Callers omit the option if the value is the default."""
         return [option]
 
 
@@ -272,7 +272,7 @@ class Name(FieldType):
     metavar = "NAME"
 
     def check(self, name: str, value: Any) -> str:
-        """Return the value if it is a text of 1 to 200 characters."""
+        """Return the value if it is a string of 1 to 200 characters."""
         if not isinstance(value, str) or not 0 < len(value) <= 200:
             raise SelectionError(f"{name} must be a text of 1 to 200 characters, not {str(value)[:100]!r}.")
         return value
@@ -289,10 +289,10 @@ class Text(FieldType):
     metavar = "TEXT"
 
     def check(self, name: str, value: Any) -> str:
-        """Return the value if it is a text that is not blank.
+        """Return the value if it is a string that is not blank.
 
         Raises:
-            SelectionError: the value is not a text, or is blank.
+            SelectionError: the value is not a string, or is blank.
             TextError, TooLongError: see `check_text`.
         """
         if not isinstance(value, str) or not value.strip():
@@ -302,7 +302,7 @@ class Text(FieldType):
 
     @property
     def schema(self) -> Schema:
-        """The JSON Schema of a text that is not blank."""
+        """The JSON Schema of a string that is not blank."""
         return {"type": "string", "minLength": 1, "maxLength": MAX_CHARACTERS, "pattern": "\\S"}
 
 
@@ -368,11 +368,11 @@ class Optional(FieldType):
         return None if value is None else self.kind.from_json(name, value, sizes)
 
     def write(self, value: Any) -> str:
-        """Return an empty text for None, or the value as text of the wrapped type."""
+        """Return "" for None; let the wrapped type write any other value."""
         return "" if value is None else self.kind.write(value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Return None for an empty text; parse any other text with the wrapped type."""
+        """Return None for ""; parse any other string with the wrapped type."""
         return None if text == "" else self.kind.read(name, text, sizes)
 
     def options(self, option: str, value: Any) -> list[str]:
@@ -399,8 +399,8 @@ POSITION: Schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
 
 
 class WordList(FieldType):
-    """A list of words, which may be empty. In text they are separated by commas; a comma or backslash within
-    a word is escaped by a backslash.
+    """A list of words, which may be empty. In strings, commas separate the words, and a backslash escapes a
+    comma or backslash within a word.
     """
 
     metavar = "WORD,…"
@@ -425,11 +425,11 @@ class WordList(FieldType):
         return {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MAX_ITEMS}
 
     def write(self, value: Any) -> str:
-        """Return the words as text, separated by commas."""
+        """Return the words as a comma-separated string."""
         return ",".join(re.sub(r"([\\,])", r"\\\1", word) for word in value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Parse words from text in which they are separated by commas."""
+        """Parse words from a comma-separated string."""
         escaped_words = re.findall(r"(?:^|,)((?:[^\\,]|\\.|\\$)*)", text, flags=re.DOTALL) if text else []
         return self.check(name, [re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL) for word in escaped_words])
 
@@ -450,7 +450,7 @@ class Choices(WordList):
         return f"{'|'.join(self.words)},…"
 
     def check(self, name: str, value: Any) -> tuple[str, ...]:
-        """Return the words as a tuple; raise an error for no word, an unknown word or a duplicate."""
+        """Return the words as a tuple; reject an empty list, unknown words and duplicates."""
         words = super().check(name, value)
         unknown = [word for word in words if word not in self.words]
         if unknown or not words:

@@ -61,11 +61,11 @@ class ListOf(FieldType):
         return self.check(name, [self.kind.from_json(name, item, sizes) for item in value])
 
     def write(self, value: Any) -> str:
-        """Return the values as text, one per line."""
+        """Return the values as a string, one per line."""
         return "\n".join(self.kind.write(item) for item in value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Parse the values from text that has one value per line."""
+        """Parse the values from a string with one value per line."""
         return self.check(name, [self.kind.read(name, line, sizes) for line in text.split("\n")])
 
     def options(self, option: str, value: Any) -> list[str]:
@@ -96,23 +96,23 @@ class ChoiceList(FieldType):
         return {"type": "array", "items": self.choice.schema, "minItems": 1, "uniqueItems": True}
 
     def write(self, value: Any) -> str:
-        """Return the words as text, separated by commas."""
+        """Return the words as a comma-separated string."""
         return ",".join(value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Parse words from text in which they are separated by commas."""
+        """Parse words from a comma-separated string."""
         return self.check(name, [word.strip() for word in text.split(",")])
 
 
 class Indices(FieldType):
-    """Several layers or several heads; None stands for all of them."""
+    """Several layers or several attention heads; None stands for all of them."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
         self.metavar = "N,…|all"
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the layers or heads as a tuple that is not empty, without duplicates, or None for all."""
+        """Return the layers or heads as a nonempty tuple without duplicates, or None for all."""
         if value is None:
             return None
         if isinstance(value, str | int) or not isinstance(value, Sequence | range):
@@ -122,7 +122,7 @@ class Indices(FieldType):
         return tuple(dict.fromkeys(self.index.check(name, item) for item in value))
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Return the layers or heads as indices from 0, without duplicates, or None for all."""
+        """Return the 0-based indices of the layers or heads, without duplicates, or None for all."""
         if value is None:
             return None
         return tuple(dict.fromkeys(self.index.resolve(name, item, trace) for item in value))
@@ -146,18 +146,18 @@ class Indices(FieldType):
         return self.check(name, [self.index.from_json(name, item, sizes) for item in value])
 
     def write(self, value: Any) -> str:
-        """Return the layers or heads as text, separated by commas, or "all"."""
+        """Return the layers or heads as a comma-separated string, or "all"."""
         return "all" if value is None else ",".join(map(self.index.write, value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Parse layers or heads that are separated by commas; return None for "all"."""
+        """Parse layers or heads from a comma-separated string; return None for "all"."""
         if text == "all":
             return None
         return tuple(dict.fromkeys(self.index.read(name, item, sizes) for item in text.split(",")))
 
 
 class HeadSet(FieldType):
-    """Heads of any layers, as (layer, head) pairs from 0 in Python and as "8.10,3.2" in text.
+    """Attention heads of any layers: 0-based (layer, head) pairs in Python, and "8.10,3.2" in strings.
 
     Args:
         whole_layers: whether "8" means all heads of layer 8. If False, a layer without a head is rejected.
@@ -183,7 +183,7 @@ class HeadSet(FieldType):
         return tuple(dict.fromkeys(pairs))
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
-        """Return the heads as (layer, head) pairs of indices from 0, without duplicates."""
+        """Return the heads as 0-based (layer, head) pairs, without duplicates."""
         resolved = [
             (self.layer.resolve("layer", layer, trace), self.head.resolve("head", head, trace))
             for layer, head in value
@@ -191,17 +191,17 @@ class HeadSet(FieldType):
         return tuple(dict.fromkeys(resolved))
 
     def to_json(self, value: Any) -> Any:
-        """Return the heads as a list of texts such as "8.10"."""
+        """Return the heads as a list of strings such as "8.10"."""
         return [f"{self.layer.write(layer)}.{self.head.write(head)}" for layer, head in value]
 
     @property
     def schema(self) -> Schema:
-        """The JSON Schema of an array of heads, which are texts such as "8.10"."""
+        """The JSON Schema of an array of heads, which are strings such as "8.10"."""
         head = {"type": "string", "pattern": self._pattern}
         return {"type": "array", "items": head, "minItems": 1}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Parse heads from a list of texts such as "8.10"."""
+        """Parse heads from a list of strings such as "8.10"."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list of heads such as 8.10, not {value!r}.")
         for item in value:
@@ -218,11 +218,11 @@ class HeadSet(FieldType):
         )
 
     def write(self, value: Any) -> str:
-        """Return the heads as text, separated by commas."""
+        """Return the heads as a comma-separated string."""
         return ",".join(self.to_json(value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Parse heads from text in which they are separated by commas."""
+        """Parse heads from a comma-separated string."""
         heads = []
         for item in text.split(","):
             layer, dot, head = item.strip().partition(".")
@@ -237,7 +237,7 @@ class HeadSet(FieldType):
 
 
 class OneHead(FieldType):
-    """A head of any layer, as a (layer, head) pair from 0 in Python and as "8.10" in text."""
+    """An attention head of any layer: a 0-based (layer, head) pair in Python, and "8.10" in strings."""
 
     metavar = "L.H"
     layer, head = Index("layer"), Index("head")
@@ -249,31 +249,31 @@ class OneHead(FieldType):
         return self.layer.check("layer", value[0]), self.head.check("head", value[1])
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[int, int]:  # noqa: ARG002
-        """Return the head as a (layer, head) pair of indices from 0."""
+        """Return the head as a 0-based (layer, head) pair."""
         layer, head = value
         return self.layer.resolve("layer", layer, trace), self.head.resolve("head", head, trace)
 
     def to_json(self, value: Any) -> str:
-        """Return the head as a text such as "8.10"."""
+        """Return the head as a string such as "8.10"."""
         return self.write(value)
 
     @property
     def schema(self) -> Schema:
-        """The JSON Schema of a head, which is a text such as "8.10"."""
+        """The JSON Schema of a head, which is a string such as "8.10"."""
         return {"type": "string", "pattern": rf"^{_INDEX_PATTERN}\.{_INDEX_PATTERN}$"}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> tuple[int, int]:
-        """Parse a head from a text such as "8.10"."""
+        """Parse a head from a string such as "8.10"."""
         if not isinstance(value, str):
             raise SelectionError(f"{name} must be a head such as 8.10, not {value!r}.")
         return self.read(name, value, sizes)
 
     def write(self, value: Any) -> str:
-        """Return the head as a text such as "8.10"."""
+        """Return the head as a string such as "8.10"."""
         return f"{self.layer.write(value[0])}.{self.head.write(value[1])}"
 
     def read(self, name: str, text: str, sizes: Dimensions) -> tuple[int, int]:  # noqa: ARG002
-        """Parse a head from a text such as "8.10"."""
+        """Parse a head from a string such as "8.10"."""
         layer, dot, head = text.strip().partition(".")
         if not dot:
             raise SelectionError(_not_a_head(text))

@@ -1,6 +1,6 @@
-"""Tables as files: CSV, JSON, Parquet and NPZ, each with its provenance.
+"""Write tables to CSV, JSON, Parquet and NPZ files, with their provenance.
 
-Numbers are written with the fewest digits that are read back as the same float32.
+Numbers are written with the fewest digits that parse to the same float32.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CSV_SAFE_HELP = (
 )
 """Help text of the option ``csv_safe``."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
-# Spreadsheets that use another separator split cells at these characters, even within quotation marks.
+# Spreadsheets configured for another separator split cells at these characters, even within quotes.
 _CELL_START = re.compile(r"([;\t\r\n])(?=[=+\-@'])")
 
 
@@ -55,7 +55,7 @@ def save(frame: pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrit
 
 
 def output_paths(path: Path) -> list[Path]:
-    """Return the files that `save` writes for a path; the first one contains the table.
+    """Return the files that `save` writes for a path; the first file contains the table.
 
     Raises:
         ExportError: the suffix is unknown.
@@ -69,7 +69,7 @@ def with_metadata_file(path: Path) -> list[Path]:
 
 
 def format_of(path: Path) -> str:
-    """Return the format for a file's suffix.
+    """Return the format that a file's suffix indicates.
 
     Raises:
         ExportError: the suffix is unknown.
@@ -82,7 +82,7 @@ def format_of(path: Path) -> str:
 
 
 def to_bytes(frame: pd.DataFrame, file_format: str, csv_safe: bool = False) -> bytes:
-    """Return a table as the content of a file.
+    """Serialize a table to the bytes of a file.
 
     Args:
         file_format: one of `FORMATS`.
@@ -108,7 +108,7 @@ def to_csv(frame: pd.DataFrame) -> str:
 
 
 def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which no text is read as a formula by spreadsheets; numbers are unchanged.
+    """Return a table in which spreadsheets interpret no text as a formula; numbers are unchanged.
 
     In column names and text cells, a ' is inserted before = + - @ ' at the start of the cell or after a
     semicolon, tab or line end, and before a tab or line end at the start of the cell. Removing these '
@@ -141,7 +141,7 @@ def csv_zip(frame: pd.DataFrame, name: str, csv_safe: bool = False) -> bytes:
 
 
 def parts_zip(parts: Iterable[pd.DataFrame], name: str, csv_safe: bool = False) -> bytes:
-    """Return the archive of `csv_zip` for a table given in parts, of which one at a time is in memory."""
+    """Return the archive of `csv_zip` for the joined parts, with only one part in memory at a time."""
     target = io.BytesIO()
     iterator = iter(parts)
     first = next(iterator)
@@ -179,7 +179,7 @@ def _json(frame: pd.DataFrame) -> bytes:
 
 
 def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the cells of each column of `flatten_index`, without building that table."""
+    """Yield name and cells of each column that `flatten_index` would return, without building the table."""
     if frame.index.name is not None:
         yield str(frame.index.name), _cell_array(frame.index)
     yield from zip(_column_names(frame), _cells_by_column(pd.DataFrame(frame)), strict=True)
@@ -207,12 +207,12 @@ def _json_column(cells: Any) -> bytes:
         return _dumps([_json_value(cell) for cell in cells], indent=None)
     if cells.dtype.kind == "f" and np.isinf(cells).any():
         raise ExportError("There are infinite values, which JSON cannot represent. Choose another format.")
-    # orjson writes the fewest digits from which the same number of this dtype is read.
+    # orjson writes the fewest digits that parse to the same number of this dtype.
     return orjson.dumps(np.ascontiguousarray(cells), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _cell_array(series: pd.Series | pd.Index) -> Any:
-    """Return a column as an array. Nullable columns become objects, so that integers stay integers."""
+    """Return a column as an array. Nullable columns get the dtype object, so that integers stay integers."""
     return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
 
 
@@ -231,7 +231,7 @@ def _parquet(frame: pd.DataFrame) -> bytes:
 
 
 def _arrow_table(frame: pd.DataFrame) -> pyarrow.Table:
-    """Return a table with its provenance in the metadata of the schema."""
+    """Return an Arrow table with the provenance in its schema metadata."""
     table = pyarrow.Table.from_pandas(flatten_index(frame), preserve_index=False)
     metadata = {PROVENANCE_KEY: json.dumps(frame.attrs.get("provenance", {}))}
     return table.replace_schema_metadata(metadata)
@@ -262,7 +262,7 @@ def _npz(frame: pd.DataFrame) -> bytes:
 
 
 def _npz_column(series: pd.Series) -> Any:
-    """Return a column without Python objects, so that the file can be opened without unpickling."""
+    """Return a column as an array without Python objects, so that NumPy can load it without pickle."""
     if str(series.dtype) == "Int64":
         return series.astype("float64").to_numpy()
     if series.dtype.kind in "biuf":
@@ -306,12 +306,12 @@ def _json_value(cell: Any) -> Any:
 
 
 def _metadata_json(frame: pd.DataFrame, csv_safe: bool) -> bytes:
-    """Return the provenance of a CSV file as JSON; it states whether formulas were escaped."""
+    """Return the provenance of a CSV file as JSON, including whether formulas were escaped."""
     return _dumps(frame.attrs.get("provenance", {}) | ({"csv_safe": True} if csv_safe else {}))
 
 
 def _dumps(record: Any, indent: int | None = 1) -> bytes:
-    """Return JSON in UTF-8; a lone surrogate, as in an undecodable file name, is escaped."""
+    """Return JSON in UTF-8; lone surrogates, as in undecodable file names, are escaped."""
     text = json.dumps(record, ensure_ascii=False, indent=indent, allow_nan=False)
     return text.encode("utf-8", "backslashreplace")
 

@@ -19,7 +19,7 @@ def plain_strings(units: Sequence[str]) -> list[str]:
 
 
 def matrix(values: Array, rows: Sequence[str], columns: Sequence[str], label: str = TOKEN) -> pd.DataFrame:
-    """Convert a matrix to a table whose index is named `label`. Row and column names may repeat."""
+    """Convert a matrix to a table whose index is named `label`. Row and column names need not be unique."""
     index = pd.Index(plain_strings(rows), name=label, dtype=object)
     return pd.DataFrame(values, index=index, columns=pd.Index(plain_strings(columns), dtype=object))
 
@@ -30,11 +30,11 @@ def vectors(values: Array, rows: Sequence[str], label: str = TOKEN) -> pd.DataFr
 
 
 def by_head(columns: Mapping[str, Array], labels: Sequence[Sequence[str]] | None = None) -> pd.DataFrame:
-    """Return a table with one row per head.
+    """Return a table with one row per attention head.
 
     Args:
         columns: column name → values of shape [layer, head].
-        labels: text of each head for the column `label`, by layer and head; if None, the column is omitted.
+        labels: label of each head, [layer][head], for the column `label`; if None, the column is omitted.
     """
     layers, heads = np.indices(next(iter(columns.values())).shape) + 1
     frame = pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel()})

@@ -29,7 +29,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.text.documents import Document, DocumentList, document_of_line, parse_documents
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.retrieval_data import parse_judgments
-from bert_probe.text.sentence_files import parse_sentences, read_sentences
+from bert_probe.text.sentence_files import is_table, parse_sentences, read_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 
 SENTENCES_FILE = "sentences.txt"
@@ -46,19 +46,17 @@ Text = tuple[str, str | None, bool]
 """A text, its pair, and whether it is truncated if it is too long."""
 TABLE, TAGGED, DOCUMENTS, JUDGMENTS = "table", "tagged", "documents", "judgments"
 """Formats of a `FileInput`: a table of labeled texts, CoNLL or CoNLL-U, documents or queries, and qrels."""
-TABLE_SUFFIXES = (".csv", ".tsv")
-"""File extensions of tables of labeled texts in requests; other files are CoNLL or CoNLL-U."""
 
 
 @dataclass(frozen=True)
 class InputValues:
-    """Values that an interface, such as the command line or the HTTP API, has read for an `Inputs`.
+    """Input values of a question, as read by an interface such as the command line or the HTTP API.
 
     Attributes:
         checkpoints: one checkpoint per model.
         traces: one trace per text; for two models, one trace per text and model.
-        sentences: many sentences, or labeled texts where the question accepts them.
-        files: rows of each `FileInput`, keyed by its name; an optional file may be missing.
+        sentences: many sentences, or labeled texts if the question accepts them.
+        files: name → rows for each `FileInput`; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -71,7 +69,7 @@ class InputValues:
 
 @dataclass(frozen=True)
 class FileInput:
-    """A file of labeled texts, tagged sentences or both that a question reads.
+    """A file that a question reads, such as labeled texts or tagged sentences.
 
     Attributes:
         option: the command-line option for the file; "" for a positional argument.
@@ -86,18 +84,18 @@ class FileInput:
     help: str = ""
 
     def parse(self, content: bytes, name: str, kind: str | None = None) -> Any:
-        """Return the rows in the contents of a file with this name.
+        """Parse the rows from the contents of a file.
 
         Args:
-            kind: kind of the labels of a table; see `parse_labeled_texts`.
+            kind: type of the labels in a table; see `parse_labeled_texts`.
         """
         if DOCUMENTS in self.formats:
             return parse_documents(io.BytesIO(content), name)
         if JUDGMENTS in self.formats:
             return parse_judgments(content, name)
-        if name.lower().endswith(TABLE_SUFFIXES):
-            return parse_labeled_texts(content, name, kind)
-        return parse_tagged_sentences(content, name)
+        if TAGGED in self.formats and not (TABLE in self.formats and is_table(name)):
+            return parse_tagged_sentences(content, name)
+        return parse_labeled_texts(content, name, kind)
 
 
 @dataclass(frozen=True)
@@ -107,15 +105,15 @@ class Inputs:
     Attributes:
         texts: smallest and largest number of texts that the model reads.
         models: number of models.
-        has_other: whether a further model is optional, with which the model is compared.
+        has_other: whether the question accepts an optional second model for comparison.
         has_sentences: whether the question reads many sentences or documents.
         list_name: name of the sentences or documents in Python and in an HTTP request.
         list_file: name of the file in code snippets that read them.
         list_option: command-line option for the file; "" for a positional argument.
-        has_list: whether a request may give the sentences or documents as a list, not only as a file.
+        has_list: whether a request may contain the sentences or documents as a list instead of a file.
         can_truncate: whether the inputs include texts that can be truncated.
         can_skip: whether broken rows of the file can be skipped.
-        has_folder: whether a folder in the layout of the BEIR benchmark can contain the files.
+        has_folder: whether the command line accepts a folder in the BEIR layout instead of single files.
         types: types of the first positional arguments of `Question.of`.
     """
 
@@ -133,24 +131,24 @@ class Inputs:
     types: ClassVar[tuple[type, ...]] = ()
 
     def read_list(self, file: Path, column: str | None, as_named: bool) -> tuple[str, ...]:
-        """Return the sentences of a file. Documents are read by `read_documents`."""
+        """Read the sentences of a file. For documents, use `read_documents`."""
         return read_sentences(file, column, as_named)
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> tuple[str, ...]:  # noqa: ARG002
-        """Return the sentences or documents in the contents of a file with this name."""
+        """Parse sentences or documents from the contents of a file."""
         return parse_sentences(content, name)
 
     def restore_list(self, lines: Sequence[str]) -> Sequence[str]:
-        """Return the sentences or documents that a view file stores as lines."""
+        """Parse sentences or documents from the lines in a view file."""
         return lines
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → the file from which its value is read."""
+        """Argument of `Question.of` → `FileInput` that provides its value."""
         return {}
 
     def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
-        """Return the traces of the texts, each read separately by each model."""
+        """Return one trace per text and model."""
         return [checkpoint.trace(*text) for text in texts for checkpoint in checkpoints]
 
     def arguments(self, values: InputValues) -> list[Any]:
@@ -301,7 +299,7 @@ class OneCheckpoint(Inputs):
         return [f"checkpoint = {load_expression(record.model)}"], "checkpoint"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return only the command-line arguments of the question itself; options name the model."""
+        """Return only the command-line arguments of the question itself, because options name the model."""
         return end_of_options(leading)
 
 
@@ -360,11 +358,11 @@ class Documents(SentenceList):
     can_skip = True
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> DocumentList:
-        """Return the documents in the contents of a file with this name."""
+        """Parse documents from the contents of a file."""
         return parse_documents(io.BytesIO(content), name, skip_broken)
 
     def restore_list(self, lines: Sequence[str]) -> Sequence[Document]:
-        """Return the documents that `Document.line` has written.
+        """Parse the documents from lines that `Document.line` returned.
 
         Raises:
             TextError: a line does not have the format of `Document.line`.
@@ -411,7 +409,7 @@ class Files(Inputs):
     """Files of labeled texts or tagged sentences.
 
     Attributes:
-        files_by_name: argument of `Question.of` → the file from which its value is read.
+        files_by_name: argument of `Question.of` → `FileInput` that provides its value.
     """
 
     files_by_name: Mapping[str, FileInput]
@@ -420,7 +418,7 @@ class Files(Inputs):
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → the file from which its value is read."""
+        """Argument of `Question.of` → `FileInput` that provides its value."""
         return self.files_by_name
 
     def __hash__(self) -> int:
@@ -577,7 +575,7 @@ class StoreAndTrace(OneStore):
 
 
 def load_two(record: InputRecord) -> list[str]:
-    """Return the statements that load both models of a record."""
+    """Return Python statements that load both models of a record."""
     return [
         f"checkpoint = {load_expression(record.model)}",
         f"other = {load_expression(record.other, 'other_model')}",

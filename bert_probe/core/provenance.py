@@ -1,4 +1,4 @@
-"""Provenance of results: the models and texts from which they were computed, and the code that names them."""
+"""Provenance of results: the models and inputs that produced them, and code that refers to these."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT_KEYS = ("text", "pair", "tokens", "tokens_dropped")
 
 @dataclass(frozen=True)
 class InputRecord:
-    """The inputs of a result: one or two models, and the texts that they read.
+    """The inputs of a result: one or two models, and their input texts.
 
     Attributes:
         model: name, origin, revision, digest of the weights, dtype, device, libraries.
@@ -48,10 +48,10 @@ class InputRecord:
 
     @classmethod
     def of(cls, *traces: Trace) -> InputRecord:
-        """Return the record of traces of one model.
+        """Create a record for traces from the same model.
 
         Raises:
-            SelectionError: the traces come from different models, or from attention without a model.
+            SelectionError: the traces come from different models, or from different external attention.
         """
         model = {name: value for name, value in traces[0].provenance.items() if name not in TEXT_KEYS}
         if any(_model_identity(trace) != _model_identity(traces[0]) for trace in traces):
@@ -66,12 +66,12 @@ class InputRecord:
 
     @classmethod
     def of_model(cls, checkpoint: Checkpoint) -> InputRecord:
-        """Return the record of a result that depends on a model only."""
+        """Create a record for a result that depends only on a model."""
         return cls(checkpoint.provenance())
 
     @classmethod
     def of_sentences(cls, checkpoint: Checkpoint, sentences: Sequence[str], dropped: int) -> InputRecord:
-        """Return the record of many sentences, each read separately.
+        """Create a record for sentences that the model reads separately.
 
         Args:
             dropped: number of truncated tokens over all sentences.
@@ -82,7 +82,7 @@ class InputRecord:
 
     @classmethod
     def of_documents(cls, checkpoint: Checkpoint, documents: DocumentList, dropped: int) -> InputRecord:
-        """Return the record of documents, each read separately, and of the rows that were skipped.
+        """Create a record for documents that the model reads separately, including the skipped rows.
 
         Args:
             dropped: number of truncated tokens over all documents.
@@ -92,7 +92,7 @@ class InputRecord:
 
     @classmethod
     def of_store(cls, model: Mapping[str, Any], name: str, rows: int, digest: str) -> InputRecord:
-        """Return the record of a corpus store and the model that built it."""
+        """Create a record for a corpus store and the model that built it."""
         return cls(model, store={"store": name, "rows": rows, "store_sha256": digest})
 
     def with_other_model(self, other: InputRecord) -> Self:
@@ -111,7 +111,7 @@ class InputRecord:
         files: Mapping[str, LabeledTexts | Sequence[TaggedSentence] | DocumentList | Judgments],
         dropped: int,
     ) -> InputRecord:
-        """Return the record of files of tagged sentences or labeled texts, each sentence read separately.
+        """Create a record for files of tagged sentences or labeled texts.
 
         Args:
             files: argument name → content of the file.
@@ -175,9 +175,9 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
 
 
 def _model_identity(trace: Trace) -> tuple[object, ...]:
-    """Return the values that two traces must have in common to be comparable.
+    """Return the values that must be equal for two traces to be comparable.
 
-    The model's name is not included, because the same folder can have several names.
+    The values do not include the model's name, because the same folder can have several names.
     """
     names = {"model", "origin", "revision", *TEXT_KEYS}
     settings = {name: value for name, value in trace.provenance.items() if name not in names}
@@ -190,7 +190,7 @@ def end_of_options(words: Sequence[str]) -> list[str]:
 
 
 def truncate_argument(record: InputRecord) -> list[str]:
-    """Return the Python argument for truncation in a list, which is empty if no sentence was truncated."""
+    """Return `["truncate=True"]` as Python code if a sentence was truncated, otherwise an empty list."""
     return ["truncate=True"] if record.sentences["tokens_dropped"] else []
 
 
@@ -207,7 +207,7 @@ def config_name(config: Mapping[str, Any]) -> str:
 
 
 def model_arguments(model: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of `bert_probe.load` for a model as code; none for the built-in model."""
+    """Return the arguments of `bert_probe.load` for a model as Python code; [] for the built-in model."""
     revision = [f"revision={model['revision']!r}"] if model.get("revision") else []
     return [repr(model_name(model)), *revision] if model_name(model) else revision
 

@@ -79,7 +79,7 @@ def option_name(field: Field[Any]) -> str:
 
 
 def _with_type_checks(method: Callable[..., R], types: Sequence[type]) -> Callable[..., R]:
-    """Wrap a method so that it checks its argument types and explains missing optional packages."""
+    """Wrap a method so that it checks the types of its arguments and reports missing optional packages."""
     parameters = signature(method)
     names = list(parameters.parameters)[1:]
 
@@ -159,7 +159,7 @@ class Question:
         """
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question for one text, with every "last" and every word replaced by an index from 0.
+        """Return the question for one text; 0-based indices replace every "last" and every word.
 
         Raises:
             SelectionError: the text or its model does not have this layer, head, token or word.

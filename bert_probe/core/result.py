@@ -57,7 +57,7 @@ class Result(ABC):
         return self._with_provenance(self.frame())
 
     def parts(self) -> Iterator[pd.DataFrame]:
-        """Yield `table` in blocks of rows, so that a large table need not fit into memory."""
+        """Yield the table in blocks of rows, so that a large table need not fit into memory."""
         yield self.table()
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -69,8 +69,9 @@ class Result(ABC):
         return frame
 
     def showing(self, **values: Any) -> Self:
-        """Return this result with new values for display-only fields of the question, which change only the
-        table.
+        """Return this result with new values for display-only fields of the question.
+
+        These fields change only the table.
 
         Raises:
             SelectionError: a field is not display-only, so a new value would need a new computation.

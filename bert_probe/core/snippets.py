@@ -137,7 +137,7 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -> str:
-    """Return the shell command for configurations and at most one opened model."""
+    """Return the shell command for a question about configs, of which the last may be an open model."""
     *configs, last = record.configs
     configs, opened = (configs, last) if "weights_sha256" in last else ([*configs, last], None)
     if any("weights_sha256" in config for config in configs):
@@ -152,7 +152,7 @@ def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -
 
 
 def _has_lost_pair(question: Question, record: InputRecord) -> bool:
-    """Return whether a text is a pair that the command cannot express."""
+    """Return whether the inputs include a text pair that the shell command cannot express."""
     has_pair = any(text["pair"] is not None for text in record.texts)
     return len(record.texts) > 1 and has_pair and not getattr(question.inputs, "pair_options", ())
 

@@ -30,12 +30,12 @@ _reserved: ContextVar[frozenset[Path]] = ContextVar("reserved", default=frozense
 
 @contextmanager
 def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
-    """Reserve output files until the block ends; `write` in the block writes them.
+    """Reserve output files for the duration of the block, in which `write` may write them.
 
-    Enter the block before a long computation, so that a file that cannot be written is reported early.
+    Enter the block before a long computation, so that an unwritable file fails early.
 
     Raises:
-        ExportError: a file cannot be written, is given twice, is being written by another command, or must
+        ExportError: a file cannot be written, is listed twice, is being written by another command, or must
             not be overwritten.
     """
     places: dict[Path, Path] = {}
@@ -48,7 +48,7 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
     with ExitStack() as stack:
         for place, file in sorted(places.items()):
             with _system_errors(file):
-                if place.is_file() or not place.exists():  # a pipe or a device is not locked
+                if place.is_file() or not place.exists():  # pipes and devices are not locked
                     stack.enter_context(locked([place], reserve=True))
         if not overwrite:
             _check_new(places.values())
@@ -61,9 +61,8 @@ def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> 
 
     Args:
         places: resolved paths of files or folders, which need not exist.
-        reserve: whether the paths are only reserved, for a writer that is called in the block. The writer
-            calls this function without `reserve`, and takes over the lock if its context has reserved the
-            paths.
+        reserve: reserve the paths for a writer that is called inside the block. The writer calls this
+            function without `reserve`. In the same context, it takes over the lock.
         wait: seconds to wait for another writer.
 
     Raises:
@@ -94,14 +93,14 @@ def is_lock_file(file: Path) -> bool:
 def write(contents: Mapping[Path, bytes], overwrite: bool = True) -> None:
     """Write contents to files, all of them or none.
 
-    A file that is replaced keeps its permissions. A symbolic link stays, and the file that it points to is
-    written. A pipe or a device is written directly. If there are several files, all but the first are
+    A replaced file keeps its permissions. If a path is a symbolic link, the file that it points to is
+    written. Pipes and devices are written directly. If there are several files, all but the first are
     metadata of the first. They are deleted before the first is replaced, so that a table is never next to the
     metadata of another table.
 
     Args:
-        overwrite: whether existing files are replaced. If False, not even a file that is created while this
-            function runs is replaced.
+        overwrite: whether existing files are replaced. If False, files that another program creates during
+            the call are not replaced either.
 
     Raises:
         ExportError: a file cannot be written, or exists and must not be overwritten.
@@ -182,7 +181,7 @@ def _exists(file: Path) -> ExportError:
 
 @contextmanager
 def _lock(place: Path, wait: float) -> Iterator[None]:
-    from filelock import FileLock, Timeout  # slow: imports asyncio, which few commands need
+    from filelock import FileLock, Timeout  # imported here because filelock imports asyncio, which is slow
 
     lock = FileLock(_lock_file(place), timeout=wait, thread_local=False)
     try:
@@ -198,14 +197,14 @@ def _lock(place: Path, wait: float) -> Iterator[None]:
         yield
     finally:
         if lock.is_locked:
-            # This is safe while the lock is held, because filelock rejects a lock on an unlinked file.
+            # Deleting the locked file is safe, because filelock rejects locks on unlinked files.
             with suppress(OSError):
                 os.unlink(lock.lock_file)  # noqa: PTH108 - a str
             lock.release()
 
 
 def _lock_file(place: Path) -> Path:
-    """Return the lock file of a path, next to it, or inside it if it is a folder with a read-only parent."""
+    """Return the lock file of a path: next to it, or inside it for a folder with a read-only parent."""
     digest = hashlib.sha256(os.fsencode(place.name)).hexdigest()[:16]
     parent = place if place.is_dir() and not os.access(place.parent, os.W_OK) else place.parent
     return parent / f"{_LOCK_PREFIX}{digest}{_LOCK_SUFFIX}"
@@ -219,7 +218,7 @@ def _target(file: Path) -> Path:
     """
     place = Path(os.path.realpath(file))
     with suppress(FileNotFoundError):
-        os.lstat(place)  # raises for a name that is too long, and for a path through a file
+        os.lstat(place)  # raises if the name is too long or a parent is a file
     if place.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not place.parent.is_dir():  # filelock would create the folder
@@ -232,7 +231,7 @@ def _target(file: Path) -> Path:
 
 
 def _write_new(file: Path, content: bytes, like: Path) -> None:
-    """Create a file with the given content, and copy the permissions of the file `like` if it exists."""
+    """Create a file with this content, and copy the permissions of the file `like` if it exists."""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:
         stream.write(content)
     if like.exists():

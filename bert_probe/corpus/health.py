@@ -17,6 +17,7 @@ from bert_probe.core.result import Result
 from bert_probe.corpus.exact_neighbors import nearest_neighbors
 from bert_probe.corpus.vector_files import VectorFile, VectorSet
 from bert_probe.errors import TextError
+from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
@@ -28,6 +29,12 @@ HUB_FACTOR = 10
 DUPLICATE_SHARE = 0.25
 """Cosine distance of near duplicates, as a share of that at `DUPLICATE_PERCENTILE` of random pairs."""
 DUPLICATE_PERCENTILE = 99.9
+MAX_COMPONENTS = 8192
+"""Maximum number of principal components; their variances take time proportional to its cube."""
+MAX_VALUE = 1e100
+"""Largest length of a vector whose variance can be computed in float64."""
+_BLOCK = 4096
+"""Number of rows that are converted to float64 at once."""
 _DISCARDED = 0.1
 """Share of the largest distance ratios that TwoNN leaves out, as in its paper."""
 
@@ -66,13 +73,27 @@ class CorpusHealth(Question):
             TextError: there are too few rows with a vector.
             UnavailableError: no pair of rows has a cosine.
         """
-        norms = np.linalg.norm(vectors.vectors.astype(np.float64), axis=1)
+        norms = _norms(vectors.vectors)
         rows = np.flatnonzero(np.isfinite(norms) & (norms > 0))
         if len(rows) <= self.neighbors + 1:
             raise TextError(
                 f"{len(rows):,} rows have a vector, but {self.neighbors} neighbors need at least "
                 f"{self.neighbors + 2}. Give more vectors, or choose fewer neighbors."
             )
+        smaller = min(len(rows), vectors.vectors.shape[1])
+        if smaller > MAX_COMPONENTS:
+            raise TextError(
+                f"{len(rows):,} vectors of size {vectors.vectors.shape[1]:,} have {smaller:,} principal "
+                f"components; at most {MAX_COMPONENTS:,} are allowed. Give shorter vectors."
+            )
+        # Copies of the rows with a vector, one of them normalized, and in float64 for few rows.
+        size = (2 + 2 * (smaller == len(rows))) * vectors.vectors.nbytes + 24 * smaller**2
+        with reserved_memory(size, vectors.name, "Use fewer vectors."):
+            return self._measure(vectors, rows, norms, progress)
+
+    def _measure(
+        self, vectors: VectorSet, rows: Array, norms: Array, progress: Progress
+    ) -> CorpusHealthResult:
         unit = (vectors.vectors[rows] / norms[rows, None]).astype(vectors.vectors.dtype)
         random_scores = random_pair_scores(unit, "cosine")
         threshold = self.threshold
@@ -298,9 +319,27 @@ def mean_cosine(unit: Array) -> float:
 
 def principal_variances(vectors: Array) -> Array:
     """Return the variances along the principal components in descending order (Pearson 1901)."""
-    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-    variances = np.linalg.eigvalsh(centered.T @ centered / (len(vectors) - 1))
-    return np.maximum(variances[::-1], 0)
+    rows, size = vectors.shape
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    if rows < size:  # the Gram matrix has the same positive eigenvalues
+        centered = vectors - mean
+        products = centered @ centered.T
+    else:
+        products = np.zeros((size, size))
+        for start in range(0, rows, _BLOCK):
+            centered = vectors[start : start + _BLOCK] - mean
+            products += centered.T @ centered
+    variances = np.linalg.eigvalsh(products / (rows - 1))
+    return np.maximum(np.r_[variances[::-1], np.zeros(size - len(variances))], 0)
+
+
+def _norms(vectors: Array) -> Array:
+    """Return the length of each row in float64; not finite for a row with a number beyond `MAX_VALUE`."""
+    norms = np.empty(len(vectors))
+    for start in range(0, len(vectors), _BLOCK):
+        block = vectors[start : start + _BLOCK].astype(np.float64)
+        norms[start : start + _BLOCK] = np.linalg.norm(block, axis=1)
+    return np.where(norms <= MAX_VALUE, norms, np.inf)
 
 
 def iso_score(variances: Array) -> float:

@@ -267,8 +267,24 @@ class SqlQueryResult(Result):
 
     def frame(self) -> pd.DataFrame:
         """Return the rows as a table of numbers, booleans and texts. Lists and structs become JSON texts."""
-        names = _unique_names(self.answer.column_names)
-        columns = [_column(column) for column in self.answer.columns]
+        return self._frame(self.answer)
+
+    def head(self, rows: int, max_bytes: int) -> pd.DataFrame:
+        """Return the first rows of `frame`, without converting the others.
+
+        Args:
+            rows: maximum number of rows.
+            max_bytes: maximum size of the rows in bytes, as stored by Arrow; larger rows are left out.
+        """
+        selected = self.answer.slice(0, rows)
+        while len(selected) and selected.nbytes > max_bytes:
+            selected = selected.slice(0, len(selected) // 2)
+        return self._frame(selected)
+
+    @staticmethod
+    def _frame(table: pa.Table) -> pd.DataFrame:
+        names = _unique_names(table.column_names)
+        columns = [_column(column) for column in table.columns]
         return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -190,10 +191,13 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
             columns = _read_npy(path, path.name, "r")
             return make_vector_set(path.name, **columns, file=mapped, progress=progress)
         reader = _reader(path.name)
-        with reserved_memory(3 * path.stat().st_size, path.name, "Use fewer vectors."):
-            with path.open("rb") as stream:
+        with path.open("rb") as stream:
+            size = _decoded_size(stream, path.name)
+            stream.seek(0)
+            # The decoded columns, and a copy of the matrix in its final type.
+            with reserved_memory(2 * size, path.name, "Use fewer vectors."):
                 columns = reader(stream, path.name)
-            return make_vector_set(path.name, **columns, progress=progress)
+                return make_vector_set(path.name, **columns, progress=progress)
     except OSError as error:
         raise TextError(f"{path} cannot be opened: {error.strerror or error}. Check the path.") from None
 
@@ -256,13 +260,40 @@ def _reader(name: str) -> Callable[[BinaryIO, str], dict[str, Any]]:
     return readers[suffix]
 
 
-def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
-    """Raise TextError if an NPZ file becomes much larger when it is decompressed."""
+def _decoded_size(stream: BinaryIO, name: str) -> int:
+    """Return the number of bytes of a file of vectors after decompression and decoding."""
+    suffix = Path(name).suffix.lower()
+    if suffix == ".npz":
+        return _unpacked_size(stream, name)
+    if suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            metadata = pq.ParquetFile(stream).metadata
+            chunks = [
+                metadata.row_group(group).column(column)
+                for group in range(metadata.num_row_groups)
+                for column in range(metadata.num_columns)
+            ]
+            # Dictionary encoding stores repeated values once.
+            return sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise TextError(f"{name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
+    return stream.seek(0, os.SEEK_END)
+
+
+def _unpacked_size(stream: BinaryIO, name: str) -> int:
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            size = sum(member.file_size for member in archive.infolist())
+        with zipfile.ZipFile(stream) as archive:
+            return sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise TextError(f"{name} is not a valid NPZ file: {error}. {_FORMAT_HELP}.") from None
+
+
+def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
+    """Raise TextError if an NPZ file becomes much larger when it is decompressed."""
+    size = _unpacked_size(io.BytesIO(content), name)
     if max_bytes is not None and size > max_bytes:
         raise TextError(
             f"The arrays of {name} have {size / 1e6:,.0f} MB; at most {max_bytes / 1e6:.0f} MB are allowed. "
@@ -338,8 +369,11 @@ def make_vector_set(
     matrix = np.ascontiguousarray(matrix, np.float64 if matrix.dtype == np.float64 else np.float32)
     count = len(matrix)
     for column, values in (("ids", ids), ("texts", texts), (DROPPED, dropped)):
-        if values is not None and len(values) != count:
-            raise TextError(f"{name} has {count:,} vectors, but {len(values):,} {column}.")
+        shape = (count,) if values is None else np.shape(values)
+        if len(shape) != 1:
+            raise TextError(f"{column} of {name} must have shape ({count},), not {shape}.")
+        if shape != (count,):
+            raise TextError(f"{name} has {count:,} vectors, but {shape[0]:,} {column}.")
     identifiers = tuple(map(str, range(1, count + 1) if ids is None else ids))
     lines = None if texts is None else tuple("" if text is None else str(text) for text in texts)
     digest, content = hashlib.sha256(), memoryview(matrix.data).cast("B")
@@ -347,16 +381,31 @@ def make_vector_set(
         progress(start, len(content))
         digest.update(content[start : start + _DIGEST_BLOCK])
     digest.update("\n".join([*identifiers, *(lines or ())]).encode("utf-8", "surrogatepass"))
-    counts = None if dropped is None else read_only(np.asarray(dropped, np.int64))
+    counts = None if dropped is None else read_only(_token_counts(dropped, name))
     return VectorSet(name, read_only(matrix), identifiers, lines, counts, digest.hexdigest(), note, file)
+
+
+def _token_counts(values: Any, name: str) -> Array:
+    """Return the numbers of truncated tokens.
+
+    Raises:
+        TextError: a value is not a whole number from 0.
+    """
+    counts = np.asarray(values)
+    if counts.dtype.kind not in "iuf" or not (np.isfinite(counts) & (counts >= 0) & (counts % 1 == 0)).all():
+        raise TextError(f"{DROPPED} of {name} must be whole numbers from 0, one for each text.")
+    return counts.astype(np.int64)
 
 
 def _find(names: tuple[str, ...], available: Iterable[str]) -> str | None:
     return next((name for name in names if name in available), None)
 
 
-_BROKEN_NPZ = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, MemoryError, RuntimeError)
-"""What NumPy and zipfile raise for a broken, an encrypted or an oversized array."""
+_BROKEN_ARRAY = (
+    *(ValueError, EOFError, KeyError, MemoryError, RuntimeError, SyntaxError, TypeError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
+"""Exceptions of NumPy and zipfile for a broken, encrypted or oversized array, or one with a broken header."""
 
 
 def _read_npy(file: BinaryIO | Path, name: str, mode: Any = None) -> dict[str, Any]:
@@ -365,7 +414,7 @@ def _read_npy(file: BinaryIO | Path, name: str, mode: Any = None) -> dict[str, A
         if not isinstance(vectors, np.ndarray):
             vectors.close()  # the contents are those of an NPZ file
             raise ValueError("it has several arrays")
-    except (ValueError, EOFError) as error:
+    except _BROKEN_ARRAY as error:
         raise TextError(f"{name} is not a valid NPY file: {error}. {_FORMAT_HELP}.") from None
     return {"vectors": vectors}
 
@@ -441,7 +490,7 @@ def _read_npz(stream: BinaryIO, name: str) -> dict[str, Any]:
             if columns["vectors"] is None:
                 raise TextError(f"{name} has the arrays {', '.join(arrays.files[:8])}. {_FORMAT_HELP}.")
             return {key: arrays[column] for key, column in columns.items() if column is not None}
-    except _BROKEN_NPZ as error:
+    except _BROKEN_ARRAY as error:
         raise TextError(f"{name} is not a valid NPZ file: {error}. {_FORMAT_HELP}.") from None
 
 
@@ -461,7 +510,8 @@ def _read_parquet(stream: BinaryIO, name: str) -> dict[str, Any]:
             if (column := _find(options, names)) is not None
         }
         table = file.read([vector, *columns.values()])
-    except pa.ArrowException as error:
+        others = {key: table[column].to_pylist() for key, column in columns.items()}
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise TextError(f"{name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
     lists = table[vector].combine_chunks()
     if not isinstance(lists, pa.ListArray | pa.FixedSizeListArray | pa.LargeListArray) or not len(lists):
@@ -470,6 +520,4 @@ def _read_parquet(stream: BinaryIO, name: str) -> dict[str, Any]:
     sizes = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), float)
     if lists.null_count or len(set(sizes.tolist())) != 1:
         raise TextError(f"The vectors of {name} have different lengths. {_FORMAT_HELP}.")
-    return {"vectors": numbers.reshape(len(lists), -1)} | {
-        key: table[column].to_pylist() for key, column in columns.items()
-    }
+    return {"vectors": numbers.reshape(len(lists), -1), **others}

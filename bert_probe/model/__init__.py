@@ -1,1 +1,1 @@
-"""Models: loading checkpoints, tokenizing texts, and recording forward passes as traces."""
+"""Load checkpoints, tokenize texts, and record forward passes as traces."""

@@ -1,8 +1,8 @@
 """What is particular to single types of models: which part encodes text, whose attention cannot be shown, and
 configs that refer to model code in a Hub repository.
 
-Code in a repository (``auto_map`` in config.json) is never run. transformers reads the weights of these
-architectures under their original names, but not the settings, which are translated here. A config is
+Code in a repository (``auto_map`` in config.json) is never run. transformers has its own models for these
+architectures. They load weights under the original names, but need settings under other names. A config is
 rejected if it changes a setting that transformers' model does not support.
 """
 
@@ -67,8 +67,8 @@ BLOCK_SPARSE = ("big_bird", "bigbird_pegasus")
 def block_sparse_limit(config: Any) -> int | None:
     """Return the number of tokens up to which a block-sparse model computes full attention.
 
-    None for models that are not block-sparse. The limit is that of transformers: 2 global blocks, 3 blocks of
-    the window, and twice the number of random blocks.
+    Return None for models that are not block-sparse. The limit equals that of transformers: 2 global blocks,
+    3 window blocks, and twice the number of random blocks.
     """
     if config.model_type not in BLOCK_SPARSE or config.attention_type != "block_sparse":
         return None
@@ -89,7 +89,7 @@ def limit_notes(config: Any) -> tuple[str, ...]:
 def with_full_attention(config: Any) -> Any:
     """Return the config with which a block-sparse model always computes full attention.
 
-    For texts up to `block_sparse_limit`, transformers changes to this setting itself.
+    For texts up to `block_sparse_limit`, transformers itself switches to this setting.
     """
     if block_sparse_limit(config) is None:
         return config
@@ -99,23 +99,23 @@ def with_full_attention(config: Any) -> Any:
 
 
 def text_config(config: Any) -> Any:
-    """Return the part of a config that describes the text tower of CLIP or SigLIP; otherwise the config."""
+    """Return the text config of CLIP or SigLIP; return any other config unchanged."""
     nested = getattr(config, "text_config", None)
     return nested if getattr(nested, "model_type", None) in _TEXT_TOWERS else config
 
 
 def encoder_config(config: Any) -> Any:
-    """Return the config with the sizes of the encoder, which T5Gemma nests."""
+    """Return the encoder's config, which T5Gemma nests in the config of the model."""
     return getattr(config, "encoder", config)
 
 
 def is_encoder_decoder(config: Any) -> bool:
-    """Return whether a config describes an encoder and a decoder, of which only the encoder is used."""
+    """Return whether a config describes an encoder-decoder. BERT Probe uses only the encoder."""
     return bool(config.is_encoder_decoder) or config.model_type in ("t5", "mt5", "umt5", "t5gemma")
 
 
 def text_model_class(config: Any) -> Any:
-    """Return the smallest class of transformers that contains the text encoder of a config."""
+    """Return the smallest transformers class that contains the text encoder described by a config."""
     model_type = config.model_type
     if model_type in _TEXT_TOWERS:
         return getattr(transformers, _TEXT_TOWERS[model_type])
@@ -127,14 +127,14 @@ def text_model_class(config: Any) -> Any:
 
 
 def other_part(config: Any) -> tuple[str, tuple[str, ...]]:
-    """Return what a checkpoint contains besides its text encoder, and the prefixes of those weights."""
+    """Return the name of the checkpoint's other part (vision model or decoder), and its weight prefixes."""
     if config.model_type in _TEXT_TOWERS:
         return "vision model", ("vision_model.", "visual_projection.", "logit_scale", "logit_bias")
     return ("decoder", ("decoder.", "lm_head.")) if is_encoder_decoder(config) else ("", ())
 
 
 def build_model(config: Any) -> Any:
-    """Build the model of a config, with initial weights on torch's current default device."""
+    """Build a model from its config, with randomly initialized weights on torch's default device."""
     model_class = text_model_class(config)
     return model_class.from_config(config) if model_class is AutoModel else model_class(config)
 
@@ -150,7 +150,7 @@ def text_encoder(model: Any) -> Any:
 
 
 def configs_of(modules: Iterable[torch.nn.Module]) -> list[Any]:
-    """Return the configs of modules, including nested ones, each once."""
+    """Return the distinct configs of modules, including nested configs."""
     configs: dict[int, Any] = {}
     pending = [getattr(module, "config", None) for module in modules]
     while pending:
@@ -203,7 +203,7 @@ _JINA_CONVERTED = "jinaai/jina-embeddings-v3-hf"
 
 
 def native_settings(settings: Settings, name: str) -> Settings:
-    """Return the settings of a config.json as transformers' own model reads them.
+    """Translate the settings of a config.json for transformers' own model.
 
     Args:
         settings: contents of config.json.
@@ -260,7 +260,8 @@ def _gte(settings: Settings, name: str) -> Settings:
                 f"{name} has rope_scaling = {scaling!r} in config.json, which transformers' GteModel does "
                 "not have. Use another model."
             )
-        # The code multiplies theta by the factor, and divides all frequencies by factor^(2 ÷ head dim).
+        # The repository's code multiplies theta by the factor, and divides all frequencies by factor^(2 ÷
+        # head dim).
         factor = scaling["factor"]
         head_dim = settings["hidden_size"] // settings["num_attention_heads"]
         rope = {
@@ -306,11 +307,11 @@ def _jina(settings: Settings, name: str) -> Settings:
 
 
 def _renamed(settings: Settings, classes: Mapping[str, str]) -> dict[str, Any]:
-    """Return settings without those that are translated, and with transformers' names of classes.
+    """Return the settings without the translated keys, and with transformers' class names.
 
     Args:
         settings: contents of config.json.
-        classes: first part of a class's name in the repository → that in transformers.
+        classes: prefix of a class name in the repository → prefix in transformers.
     """
     renamed = {
         setting: value for setting, value in settings.items() if setting not in ("rope_theta", "rope_scaling")

@@ -1,4 +1,4 @@
-"""Recording and changing a model's attention while it runs the fused SDPA kernel at full speed.
+"""Record and change a model's attention while the model runs the fused SDPA kernel at full speed.
 
 transformers looks up every model's attention function by name. The function registered here calls the
 fused kernel and, inside a `recording` context of the same thread, stores its inputs.
@@ -31,10 +31,10 @@ class AttentionCall:
             grouped-query attention.
         mask: tensor of shape [batch or 1, head or 1, query, key], either bool (True: may attend) or float
             (added to the scores); None if every token may attend to all tokens. A causal mask is always
-            given, although transformers leaves it out and lets the kernel apply it.
+            included, although transformers omits it and lets the kernel apply it.
         scaling: factor that multiplies query·key.
         output: tensor of shape [batch, query, head, dim], before the output projection.
-        softcap: limit of the scaled products, see `attention_scores`; None if there is no limit.
+        softcap: limit for the scaled query-key products, see `attention_scores`; None without a limit.
     """
 
     query: torch.Tensor
@@ -47,7 +47,7 @@ class AttentionCall:
 
 
 class _Calls(list[AttentionCall]):
-    """The calls of a recording, and the causal mask that its layers share."""
+    """The recorded calls, and the causal mask that all layers share."""
 
     causal_mask: torch.Tensor | None = None
 
@@ -76,7 +76,7 @@ _open_change: ContextVar[tuple[OutputChange, Iterator[int]] | None] = ContextVar
 
 @contextmanager
 def changed_outputs(change: OutputChange) -> Iterator[None]:
-    """Replace the head outputs of one forward pass in this thread; other threads are not affected."""
+    """Replace the outputs of attention heads in one forward pass of this thread, not of other threads."""
     token = _open_change.set((change, count()))
     try:
         yield
@@ -86,10 +86,10 @@ def changed_outputs(change: OutputChange) -> Iterator[None]:
 
 @contextmanager
 def heads_switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
-    """Switch heads off in one forward pass of this thread.
+    """Ablate attention heads in one forward pass of this thread.
 
     Args:
-        off: bool tensor of shape [layer, batch, head]; True switches a head off in one row of the batch.
+        off: bool tensor of shape [layer, batch, head]; True ablates a head in one row of the batch.
         replacement: "zero", or "mean" for the mean of the head's output over the tokens.
     """
 
@@ -115,8 +115,7 @@ def recorded_attention(
 ) -> tuple[torch.Tensor, None]:
     """Compute fused SDPA attention, and apply this thread's `changed_outputs` and `recording` contexts.
 
-    The fused kernel cannot limit scores, so the attention of a layer with a `softcap` is computed step by
-    step.
+    The fused kernel does not support `softcap`, so layers with a softcap compute attention step by step.
     """
     softcap = kwargs.pop("softcap", None)
     if softcap is None:
@@ -155,7 +154,7 @@ def attention(
     scores = attention_scores(query, key, mask, scaling, softcap)
     # Like the kernel and transformers' eager attention, compute the softmax in float32 or better.
     weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
-    if mask is not None:  # a padded query may have no key, and then its softmax is not a number
+    if mask is not None:  # the softmax of a padded query without keys is NaN
         weights = weights.masked_fill(scores.isneginf().all(dim=-1, keepdim=True), 0)
     return weights, weights @ value
 
@@ -176,7 +175,7 @@ def attention_scores(
 
 
 def limited(products: torch.Tensor, softcap: float | None) -> torch.Tensor:
-    """Return scaled products of queries and keys, limited to ±softcap if it is not None."""
+    """Return the scaled query-key products, limited to ±softcap if `softcap` is not None."""
     return products if softcap is None else torch.tanh(products / softcap) * softcap
 
 
@@ -194,8 +193,9 @@ def is_captured() -> bool:
 
 
 def finish_call(call: AttentionCall) -> AttentionCall:
-    """Apply this thread's `changed_outputs` and `recording` contexts to a layer's attention call; return the
-    call with the output that the model continues with.
+    """Apply this thread's `changed_outputs` and `recording` contexts to an attention call of a layer.
+
+    Return the call with the output that the model continues with.
     """
     change, calls = _open_change.get(), _open_recording.get()
     if change is not None:
@@ -207,15 +207,16 @@ def finish_call(call: AttentionCall) -> AttentionCall:
 
 
 def _is_causal(module: torch.nn.Module, query: torch.Tensor, argument: bool | None) -> bool:
-    """Return whether the fused kernel masks later tokens itself; the rule is that of `sdpa_attention_forward`
-    for a call without a mask.
+    """Return whether the fused kernel itself masks later tokens.
+
+    The rule is that of `sdpa_attention_forward` in transformers for a call without a mask.
     """
     is_causal = getattr(module, "is_causal", True) if argument is None else argument
     return bool(is_causal) and query.shape[2] > 1
 
 
 def _causal_mask(query: torch.Tensor, key: torch.Tensor, calls: _Calls | None) -> torch.Tensor:
-    """Return a bool mask of shape [1, 1, query, key]; the layers of a recording share one."""
+    """Return a bool mask of shape [1, 1, query, key]; all layers of a recording share this mask."""
     shape = (1, 1, query.shape[2], key.shape[2])
     shared = None if calls is None else calls.causal_mask
     if shared is not None and shared.shape == shape and shared.device == query.device:

@@ -52,22 +52,23 @@ class Description:
         origin: "built-in", "local folder", "hub" or "in memory".
         revision: the commit on the hub, or None.
         architecture, family: the model's class name, and its `model_type` in transformers.
-        layers, heads, hidden_size, vocabulary_size: sizes of the model; heads is the number per layer.
+        layers, heads, hidden_size, vocabulary_size: sizes of the model; `heads` counts attention heads per
+            layer.
         max_tokens: maximum number of input tokens, special tokens included; None for no limit.
         parameter_count: number of parameters; shared parameters count once.
         weights_sha256: SHA-256 of model.safetensors, or of the digests of all shards if the weights are
             sharded. For a model in memory see `from_model.digest`.
-        dtype, device: data type and device that the model computes with.
+        dtype, device: data type and device of the computation.
         has_pooler: whether the model has a trained pooler.
         no_qkv: a sentence that says why queries, keys and values cannot be recorded; "" if they can.
         is_eager: whether the model computes attention with its own code instead of the fused kernel.
         is_causal: whether each token attends only to itself and to the tokens before it, in every layer.
         notes: sentences for the user, for example about a missing pooler or unused weights.
-        sentence_model_sha256: SHA-256 of the sentence-transformers modules: their settings and weights; "" if
+        sentence_model_sha256: SHA-256 of the settings and weights of the sentence-transformers modules; "" if
             there are none.
-        outputs_sha256: SHA-256 of the output heads; "" if there are none. For a model loaded from files it
-            covers the heads' configuration (`weights_sha256` covers their weights); for a model in memory it
-            covers the heads' weights.
+        outputs_sha256: SHA-256 of the task heads; "" if there are none. For a model loaded from files, this
+            digest covers the heads' configuration (`weights_sha256` covers their weights); for a model in
+            memory, it covers the heads' weights.
     """
 
     name: str
@@ -94,12 +95,12 @@ class Description:
 
     @property
     def qkv_notes(self) -> tuple[str, ...]:
-        """Return a note that queries, keys and values are unavailable; () if they are not."""
+        """Return a note that queries, keys and values are unavailable; () if they are available."""
         return (f"Queries, keys and values cannot be shown. {self.no_qkv}",) if self.no_qkv else ()
 
     @property
     def implementation(self) -> str:
-        """Return the attention implementation with which the model runs, by its name in transformers."""
+        """Return the attention implementation that the model uses, by its name in transformers."""
         from bert_probe.model.capture import IMPLEMENTATION
 
         return "eager" if self.is_eager else IMPLEMENTATION
@@ -120,20 +121,20 @@ class Checkpoint:
     Attributes:
         initial_description: sizes, origin and digest at loading time; use `description` for current values.
         encoder: converts text to tokens.
-        model: the transformers model. Use `running` to run it.
+        model: the transformers model. Run it only inside `running`.
         libraries: name → version of the libraries that compute the results.
         pads: whether texts of different lengths may share a padded batch; False if padding would change
             the output, as in models that mix neighboring tokens before the attention.
         projections: for each layer the output projection, a linear module whose input is exactly the
-            concatenated head outputs; None in a layer without such a module.
+            concatenated outputs of the attention heads; None for a layer without such a module.
         folder: the folder with the checkpoint's files; None for a model in memory.
-        outputs: task → trained output head.
+        outputs: task → trained task head.
         training_history: earlier training runs of this app on the model, oldest first.
         sentence_model: how sentence-transformers turns a text into one vector; None if the files do not
-            say, or if this is not supported.
+            specify a method, or if the method is not supported.
         sentence_model_error: why `sentence_model` is not supported, if it is not.
         multi_vector_model: how a late-interaction checkpoint turns a text into one vector per token; None for
-            another checkpoint, or if this is not supported.
+            other checkpoints, or if the method is not supported.
         multi_vector_error: why `multi_vector_model` is not supported, if it is not.
     """
 
@@ -162,7 +163,7 @@ class Checkpoint:
         return self.description
 
     def snapshot(self) -> Checkpoint:
-        """Return a checkpoint that is pinned to the current weights; running it fails if they have changed.
+        """Return a checkpoint pinned to the current weights; running it fails if the weights have changed.
 
         Call this before computing a result that needs several runs of the model.
         """
@@ -176,7 +177,7 @@ class Checkpoint:
 
     @property
     def has_pooling(self) -> bool:
-        """Return whether the checkpoint declares its pooling in files of sentence-transformers."""
+        """Return whether the checkpoint's sentence-transformers files declare its pooling."""
         has_files = self.sentence_model is not None or self.sentence_model_error is not None
         return has_files and not self.is_late_interaction
 
@@ -207,7 +208,7 @@ class Checkpoint:
 
         Raises:
             EmptyTextError, TooLongError, TextError: see `Encoder.encode`.
-            OutOfMemoryError: the text needs more memory than is free.
+            OutOfMemoryError: the text needs more memory than is available.
         """
         return self.trace_encodings([self.encode(text, pair, truncate)])[0]
 
@@ -224,7 +225,7 @@ class Checkpoint:
 
     def trace_encodings(self, encodings: Sequence[Encoding]) -> list[Trace]:
         """Trace tokenized texts; return the traces in the same order."""
-        # Imported here because importing torch takes seconds. A loaded model has already imported it.
+        # Imported here because importing torch takes seconds. Loading the model has already imported torch.
         from bert_probe.model.forward import group_by_length, run
 
         traces: dict[int, Trace] = {}
@@ -236,7 +237,7 @@ class Checkpoint:
 
     @property
     def device(self) -> torch.device:
-        """Return the device that the model computes on."""
+        """Return the device of the computation."""
         import torch
 
         return torch.device(self.description.device)
@@ -286,7 +287,7 @@ class Checkpoint:
 
     @property
     def padding(self) -> dict[str, int]:
-        """Return the fill value of each model input for padding; inputs not listed are filled with 0."""
+        """Return the padding value of each model input; inputs not listed are padded with 0."""
         pad = self.tokenizer.pad_token_id
         return {"input_ids": 0 if pad is None else pad}
 
@@ -334,9 +335,9 @@ class TrainingHistory:
     """The data and the held-out split of one training run.
 
     Attributes:
-        data: SHA-256 of the data, as in provenance; including the held-out examples if a share was held out.
+        data: SHA-256 of the data, as in the provenance; includes held-out examples if a share was held out.
         held_out: SHA-256 of separate held-out data; "" if a share of `data` was held out.
-        share, seed: the held-out share and the seed that selected it; 0 and 0 for separate held-out data.
+        share, seed: the held-out share and the seed of the split; 0 and 0 for separate held-out data.
     """
 
     data: str
@@ -346,7 +347,7 @@ class TrainingHistory:
 
 
 def read_training_history(folder: Path) -> tuple[TrainingHistory, ...]:
-    """Return the training runs recorded in a folder; empty if the record is missing or invalid."""
+    """Return the training runs recorded in a folder; () if the record is missing or invalid."""
     try:
         records = read_json(folder / HISTORY_FILE)["trainings"] if (folder / HISTORY_FILE).is_file() else []
         trainings = tuple(TrainingHistory(**record) for record in records)
@@ -369,9 +370,9 @@ def write_training_history(folder: Path, trainings: Sequence[TrainingHistory]) -
 
 
 def overlap_warning(earlier: Sequence[TrainingHistory], training: TrainingHistory) -> str:
-    """Return a warning if the held-out data of a training run may have been trained on before; otherwise "".
+    """Return a warning if earlier training may have used the held-out data of a training run; otherwise "".
 
-    No warning is needed for the same data, share and seed: the same rows were held out before.
+    The same data, share and seed need no warning, because the same rows were held out before.
     """
     for previous in reversed(earlier):
         if training.held_out and previous.data == training.held_out:

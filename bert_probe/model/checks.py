@@ -1,6 +1,6 @@
-"""Checks made once while a model is loaded: whether its attention can be captured, and how.
+"""Check, while a model is loaded, whether and how its attention can be captured.
 
-Each check runs the model on a short text before callers receive it.
+Each check runs the model on a short text before `load` returns the model.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OUTPUT = 4
 
 
 def pass_tolerance(description: Description) -> float:
-    """Return the tolerance for the difference between two forward passes, relative to the largest value.
+    """Return the tolerance for differences between two forward passes, relative to the largest value.
 
     In a different batch, sums are computed in a different order, and rounding errors accumulate over the
     layers. Some models use float32 for some steps in every dtype, so float64 has the tolerance of float32.
@@ -104,15 +104,15 @@ def uses_interface(network: Any) -> bool:
     """Return whether a model computes its attention through the attention interface of transformers.
 
     Every layer must call `capture.recorded_attention`, and the model must have the same output as with its
-    own attention code. Otherwise the fused kernel leaves out a step of this model's attention.
+    own attention code. A different output means that the fused kernel omits a step of this model's attention.
     """
     inputs = _check_inputs(network)
-    # Inference mode is avoided: a model may store tensors, and inference tensors cannot be used in training.
+    # Avoid inference mode: a model may store tensors, and inference tensors cannot be used in training.
     with torch.no_grad():
         try:
             with recording() as calls:
                 output = network(**inputs, output_hidden_states=True)
-        except Exception:  # models raise many types of exceptions for masks that they do not expect
+        except Exception:  # models raise many types of exceptions for unexpected masks
             return False
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
@@ -124,11 +124,10 @@ def uses_interface(network: Any) -> bool:
 
 
 def capture_problem(network: Any) -> str:
-    """Return why the queries, keys and values of a model's own attention code cannot be recorded; "" if they
-    can.
+    """Return why a model's queries, keys and values cannot be recorded in its own attention code, or "".
 
-    In every layer, the weights that the model returns must be the softmax of the recorded scores.
-    `architectures.WITHOUT_SCORES` has specific reasons for some model types.
+    In every layer, the attention weights that the model returns must be the softmax of the recorded scores.
+    `architectures.WITHOUT_SCORES` contains specific reasons for some model types.
     """
     with torch.no_grad(), eager_attention(), recording() as calls:
         output = network(**_check_inputs(network), output_attentions=True, output_hidden_states=True)
@@ -158,7 +157,7 @@ def _check_inputs(network: Any) -> dict[str, torch.Tensor]:
 
 
 def _eager_unit(dtype: str) -> float:
-    """Return the unit to which a model's own attention code rounds its scores."""
+    """Return the machine epsilon with which a model's own attention code rounds its scores."""
     return max(_unit(dtype), _unit("float32"))
 
 
@@ -179,12 +178,12 @@ def _own_code(network: torch.nn.Module) -> Iterator[None]:
 def self_check(checkpoint: Checkpoint) -> Description:
     """Check on a short text that attention recomputed from q, k and v equals the model's own attention.
 
-    This rejects architectures that change their scores outside the captured function. If q, k and v are
-    hidden, `forward.run` checks the model's own weights in every trace instead.
+    This check rejects architectures that change their scores outside the captured function. If q, k and v are
+    hidden, `forward.run` checks the model's own attention weights in every trace instead.
 
     Returns:
-        The description with two values that the config lacks: the number of heads with attention weights,
-        which are half of ConvBERT's heads, and whether no token attends to a later token.
+        The description with two values that the config lacks: the number of heads with attention weights
+        (half of the heads in ConvBERT), and whether no token attends to a later token.
 
     Raises:
         ArchitectureError: the model hides its attention, or the recomputed attention differs.
@@ -205,8 +204,8 @@ def self_check(checkpoint: Checkpoint) -> Description:
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
     """Return the error of recomputed attention and its tolerance, for each layer.
 
-    The error is the largest difference between the head outputs and attention weights × values. There is
-    none if q, k and v are hidden.
+    The error is the largest difference between the head outputs and attention weights × values. The list is
+    empty if q, k and v are hidden.
     """
     traces, calls = run_and_keep_calls(checkpoint, [checkpoint.encode(CHECK_TEXT, truncate=True)])
     return _replays(traces[0], calls)
@@ -214,7 +213,7 @@ def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
 
 def _replays(trace: Trace, calls: Sequence[AttentionCall]) -> Iterator[tuple[float, float]]:
     for layer, call in enumerate(calls):
-        assert trace.values is not None  # there are calls
+        assert trace.values is not None  # set together with the calls
         replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
         yield float(np.abs(replay - as_array(call.output[0])).max()), _rounding_tolerance(trace, layer)
 
@@ -242,10 +241,9 @@ def _rounding_tolerance(trace: Trace, layer: int) -> float:
 
 
 def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
-    """Return each layer's output projection: the linear module whose input is exactly the heads' output, or
-    None.
+    """Return each layer's output projection, the linear module whose input is exactly the heads' output.
 
-    The module is found by hooks while the model runs on a short text.
+    Hooks find this module while the model runs on a short text. The item is None for a layer without one.
     """
     if not checkpoint.description.shows_qkv:
         return ()
@@ -285,7 +283,7 @@ def pads(checkpoint: Checkpoint) -> bool:
         _first_states(checkpoint, padded, len(short)),
         _first_states(checkpoint, changed, len(short)),
     )
-    # The shapes are equal, so every sum has the same order: any difference comes from the padding's contents.
+    # The shapes are equal, so all sums have the same order. Only the padding values can cause a difference.
     if not all(torch.equal(a, b) for a, b in zip(padded_states, changed_states, strict=True)):
         return False
     expected = _first_states(checkpoint, batch(checkpoint, [short]), len(short))

@@ -1,7 +1,7 @@
-"""The settings of a checkpoint's config.json that are used: model type, sizes, and what the layers compute.
+"""Read the settings in a checkpoint's config.json that select the model type, sizes and layer computations.
 
-All other settings are removed before transformers reads the config. A removed setting may name an attention
-implementation, for which transformers would download and run native code, or a class, file or compiler.
+All other settings are removed before transformers reads the config, because they may name a class, a file, a
+compiler, or an attention implementation for which transformers would download and run native code.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_LAYERS = 1_000
 some config classes build a list with one item per layer.
 """
 MAX_LABELS = 10_000
-"""Maximum number of labels of an output head."""
+"""Maximum number of labels of a task head."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """Problem types of a text classification head: it predicts a value, exactly one class, or any set of
 classes.
@@ -79,9 +79,9 @@ _CODE_SETTINGS = frozenset(
 
 
 def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
-    """Raise an error for a model type that transformers does not know, or for quantized weights.
+    """Raise an error if transformers lacks the model type, or if the weights are quantized.
 
-    Whether a model of a known type can be run on text is checked when it is opened; see `checks`.
+    Whether the model can be run on text is checked when it is loaded; see `checks`.
 
     Raises:
         ArchitectureError: the model type is unknown, or needs native code.
@@ -105,8 +105,8 @@ def load_config(folder: Path, name: str) -> Any:
     """Read a checkpoint's config.json and build the transformers config.
 
     Raises:
-        NotFoundError, CheckpointError, ArchitectureError, WeightsError: the config is missing, invalid, or
-            not the config of an encoder.
+        NotFoundError, CheckpointError, ArchitectureError, WeightsError: the config is missing or invalid, or
+            does not describe an encoder.
     """
     return build_config(read_config(folder), name)
 
@@ -155,11 +155,11 @@ def _translated(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def select_settings(settings: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> dict[str, Any]:
-    """Return the settings of a config.json that are used for a model family.
+    """Select the settings of a config.json that BERT Probe uses for a model family.
 
     These settings are removed: names with a leading underscore; settings common to all transformers configs,
-    which concern outputs, labels, dtype and files; settings that choose code; and names of methods of the
-    class.
+    which concern outputs, labels, dtype and files; settings that select custom code (such as `auto_map`); and
+    names of methods of the config class.
     """
     field_names = {field.name for field in dataclasses.fields(config_class)}
     common_names = {*dir(PreTrainedConfig), *(field.name for field in dataclasses.fields(PreTrainedConfig))}
@@ -175,15 +175,15 @@ def select_settings(settings: Mapping[str, Any], config_class: type[PreTrainedCo
 
 @dataclass(frozen=True)
 class ConfiguredHeads:
-    """The output heads described by a config.json. Names are stored as text and never select code.
+    """The task heads that a config.json describes. Class names are stored as strings and never select code.
 
     Attributes:
-        architectures: class names of the models that the weights were saved from.
-        labels: label names of a head's outputs.
+        architectures: class names of the models from which the weights were saved.
+        labels: label names for the outputs of a task head.
         problem: one of `PROBLEMS`, or "".
         tied: whether input and output word embeddings are tied; None for the default of the model family.
-        activation: the activation of a cross-encoder's score, such as torch.nn.modules.activation.Sigmoid; ""
-            if the model is not a cross-encoder of sentence-transformers.
+        activation: the activation that a sentence-transformers cross-encoder applies to its score, such as
+            torch.nn.modules.activation.Sigmoid; "" for other models.
     """
 
     architectures: frozenset[str]
@@ -194,10 +194,10 @@ class ConfiguredHeads:
 
 
 def read_head_settings(folder: Path) -> ConfiguredHeads:
-    """Read the settings of the output heads from a checkpoint's config.json.
+    """Read the settings of the task heads from a checkpoint's config.json.
 
     Raises:
-        CheckpointError: the labels are invalid, or more than `MAX_LABELS`.
+        CheckpointError: the labels are invalid, or there are more than `MAX_LABELS`.
     """
     settings = _translated(read_config(folder), folder.name)
     names, tied = settings.get("architectures"), settings.get("tie_word_embeddings")
@@ -217,7 +217,7 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
 
 
 def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: int) -> str:
-    """Return the activation that `CrossEncoder.predict` of sentence-transformers applies to the logits."""
+    """Return the activation that sentence-transformers' `CrossEncoder.predict` applies to the logits."""
     file = folder / "config_sentence_transformers.json"
     options = read_config_file(file) if file.is_file() else {}
     is_cross_encoder = options.get("model_type") == "CrossEncoder"
@@ -252,7 +252,7 @@ def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
 
 
 def _remove_code_settings(value: Any) -> Any:
-    """Remove settings that choose code, at any depth, because configs may be nested."""
+    """Remove settings that select custom code, such as `auto_map`, also from nested configs."""
     if isinstance(value, Mapping):
         allowed = {
             name: setting for name, setting in value.items() if name[:1] != "_" and name not in _CODE_SETTINGS
@@ -276,7 +276,7 @@ def _check_layers(settings: Mapping[str, Any]) -> None:
 
 
 def _attention_layers(types: Any) -> int:
-    """Return the number of layers that GPT-Neo's config makes of its pairs of types of layers and repeats."""
+    """Return the number of layers that GPT-Neo's `attention_types` describe: [[layer types, repeats], …]."""
     pairs = [pair for pair in types if isinstance(pair, list) and len(pair) == 2] if types else []
     return sum(
         max(0, repeats) * len(kinds)
@@ -296,9 +296,7 @@ _TURC, _DEVLIN = "Turc et al. 2019", "Devlin et al. 2019"
 
 
 def _bert(layers: int, hidden: int) -> dict[str, Any]:
-    """Return the config of an English uncased BERT with 64 dimensions per head and an intermediate size of
-    4 × hidden.
-    """
+    """Return the settings of an English uncased BERT: head dimension 64, intermediate size 4 × `hidden`."""
     return {
         "model_type": "bert",
         "num_hidden_layers": layers,
@@ -329,8 +327,8 @@ class ModelConfig:
     Attributes:
         name: the name that the caller used, without the revision.
         origin: "published", "local file", "local folder", "built-in" or "hub".
-        revision: the hub's commit, or None.
-        source: the paper of a published size; otherwise the location of the config.
+        revision: the commit on the hub, or None.
+        source: the paper that published the size, or the location of the config.
         sha256: SHA-256 of the config's contents.
         config: the transformers config, built from the settings that `select_settings` keeps.
     """
@@ -355,7 +353,7 @@ class ModelConfig:
 
 
 def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) -> ModelConfig:
-    """Open the config of a model. Weights are neither read nor downloaded.
+    """Read the config of a model, without reading or downloading weights.
 
     Args:
         name: a published size (bert-tiny, bert-mini, bert-small, bert-medium, bert-base, bert-large); a file
@@ -365,7 +363,7 @@ def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) 
 
     Raises:
         NotFoundError, NetworkError: the config is unavailable.
-        CheckpointError, ArchitectureError: the file is not a config, or not the config of an encoder.
+        CheckpointError, ArchitectureError: the file is not a config, or does not describe an encoder.
     """
     requested = str(name).strip()
     if not requested:

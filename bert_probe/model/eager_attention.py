@@ -1,8 +1,8 @@
-"""Recording and changing the attention of models that compute it with their own code.
+"""Record and change the attention of models that compute attention with their own code.
 
 Such a model (MPNet, DeBERTa, RoFormer) does not call the attention function of `capture`. Its attention is a
-short sequence of tensor operations, which are followed here from the product of queries and keys to the
-product of weights and values. The model's numbers do not change.
+short sequence of tensor operations. This module follows the operations from the query-key product to the
+weight-value product. Recording does not change the model's output.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from bert_probe.model.capture import AttentionCall, finish_call, is_captured
 
 @contextmanager
 def eager_attention() -> Iterator[None]:
-    """Within the context, let `capture.recording` and `capture.changed_outputs` work for a model of this
-    thread that computes attention with its own code.
+    """Enable `capture.recording` and `capture.changed_outputs` for models with their own attention code.
+
+    The context applies to the current thread.
     """
     if _is_open.get():
         yield
@@ -45,7 +46,7 @@ class _Scaled:
     """A tensor multiplied by a number.
 
     Attributes:
-        heads: number of heads that share the first axis with the batch, if this is known.
+        heads: number of heads if batch and heads share the first axis and the number is known; else None.
     """
 
     tensor: torch.Tensor
@@ -55,15 +56,15 @@ class _Scaled:
 
 @dataclass(frozen=True, eq=False)
 class _Scores:
-    """Attention scores: query · key × scaling, plus terms; -inf where blocked.
+    """Attention scores: query · key × scaling plus terms; -inf where a key is blocked.
 
     Attributes:
         query, key: tensors of shape [batch, head, token, dim], or [batch × head, token, dim] as long as the
             number of heads is unknown.
-        terms: tensors that the model adds, such as a mask or a position bias. Like the model's own tensor of
-            scores, they may have the axis [batch × head].
-        blocked: bool tensors; the score is replaced where one of them is True.
-        zeroed: a bool tensor; the scores that the model has set to 0, before it adds a large negative number.
+        terms: tensors that the model adds, such as a mask or a position bias. Like the model's score tensor,
+            they may have the axis [batch × head].
+        blocked: bool tensors; a score is replaced where any of these tensors is True.
+        zeroed: bool tensor that marks scores set to 0, to which the model then adds a large negative number.
         is_checked: whether to check that blocked keys have weight 0, because their score is not the smallest
             number of a dtype.
     """
@@ -93,11 +94,11 @@ _Step = _Scaled | _Scores | _Weights
 
 
 class _EagerAttention(TorchFunctionMode):
-    """Follows the tensor operations of this thread while attention is recorded or changed.
+    """Torch function mode that follows the tensor operations of this thread to record or change attention.
 
     Attributes:
-        steps: what is known about a tensor, for as long as the tensor exists.
-        last_mask: the latest mask and the tensors that it combines; layers often share them.
+        steps: maps each followed tensor to its role in the attention, for as long as the tensor exists.
+        last_mask: the latest combined mask and its source tensors, which layers often share.
     """
 
     def __init__(self) -> None:
@@ -108,7 +109,7 @@ class _EagerAttention(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operation and note what its result is."""
+        """Run an operation, and store the role of its result in the attention."""
         kwargs = kwargs or {}
         if not is_captured():
             return func(*args, **kwargs)
@@ -118,7 +119,7 @@ class _EagerAttention(TorchFunctionMode):
         result = func(*args, **kwargs)
         if operation is None:
             if before and before[0] is not None and (result is args[0] or name == "__setitem__"):
-                del self.steps[args[0]]  # changed in place, in an unknown way
+                del self.steps[args[0]]  # an unsupported operation has changed the tensor in place
             return result
         if before and isinstance(before[0], _Weights) and operation is _product:
             return self._finish(before[0], args[1], result)
@@ -134,7 +135,7 @@ class _EagerAttention(TorchFunctionMode):
         return step
 
     def _finish(self, weights: _Weights, value: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-        """Record the product of weights and values, and return what the model continues with."""
+        """Record the weight-value product, and return the output with which the model continues."""
         scores = weights.scores
         shape = (*scores.shape[:3], -1)
         call = AttentionCall(
@@ -170,7 +171,7 @@ def _mask(scores: _Scores) -> torch.Tensor | None:
 
 
 def _split_heads(term: torch.Tensor, scores: _Scores) -> torch.Tensor:
-    """Return a term with the four axes of the scores. The axis [batch × head] is split."""
+    """Return a term with the four axes of the scores; split the axis [batch × head] if necessary."""
     batch, heads = scores.shape[:2]
     if term.ndim == 3 and term.shape[0] == batch * heads:
         return term.reshape(batch, heads, *term.shape[1:])
@@ -183,7 +184,7 @@ _Operation = Callable[..., _Step | None]
 def _product(
     before: Sequence[_Step | None], result: torch.Tensor, left: torch.Tensor, right: torch.Tensor, **_: Any
 ) -> _Step | None:
-    """A product of shape [..., token, token] may be that of queries and keys."""
+    """Return scores if a product may be that of queries and keys: its shape is [..., token, token]."""
     is_square = result.ndim in (3, 4) and result.shape[-1] == result.shape[-2]
     if not is_square or left.ndim != result.ndim or right.ndim != result.ndim:
         return None
@@ -191,7 +192,7 @@ def _product(
         step if isinstance(step, _Scaled) else _Scaled(tensor)
         for step, tensor in zip(before[:2], (left, right), strict=True)
     )
-    # One key of all heads (multi-query attention) is repeated for each head.
+    # In multi-query attention, all heads share one key, which is repeated for each head.
     shared = key.tensor.transpose(-1, -2).expand(*result.shape[:-2], -1, -1)
     scores = _Scores(query.tensor, shared, query.factor * key.factor)
     return scores if query.heads is None else _with_heads(scores, len(result) // query.heads, query.heads)
@@ -227,7 +228,7 @@ def _multiply(
 
 
 def _zero(step: _Step | None, factor: Any) -> _Step | None:
-    """Follow a multiplication by a tensor of zeros and ones, which sets the scores of blocked keys to 0."""
+    """Follow a multiplication by zeros and ones, which sets the scores of blocked keys to 0."""
     if not isinstance(step, _Scores) or not isinstance(factor, torch.Tensor):
         return None
     if step.terms or step.blocked or step.zeroed is not None:
@@ -254,7 +255,7 @@ def _scale(step: _Step | None, tensor: torch.Tensor, factor: float) -> _Step | N
 
 
 def _number(value: Any) -> float | None:
-    """Return a number, also of a tensor without axes; None for other values."""
+    """Return a number or the item of a zero-dimensional tensor as a number; None for other values."""
     if isinstance(value, torch.Tensor):
         return float(value) if value.ndim == 0 else None
     return float(value) if isinstance(value, int | float) else None
@@ -278,7 +279,7 @@ def _add(
 
 
 def _block_zeroed(scores: _Scores, zeroed: torch.Tensor, term: torch.Tensor) -> _Step | None:
-    """Follow the addition of a large negative number to the scores that were set to 0."""
+    """Follow the addition of a large negative number to scores that were set to 0."""
     is_large = bool((term.masked_fill(~zeroed, _LARGE) <= _LARGE).all())
     if not is_large or bool(term.masked_fill(zeroed, 0).any()):
         return None
@@ -292,7 +293,7 @@ _LARGE = -1e4
 def _maximum(
     before: Sequence[_Step | None], result: torch.Tensor, _scores: Any, limit: Any = None, **_: Any
 ) -> _Step | None:
-    """Return the scores unchanged for max(scores, smallest number of their dtype), whose weight is 0."""
+    """Return the scores unchanged for max(scores, smallest number of the dtype), which has weight 0."""
     number = _number(limit) if isinstance(limit, torch.Tensor) else None
     is_smallest = number is not None and number <= torch.finfo(result.dtype).min
     return before[0] if isinstance(before[0], _Scores) and is_smallest else None
@@ -305,7 +306,7 @@ def _block(
     scores, number = before[0], _number(value)
     if not isinstance(scores, _Scores) or mask is None or number is None:
         return None
-    # The weights of blocked keys must be 0.
+    # Follow the operation only if the weights of blocked keys become 0.
     is_smallest = number <= torch.finfo(torch.float16).min / 2
     return replace(scores, blocked=(*scores.blocked, mask)) if is_smallest else None
 
@@ -374,7 +375,7 @@ def _same(before: Sequence[_Step | None], _result: torch.Tensor, *_args: Any, **
 def _drop(
     before: Sequence[_Step | None], result: torch.Tensor, tensor: Any, *_args: Any, **_: Any
 ) -> _Step | None:
-    """Dropout returns its input unless the model is being trained."""
+    """Follow dropout only if it returns its input unchanged, as in evaluation mode."""
     return before[0] if result is tensor else None
 
 

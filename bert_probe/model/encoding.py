@@ -1,4 +1,4 @@
-"""Tokenization: from text to tokens and model inputs, with the character span of every token."""
+"""Tokenize text into tokens and model inputs, with the character span of every token."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def panics_as_errors() -> Iterator[None]:
 class Token(str):
     """A token: its vocabulary string, and its position in the input and the text.
 
-    It is a ``str``, so that a list of tokens compares equal to a list of strings and can label a table.
+    The class is a subclass of ``str``, so that lists of tokens equal lists of strings and can label a table.
 
     Attributes:
         position: index in the model's input, from 0.
@@ -54,8 +54,8 @@ class Token(str):
         special: whether the tokenizer added the token ([CLS], [SEP], <s>).
         split_word: whether the token's word has more than one token.
         display: readable form, without the vocabulary's space markers.
-        residue: number of the residue (or nucleotide), from 1, in a text with one token for each residue;
-            None for special tokens, and in all other texts.
+        residue: number of the residue (or nucleotide), from 1, in a text with one token per residue; None for
+            special tokens, and in all other texts.
     """
 
     position: int
@@ -97,7 +97,7 @@ def _unpickle_token(token: str, attributes: dict[str, Any]) -> Token:
 
 @dataclass(frozen=True)
 class Word:
-    """A word of the text and its tokens.
+    """A word of the text, with the positions of its tokens.
 
     Attributes:
         text: the word as written in the text.
@@ -135,9 +135,9 @@ class Encoding:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes used by texts, tokens and inputs."""
+        """Return the size of texts, tokens and inputs in bytes."""
         texts = sum(sys.getsizeof(text) for text in (self.text, self.pair))
-        # The size of the other attributes of a token, which are numbers or None, is ignored.
+        # The other attributes of a token are numbers or None, whose size is ignored.
         tokens = sum(
             sys.getsizeof(token) + sys.getsizeof(token.__dict__) + sys.getsizeof(token.display)
             for token in self.tokens
@@ -176,7 +176,7 @@ class Encoding:
 
 @dataclass(frozen=True, eq=False)
 class ModelInputs:
-    """The model inputs of a text without its tokens, which saves memory for many texts.
+    """The model inputs of a text without `Token` objects, which saves memory for many texts.
 
     Attributes:
         inputs: as in `Encoding`.
@@ -192,7 +192,7 @@ class ModelInputs:
 
 @dataclass(frozen=True, eq=False)
 class _TokenizerOutput:
-    """A tokenizer's output for a text or a text pair; every list has one item for each token.
+    """A tokenizer's output for a text or a text pair; every list has one item per token.
 
     Attributes:
         input_lists: possible model inputs, by name.
@@ -212,7 +212,7 @@ class _TokenizerOutput:
         return len(self.texts)
 
     def select(self, positions: list[int]) -> Self:
-        """Return the tokens at the given positions."""
+        """Return the output for the tokens at these positions only."""
 
         def at_positions(values: list[Any]) -> list[Any]:
             return [values[position] for position in positions]
@@ -231,7 +231,7 @@ class Encoder:
     """A tokenizer combined with the model's limits. Threads may use it concurrently.
 
     Args:
-        tokenizer: a Hugging Face tokenizer; see `token_positions` for one that is not fast.
+        tokenizer: a Hugging Face tokenizer; for slow tokenizers, see `token_positions`.
         max_tokens: maximum number of input tokens of the model, special tokens included; None for no limit.
         vocabulary_size: number of rows of the model's word embedding.
         input_names: argument names of the model's forward method.
@@ -258,7 +258,7 @@ class Encoder:
         Args:
             pair: the second text.
             truncate: truncate an input that is too long instead of raising TooLongError.
-            max_tokens: maximum number of input tokens, if it is below the model's limit.
+            max_tokens: maximum number of input tokens; has no effect above the model's limit.
 
         Raises:
             EmptyTextError: a text has no tokens: it is empty, or has only spaces or control characters.
@@ -271,13 +271,13 @@ class Encoder:
         return self._encoding(pieces, texts, dropped)
 
     def windows(self, text: str, pair: str, overlap: int) -> list[Encoding]:
-        """Tokenize a text with its pair; a pair that is too long is split into overlapping windows.
+        """Tokenize a text with its pair; split a pair that is too long into overlapping windows.
 
         Args:
             overlap: number of tokens that consecutive windows share; at most half a window.
 
         Raises:
-            TooLongError: the text leaves no room for the pair.
+            TooLongError: the text alone uses up the token limit.
             EmptyTextError, TextError: see `encode`.
         """
         texts = (text, pair)
@@ -298,7 +298,7 @@ class Encoder:
         return encodings
 
     def spans(self, encoding: Encoding) -> list[tuple[int, int]]:
-        """Return each token's character span from the tokenizer, which may include a leading space."""
+        """Return the tokenizer's character span of each token, which may include a leading space."""
         texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
         return self._tokenize_within(texts, self.max_tokens, truncate=True)[0].spans
 
@@ -309,8 +309,9 @@ class Encoder:
     def inputs(
         self, text: str, max_tokens: int | None = None, truncate: bool = False, pair: str | None = None
     ) -> ModelInputs:
-        """Return the model inputs that `encode` produces, without the tokens. Arguments and errors are those
-        of `encode`.
+        """Return the model inputs that `encode` produces, without the tokens.
+
+        Arguments and errors are the same as for `encode`.
         """
         limit = self.max_tokens if max_tokens is None else max_tokens
         texts = (text,) if pair is None else (text, pair)
@@ -360,7 +361,8 @@ class Encoder:
                 return_attention_mask=True,
                 verbose=False,
             )
-        # EsmTokenizer without an end token (Nucleotide Transformer) reports a flag for the missing token too.
+        # EsmTokenizer without an end token (Nucleotide Transformer) also reports a flag for the missing
+        # token.
         flags = encoded["special_tokens_mask"][: len(encoded["input_ids"])]
         added = [bool(flag) for flag in flags]
         positions = (
@@ -420,10 +422,10 @@ class Encoder:
         return tuple(tokens)
 
     def _residues(self, pieces: _TokenizerOutput, texts: tuple[str, ...]) -> Mapping[int, int]:
-        """Return the number of the residue of each token, from 1, for texts with one token per residue.
+        """Return the residue number of each token, from 1, for texts with one token per residue.
 
-        In such a text each token is one letter, and the letters cover the text; spaces between them do not
-        count. Mask tokens stand for one residue. The mapping does not contain the tokens of other texts.
+        In such a text, each token is one letter, and the letters cover the text except for spaces. A mask
+        token stands for one residue. Tokens of other texts have no entry.
         """
         numbers: dict[int, int] = {}
         mask_id = self.tokenizer.mask_token_id
@@ -481,7 +483,7 @@ def is_byte_level(tokenizer: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def _byte_of_character() -> dict[str, int]:
-    """Return GPT-2's byte alphabet (Radford et al. 2019), character → byte.
+    """Return GPT-2's mapping from characters to bytes (Radford et al. 2019).
 
     Printable bytes map to themselves; all other bytes map to the characters from U+0100 on, in order.
     """
@@ -503,7 +505,7 @@ def from_bytes(token: str) -> str:
 
 
 def is_whole(token: str) -> bool:
-    """Return whether a byte-level token consists of complete characters."""
+    """Return whether the bytes of a byte-level token form complete characters."""
     raw = _bytes(token)
     try:
         return raw is None or bool(raw.decode("utf-8"))

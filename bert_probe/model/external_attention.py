@@ -1,4 +1,4 @@
-"""Traces of external attention, which was computed by a decoder or an image model, or read from a file."""
+"""Create traces of external attention, such as that of a decoder, an image model or a file."""
 
 from __future__ import annotations
 
@@ -39,28 +39,27 @@ def from_attention(
 ) -> Trace:
     """Return a trace of external attention, for analyses that need only attention weights.
 
-    The trace has no vectors, queries, keys or values; analyses that need them raise an error. The weights are
-    copied: float64 stays float64, and all other types become float32. If rows do not sum to 1, `Trace.caveat`
-    contains a warning.
+    The trace has no vectors, queries, keys or values; analyses that need these arrays raise an error. The
+    weights are copied: float64 stays float64, and all other types become float32. If rows do not sum to 1,
+    `Trace.caveat` contains a warning.
 
     Args:
         weights: an array of shape [layer, head, query, key], or a list of layers of shape [head, query, key]
             or [1, head, query, key]. NumPy arrays, torch tensors and anything that NumPy can convert are
             allowed. Weights must not be negative.
-        tokens: one string for each position, each counted as a word; or an `Encoding`, which also has the
-            tokenizer's words and character spans. If None, the positions are numbered from 0, for example for
-            image patches.
+        tokens: one string per position, which counts as a word; or an `Encoding`, which also contains words
+            and character spans. If None, the tokens are the positions from 0, for example for image patches.
         sentence_b_start: position of the second text's first token, if there are two texts.
         specials: names or positions of special tokens; by default `SPECIALS`.
-        name: name for exported files and figures.
+        name: name for the provenance, exported files and figures.
 
     Raises:
         ShapeError: the weights have a different shape; layers differ in their number of heads; the numbers of
             queries, keys and tokens differ; or a weight is NaN, infinite or negative.
         TextError: a token is not a string.
         SelectionError: `sentence_b_start` is out of range, or `specials` contains a name or position that
-            the tokens do not have.
-        OutOfMemoryError: there is not enough memory for a copy.
+            that the tokens lack.
+        OutOfMemoryError: there is not enough memory for the copy.
     """
     with memory_errors("The attention needs more memory than is free here. Give fewer layers."):
         layers = layers_of(weights)
@@ -94,7 +93,7 @@ def from_attention(
 
 
 def layers_of(weights: Any) -> list[Array]:
-    """Return a copy of each layer's attention, of shape [head, query, key] and all of the same dtype."""
+    """Copy each layer's attention to an array of shape [head, query, key]; all layers get the same dtype."""
     layers = weights if isinstance(weights, list | tuple) else _array(weights, "The attention")
     if (isinstance(layers, Array) and layers.ndim == 0) or len(layers) == 0:
         raise ShapeError("The attention has no layers. Give it as [layer, head, query, key].")
@@ -119,15 +118,15 @@ def layers_of(weights: Any) -> list[Array]:
 
 
 def _array(values: Any, name: str) -> Array:
-    """Convert numbers to an array: float64 unchanged, other real types to float32."""
+    """Convert numbers to an array; float64 stays float64, and all other real types become float32."""
     if isinstance(values, torch.Tensor):
         values = values.detach()
         is_float64 = values.dtype in (torch.float64, torch.complex128)
-        # NumPy has no bfloat16.
+        # Convert bfloat16, which NumPy does not support.
         values = (values if is_float64 or values.is_complex() else values.float()).cpu()
     try:
         array = np.asarray(values)
-    except ValueError:  # lists of unequal lengths
+    except ValueError:  # NumPy rejects nested lists of unequal lengths
         raise ShapeError(f"{name} has rows of different lengths. Give a rectangular array.") from None
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{name} has dtype {array.dtype}, but must be real numbers. Give floats.")
@@ -162,7 +161,7 @@ def _check_layers(layers: list[Array]) -> None:
 
 
 def _sum_tolerance(weights: Any) -> float:
-    """Return how far row sums may differ from 1: a few units in the last place of the original dtype."""
+    """Return the tolerance for row sums of 1: a few units in the last place of the original dtype."""
     dtypes = {
         str(getattr(layer, "dtype", ""))
         for layer in (weights if isinstance(weights, list | tuple) else [weights])

@@ -1,4 +1,4 @@
-"""Models that compute in float64 without rounding to float32, as a reference for float32 results."""
+"""Run models in float64 without rounding to float32, as a reference for float32 results."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bert_probe.model.loading import load
 class Float64Mode(TorchFunctionMode):
     """A torch function mode that skips conversions of float64 tensors to float32.
 
-    Some models always compute softmax, norms or rotary positions in float32, which is meant for models in
-    half precision. In a float64 model this would be the least precise step.
+    Some models always compute softmax, norms or rotary positions in float32 for the benefit of half
+    precision. In a float64 model, these would be the least precise steps.
     """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call a torch function, but prevent it from converting float64 to float32."""
+        """Call a torch function, but skip conversions from float64 to float32."""
         kwargs = dict(kwargs or {})
         if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
             if func is torch.Tensor.float or (func is torch.Tensor.to and torch.float32 in args):
@@ -59,7 +59,7 @@ def float64_reference(checkpoint: Checkpoint) -> Checkpoint:
         )
     reference = load(checkpoint.folder, device="cpu", dtype="float64")
     keep_float64(reference.model)
-    # Results must state the original name, not the folder.
+    # The provenance of results must contain the original name, not the folder.
     description = checkpoint.description
     renamed = replace(
         reference.initial_description,

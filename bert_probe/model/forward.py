@@ -1,4 +1,4 @@
-"""A fused forward pass over a padded batch, split into one trace for each text."""
+"""Run a fused forward pass on a padded batch, and split the result into one trace per text."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ BATCH_TOKENS = 8192
 
 
 def group_by_length(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bool = True) -> list[list[int]]:
-    """Group indices by length into batches whose padded size is within the budget.
+    """Group texts of similar length into batches within a budget; return the indices of each batch.
 
     Args:
         lengths: number of tokens of each text.
         budget: maximum number of padded tokens in a batch.
-        pads: whether texts of a batch may differ in length; if False, nothing is padded.
+        pads: whether texts in a batch may differ in length; if False, batches need no padding.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
@@ -63,7 +63,7 @@ def forward(
     """Run the model on a batch of texts, without recording attention.
 
     Args:
-        states: whether the output includes the hidden states of every layer.
+        states: whether to return the hidden states of every layer.
 
     Returns:
         The model's output, and a mask of shape [text, token] with 1 for tokens and 0 for padding.
@@ -92,8 +92,8 @@ def memory_message(inputs: Mapping[str, torch.Tensor]) -> str:
 def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
     """Trace a batch of tokenized texts in one forward pass.
 
-    A model that does not use `capture.IMPLEMENTATION` runs eager attention. Its attention weights are stored,
-    because q, k and v are hidden.
+    A model that does not use `capture.IMPLEMENTATION` runs eager attention and hides q, k and v, so its
+    attention weights are stored instead.
     """
     return run_and_keep_calls(checkpoint, encodings)[0]
 
@@ -101,7 +101,7 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
 def run_and_keep_calls(
     checkpoint: Checkpoint, encodings: Sequence[Encoding]
 ) -> tuple[list[Trace], list[AttentionCall]]:
-    """Do the same as `run`, and also return the attention calls; [] if the model hides q, k and v."""
+    """Return the traces of `run` and the attention calls, which are [] if the model hides q, k and v."""
     inputs = batch(checkpoint, encodings)
     with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
         checkpoint = checkpoint.snapshot()
@@ -140,10 +140,10 @@ def run_with_capture(
 
 
 def layer_states(output: Any) -> tuple[torch.Tensor, ...]:
-    """Return the hidden states of a model's output: the embedding output, then one for each layer.
+    """Return the hidden states from a model's output: the embedding output, then one tensor per layer.
 
-    The last one is the model's result, to which CLIP and SigLIP apply a final norm that their
-    ``hidden_states`` leave out.
+    The last tensor is ``last_hidden_state``. In CLIP and SigLIP, it includes a final norm, which the last
+    item of ``hidden_states`` lacks.
     """
     states = getattr(output, "hidden_states", None)
     if not states:
@@ -160,9 +160,7 @@ def run_for_hooks(checkpoint: Checkpoint, encoding: Encoding) -> None:
 
 
 def as_array(tensor: torch.Tensor) -> Array:
-    """Convert a tensor to NumPy: float64 unchanged, all other types to float32, which represents them
-    exactly.
-    """
+    """Convert a tensor to NumPy without rounding: float64 stays float64, all other types become float32."""
     converted = tensor if tensor.dtype == torch.float64 else tensor.float()
     array: Array = converted.cpu().numpy()
     return array
@@ -171,26 +169,27 @@ def as_array(tensor: torch.Tensor) -> Array:
 def _split_layers(
     tensors: Sequence[torch.Tensor], lengths: Sequence[int], axis: int
 ) -> list[tuple[Array, ...]]:
-    """Split each layer's batch by text. Return one array per layer, without padding, for each text."""
+    """Split each layer's batch by text. For each text, return one array per layer, without padding."""
     layers = [_split_texts(as_array(tensor), lengths, axis) for tensor in tensors]
     return [tuple(layer[row] for layer in layers) for row in range(len(lengths))]
 
 
 def _split_texts(batched: Array, lengths: Sequence[int], axis: int) -> list[Array]:
-    """Split a batch into one array for each text, without padding. The arrays are copies, because a view
-    would keep the whole batch alive.
+    """Split a batch into one array per text, without padding.
+
+    The arrays are copies, because a view would keep the whole batch in memory.
     """
     if batched.shape[0] == 1 and batched.shape[axis + 1] == lengths[0]:
         return [read_only(batched[0])]
-    # NumPy makes the copies, because it takes a tenth of torch's time for small arrays.
+    # NumPy copies small arrays in a tenth of the time that torch needs.
     slices: list[Any] = [(row, *[slice(None)] * axis, slice(length)) for row, length in enumerate(lengths)]
     return [read_only(batched[indices].copy()) for indices in slices]
 
 
 def _states_and_poolers(output: Any, lengths: Sequence[int], has_pooler: bool) -> list[dict[str, Any]]:
-    """Return hidden states and pooler output of each text, as arguments for `Trace`.
+    """Return the hidden states and pooler output of each text, as arguments for `Trace`.
 
-    The pooled output of CLIP and SigLIP is the vector of one token, so it is not a pooler's output.
+    The pooled output of CLIP and SigLIP is not stored, because it is the vector of one token.
     """
     states = _split_layers(layer_states(output), lengths, axis=0)
     pooled = getattr(output, "pooler_output", None) if has_pooler else None
@@ -253,17 +252,17 @@ def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
     if bool(text_mask.all() if text_mask.dtype == torch.bool else (text_mask == 0).all()):
         return None
     text_mask = text_mask[0] if text_mask.shape[0] == 1 else text_mask
-    # The mask is copied, because a view would keep the whole batch alive and may be expanded.
+    # The mask is copied, because a view may be expanded and would keep the whole batch in memory.
     array = text_mask.cpu().numpy() if text_mask.dtype == torch.bool else as_array(text_mask)
     return read_only(array.copy())
 
 
 def attention_matrices(model: Any, output: Any) -> list[torch.Tensor]:
-    """Return the attention weights of a model's output, of shape [batch, head, query, key] for each layer.
+    """Return the attention weights in a model's output, of shape [batch, head, query, key] for each layer.
 
-    Longformer and LED return the weights of a window around each token, of shape [batch, head, query,
-    window + 1], where the middle key is the query itself (Beltagy et al. 2020). They are converted to a
-    matrix of all tokens, which is 0 outside of the window.
+    Longformer and LED return the weights in a window around each token, of shape [batch, head, query,
+    window + 1], where the middle key is the query itself (Beltagy et al. 2020). These weights are converted
+    to a matrix of all tokens, which is 0 outside the window.
     """
     weights = [layer for layer in getattr(output, "attentions", None) or () if layer is not None]
     if not getattr(model.config, "attention_window", None):

@@ -1,4 +1,4 @@
-"""A checkpoint of a model that is already in memory. Running it leaves the model unchanged."""
+"""Create a checkpoint from a model in memory. Analyses leave the model unchanged."""
 
 from __future__ import annotations
 
@@ -45,21 +45,22 @@ from bert_probe.model.weights import check_finite
 def wrap(model: Any, tokenizer: Any) -> Checkpoint:
     """Return a checkpoint of a model that you have loaded or trained.
 
-    Every analysis leaves the model unchanged: attention implementation and config, training mode of every
-    module, gradients, hooks, device, dtype. You may train the model between two analyses; each trace records
-    the digest of the weights that produced it. Wrapped models run one at a time, and must not be trained in
-    another thread while they run. The tokenizer is copied.
+    No analysis changes the model's attention implementation, config, gradients, hooks, device or dtype, or
+    the training mode of any module. You may train the model between two analyses; each trace records the
+    digest of the weights that produced it. Wrapped models run one at a time. Do not train a model in another
+    thread while an analysis runs. The tokenizer is copied.
 
     Args:
-        model: a transformers encoder, or a model with a task head, whose encoder is analyzed.
+        model: a transformers encoder, or a model with a task head. Analyses use the encoder.
         tokenizer: the model's tokenizer.
 
     Raises:
         ArchitectureError: the model is not a transformers encoder, or hides its attention.
         WeightsError: the weights are not finite, have several dtypes, or are on several devices.
-        TokenizerError: the tokenizer does not report character positions, and its tokens do not spell a text.
+        TokenizerError: the tokenizer does not report character positions, and its tokens do not spell a test
+            text.
     """
-    unwrapped = getattr(model, "_orig_mod", model)  # set by torch.compile
+    unwrapped = getattr(model, "_orig_mod", model)  # torch.compile sets _orig_mod
     if not isinstance(unwrapped, PreTrainedModel):
         raise ArchitectureError(
             f"{type(model).__name__} is not a transformers model. Pass the model itself, without a wrapper."
@@ -116,9 +117,9 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
 def digest(network: torch.nn.Module) -> str:
     """Return the SHA-256 of a model's current weights.
 
-    The digest covers one line for each tensor of the state dict, sorted by name. A line has four values,
-    separated by spaces: the name, the dtype, the sizes separated by commas, and the SHA-256 of the elements
-    in row-major order, little-endian.
+    The digest covers one line per tensor of the state dict, sorted by name. A line has four values, separated
+    by spaces: the name, the dtype, the shape separated by commas, and the SHA-256 of the elements in
+    row-major order, little-endian.
     """
     return _digest(network.state_dict())
 
@@ -146,7 +147,7 @@ _active: list[Checkpoint] = []
 
 @dataclass(frozen=True, eq=False)
 class _InMemory(Checkpoint):
-    """The checkpoint of a model that other code may change; it always describes the current state."""
+    """The checkpoint of a model that other code may change. The description follows the current state."""
 
     @property
     def description(self) -> Description:
@@ -176,8 +177,9 @@ class _InMemory(Checkpoint):
 
     @property
     def cache_key(self) -> Hashable:
-        """Return the cache key. It includes the model and tokenizer objects, because the output also depends
-        on the config.
+        """Return the cache key.
+
+        The key includes the model and tokenizer objects, because the output also depends on the config.
         """
         return self.description, weakref.ref(self.model), weakref.ref(self.tokenizer)
 
@@ -202,7 +204,7 @@ class _InMemory(Checkpoint):
 
 @dataclass(frozen=True, eq=False)
 class _Snapshot(_InMemory):
-    """A wrapped model pinned to its current weights. Running it raises an error after they have changed."""
+    """A wrapped model pinned to its current weights. Running it fails if the weights have changed."""
 
     @property
     def description(self) -> Description:
@@ -249,13 +251,13 @@ class _Snapshot(_InMemory):
 def _prepared(
     network: torch.nn.Module, implementation: str, *models_with_heads: torch.nn.Module
 ) -> Iterator[None]:
-    """Within the context, run the model without dropout, autocast and compilation, with named outputs.
+    """Prepare the model to run without dropout, autocast and compilation, and with named outputs.
 
     Inference mode is not used: a model may store tensors, and inference tensors cannot be used in training.
 
     Args:
         implementation: attention implementation while the model runs.
-        models_with_heads: models with a head that contain this encoder.
+        models_with_heads: models with a task head that contain this encoder.
     """
     modules = list(
         dict.fromkeys(module for model in (network, *models_with_heads) for module in model.modules())
@@ -282,10 +284,9 @@ def _prepared(
 
 @dataclass(frozen=True, eq=False)
 class _SavedAttributes:
-    """A copy of an object's attributes, including attributes that are dictionaries (parameters, buffers,
-    hooks).
+    """A copy of an object's attributes and of attributes that are dictionaries (parameters, buffers, hooks).
 
-    The copy is needed because transformers adds hooks and settings when a model runs.
+    Running a model in transformers adds hooks and settings, which `restore` removes.
 
     Attributes:
         attributes: the object's attribute dictionary.
@@ -299,12 +300,12 @@ class _SavedAttributes:
 
     @classmethod
     def of(cls, attributes: dict[str, Any]) -> _SavedAttributes:
-        """Return a copy of an object's current attributes, which `restore` can write back."""
+        """Copy an object's current attributes for `restore`."""
         inner = [(value, dict(value)) for value in attributes.values() if isinstance(value, dict)]
         return cls(attributes, dict(attributes), inner)
 
     def restore(self) -> None:
-        """Restore the attributes in place, since other objects may refer to the dictionaries."""
+        """Restore the attributes in place, because other objects may refer to the dictionaries."""
         for current, saved in ((self.attributes, self.copy), *self.inner):
             if current.keys() != saved.keys() or any(current[name] is not saved[name] for name in saved):
                 current.clear()
@@ -330,7 +331,7 @@ def _check_uniform(network: torch.nn.Module, name: str) -> None:
 
 
 def _heads(model: Any, network: torch.nn.Module) -> list[OutputHead]:
-    """Return the model's output heads; [] if any weight differs from the encoder in dtype or device."""
+    """Return the model's task heads; [] if any weight differs from the encoder in dtype or device."""
     heads = outputs_of(model) if model.base_model is network and model is not network else []
     weight = next(network.parameters())
     is_uniform = all(

@@ -1,6 +1,6 @@
-"""Forward passes with gradients, for attribution methods.
+"""Run forward passes with gradients for attribution methods.
 
-A model that other threads use is never changed: every replacement applies to the current thread only.
+Other threads may use the model at the same time: every replacement applies to the current thread only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ACTIVATIONS = {torch.tanh, torch.Tensor.tanh, torch.relu, F.relu, F.gelu, F.sil
 
 @dataclass(frozen=True, eq=False)
 class ForwardFromEmbeddings:
-    """The differentiable computation from the embedding output to the input of a trained head.
+    """The differentiable computation from the embedding output to the input of a task head.
 
     Attributes:
         forward_pass: the recorded forward pass of the text.
@@ -41,7 +41,7 @@ class ForwardFromEmbeddings:
     inputs: Mapping[str, torch.Tensor]
 
     def start(self) -> torch.Tensor:
-        """Return the embedding output, of shape [1, token, hidden], as a leaf that requires a gradient."""
+        """Return the embedding output of shape [1, token, hidden], as a leaf that requires gradients."""
         return self.forward_pass.states[0][None].detach().clone().requires_grad_()
 
     def to_end(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -91,7 +91,7 @@ class AttentionWithWeights:
 
 
 class UnfusedAttention(TorchFunctionMode):
-    """Replaces the fused kernel, which has no forward-mode derivative, by the attention formula."""
+    """Replaces the fused kernel, which lacks a forward-mode derivative, with the attention formula."""
 
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -117,7 +117,7 @@ class LinearizedModel(TorchFunctionMode):
     pass do not change.
 
     Attributes:
-        added: the biases that were added during the pass, as leaf tensors that require a gradient.
+        added: the biases that were added during the forward pass, as leaf tensors that require a gradient.
     """
 
     def __init__(self) -> None:
@@ -176,14 +176,14 @@ class LinearizedModel(TorchFunctionMode):
 
 
 def as_factor(inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
-    """Return an activation's output as its input times a factor that is constant for autograd."""
+    """Return an activation's output as the input times a factor that is constant for autograd."""
     factor = torch.where(inputs == 0, torch.zeros_like(inputs), outputs / inputs)
     return inputs * factor.detach()
 
 
 @contextmanager
 def linearized(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
-    """Linearize every nonlinear operation of this thread.
+    """Linearize every nonlinear operation of this thread within the context.
 
     Args:
         models: models whose activation modules are linearized. Each module is linearized as a whole, even if

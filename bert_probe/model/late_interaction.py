@@ -1,7 +1,7 @@
-"""Late-interaction models (ColBERT, Khattab and Zaharia 2020): one vector per token, read from files.
+"""Read late-interaction models (ColBERT, Khattab and Zaharia 2020), which have one vector per token.
 
-Three formats are read: that of sentence-transformers' `MultiVectorEncoder`, that of PyLate, and that of the
-original ColBERT. The vectors are those of `MultiVectorEncoder`, which opens all three.
+Three file formats are supported: sentence-transformers' `MultiVectorEncoder`, PyLate, and the original
+ColBERT. The vectors equal those of `MultiVectorEncoder`, which reads all three formats.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _REMEDY = "Use the scorer bi-encoder with another checkpoint."
 
 @dataclass(frozen=True)
 class QueryExpansion:
-    """Tokens after a short query, whose vectors are compared like those of its words.
+    """Query expansion: tokens appended to a short query, whose vectors take part in the comparison.
 
     Attributes:
-        length: number of tokens of a query with its expansion.
-        token_id: the token that is appended, which is [MASK] in most models.
+        length: number of tokens of an expanded query.
+        token_id: ID of the appended token, which is [MASK] in most models.
         is_attended: whether the tokens of the query attend to the appended tokens.
     """
 
@@ -72,7 +72,7 @@ class QueryExpansion:
     is_attended: bool
 
     def expand(self, encoding: Encoding, tokenizer: Any) -> Encoding:
-        """Return a tokenized query with the appended tokens."""
+        """Append the expansion tokens to a tokenized query."""
         start, count = len(encoding), self.length - len(encoding)
         if count <= 0:
             return encoding
@@ -104,14 +104,14 @@ class QueryExpansion:
 
 @dataclass(frozen=True)
 class TokenSelection:
-    """How queries or documents are read, and which of their tokens have a vector.
+    """The limits and expansion of queries or documents, and which of their tokens have a vector.
 
     Attributes:
         max_tokens: longer texts are truncated to this many tokens, including special tokens; None for no
             limit.
         skipped: IDs of tokens without a vector, such as punctuation.
-        only: IDs of the only tokens with a vector; None for all.
-        expansion: the tokens that are appended; None for none.
+        only: IDs of the only tokens that have a vector; None if all tokens may have one.
+        expansion: the query expansion; None without expansion.
     """
 
     max_tokens: int | None
@@ -120,14 +120,14 @@ class TokenSelection:
     expansion: QueryExpansion | None = None
 
     def mask(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return whether each token has a vector, of shape [token]."""
+        """Return a bool array of shape [token]: whether each token has a vector."""
         values = np.asarray(ids)
         has_vector: np.ndarray = ~np.isin(values, self.skipped)
         return has_vector if self.only is None else has_vector & np.isin(values, self.only)
 
     @property
     def about(self) -> dict[str, Any]:
-        """The selection as JSON values."""
+        """The selection as JSON-compatible values."""
         expansion = self.expansion
         return {
             "max_tokens": self.max_tokens,
@@ -145,10 +145,10 @@ class MultiVectorModel:
     Attributes:
         token_modules: modules applied to the last hidden state of each token.
         size: number of dimensions of a vector.
-        similarity: `MAXSIM`, or `MEAN_MAXSIM` for MaxSim divided by the number of vectors of the query.
-        prompts: names and texts of the prompts. Queries have the prompt named query, documents the one named
-            document.
-        query, document: how queries and documents are read.
+        similarity: `MAXSIM`, or `MEAN_MAXSIM` for MaxSim divided by the number of query vectors.
+        prompts: names and texts of the prompts. Queries use the prompt named query, documents the prompt
+            named document.
+        query, document: the token selection for queries and for documents.
         lower_case: whether texts are lowercased first.
     """
 
@@ -162,14 +162,14 @@ class MultiVectorModel:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of all settings and of the weights of the modules."""
+        """SHA-256 of the settings and the weights of all modules."""
         return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def open_multi_vector_model(
     folder: Path, description: Description, tokenizer: Any
 ) -> tuple[MultiVectorModel | None, ProbeError | None]:
-    """Return what `read_multi_vector_model` returns, or the error that it raises."""
+    """Call `read_multi_vector_model`; return its result and None, or None and the error."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is free here."):
             return read_multi_vector_model(folder, description, tokenizer), None
@@ -177,7 +177,7 @@ def open_multi_vector_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # values of broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # broken files
         return None, CheckpointError(f"The late-interaction files are broken: {reason(error)}. {AGAIN}")
 
 
@@ -191,7 +191,7 @@ def read_multi_vector_model(
         tokenizer: the checkpoint's tokenizer, after `add_markers`.
 
     Returns:
-        None if the folder is not a late-interaction checkpoint.
+        The model; None if the folder is not a late-interaction checkpoint.
 
     Raises:
         UnavailableError: a module or setting is not supported.
@@ -226,10 +226,10 @@ def read_multi_vector_model(
 
 
 def add_markers(folder: Path, tokenizer: Any) -> None:
-    """Register the marker of queries and that of documents, such as "[Q] ", as tokens.
+    """Register the query and document markers, such as "[Q] ", as tokens.
 
-    PyLate and ColBERT insert the markers as tokens. Some tokenizer files do not list them, and the tokenizer
-    would then split a marker in a text.
+    PyLate and ColBERT insert the markers as tokens. If a tokenizer file does not list the markers, the
+    tokenizer would split them.
     """
     options = _read_options(folder)
     if options is None:
@@ -239,7 +239,8 @@ def add_markers(folder: Path, tokenizer: Any) -> None:
     for marker in (options.get("query_prefix"), options.get("document_prefix")):
         if not isinstance(marker, str) or not marker.split():
             continue
-        # PyLate stores the marker with its space as one token, ColBERT without it.
+        # PyLate stores the marker and the space after it as one token; ColBERT stores the marker without the
+        # space.
         name = next((text for text in (marker, marker.split(None, 1)[0]) if text in vocabulary), None)
         if name is not None and tokenizer.tokenize(name) != [name]:
             markers.append(AddedToken(name, normalized=False, special=True))
@@ -248,7 +249,7 @@ def add_markers(folder: Path, tokenizer: Any) -> None:
 
 
 def _read_options(folder: Path) -> dict[str, Any] | None:
-    """Return the settings of a late-interaction checkpoint in PyLate's names; None for another checkpoint."""
+    """Return a late-interaction checkpoint's settings under PyLate's names; None for other checkpoints."""
     if (folder / MODULES_FILE).is_file():
         options: dict[str, Any] = {}
         if (folder / MODEL_FILE).is_file():
@@ -270,7 +271,7 @@ def _read_options(folder: Path) -> dict[str, Any] | None:
 
 
 def _legacy_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the Transformer module that PyLate and ColBERT write next to the prompts."""
+    """Return the settings of the Transformer module that PyLate and ColBERT store next to the prompts."""
     names = ("query_length", "document_length")
     settings = {name: options[name] for name in names if options.get(name) is not None}
     if "query_expansion" in options:
@@ -283,7 +284,7 @@ def _legacy_settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prompts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the prompts, with the markers of PyLate and ColBERT at the beginning of them."""
+    """Return the prompts; for PyLate and ColBERT, each prompt begins with its marker."""
     saved = options.get("prompts") or {}
     if not isinstance(saved, dict):
         raise CheckpointError(f"The prompts in {MODEL_FILE} must be texts by name. {AGAIN}")
@@ -303,7 +304,7 @@ def _read_modules(
         size: size of the encoder's last hidden states.
 
     Returns:
-        The modules, the settings of the MultiVectorMask (None without one), and the size of a vector.
+        The modules, the settings of the MultiVectorMask module (None if missing), and the size of a vector.
     """
     model_type = options.get("model_type")
     if model_type == COLBERT_ARCHITECTURE:
@@ -328,12 +329,12 @@ def _read_modules(
                 raise UnavailableError(f"The module {kind} does not write vectors of tokens. {_REMEDY}")
             module, size = MODULE_READERS[kind](config, path, size)
             modules.append(module)
-        elif not is_known or kind != "Normalize":  # scales only the sentence vector
+        elif not is_known or kind != "Normalize":  # Normalize scales only the sentence vector
             raise UnavailableError(
                 f"The module {(kind if is_known else name)[:100]} of a late-interaction model is not "
                 f"supported. Supported: Transformer, Dense, Normalize and MultiVectorMask. {_REMEDY}"
             )
-    if model_type != "MultiVectorEncoder":  # PyLate and ColBERT normalize and mask without a module
+    if model_type != "MultiVectorEncoder":  # PyLate and ColBERT have no modules for normalization and masking
         return [*modules, SentenceModule("Normalize")], _default_mask(options), size
     if len(masks) > 1:
         raise UnavailableError(
@@ -348,13 +349,13 @@ def _kind(name: str) -> str:
 
 
 def _default_mask(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the mask that PyLate and ColBERT apply: documents without punctuation."""
+    """Return the settings of the mask in PyLate and ColBERT, which skips punctuation in documents."""
     words = options.get("skiplist_words")
     return {"skiplist_words": list(string.punctuation) if words is None else words}
 
 
 def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
-    """Read the linear map of the original ColBERT, which is next to the weights of the encoder."""
+    """Read the linear projection of the original ColBERT, which is stored with the encoder's weights."""
     name, file = "linear.weight", folder / "model.safetensors"
     try:
         with safe_open(file, framework="pt") as weights:
@@ -379,10 +380,10 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
 
 
 def _skipped(mask: Mapping[str, Any] | None, tokenizer: Any) -> dict[str, tuple[int, ...]]:
-    """Return the IDs of the tokens without a vector, of queries and of documents.
+    """Return the IDs of tokens without a vector, for queries and for documents.
 
-    Words that are not in the vocabulary are ignored. Their ID is that of the unknown token, so they would
-    remove the vectors of all unknown words.
+    Words outside the vocabulary are ignored. Their ID is that of the unknown token, which would remove the
+    vectors of all unknown words.
     """
     words = (mask or {}).get("skiplist_words") or []
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -403,7 +404,7 @@ def _query_selection(
     mask: Mapping[str, Any] | None,
     tokenizer: Any,
 ) -> TokenSelection:
-    """Return how queries are read, with their expansion."""
+    """Return the token selection for queries, with their expansion."""
     own = settings.get("query_length")
     expansion = settings.get("query_expansion")
     if expansion is None:
@@ -429,14 +430,14 @@ def _query_selection(
     target = length if expansion["strategy"] == "fixed" else own
     max_tokens = _within(target, limit, model_limit)
     is_attended = bool(expansion.get("attend"))
-    if mask is None and not is_attended:  # then the appended tokens count as padding
+    if mask is None and not is_attended:  # without attention, the appended tokens are padding
         return TokenSelection(max_tokens, skipped)
     token_id = _expansion_token(expansion.get("token"), tokenizer)
     return TokenSelection(max_tokens, skipped, expansion=QueryExpansion(length, token_id, is_attended))
 
 
 def _expansion_token(name: Any, tokenizer: Any) -> int:
-    """Return the ID of the token that is appended to queries: [MASK], or the last token of a decoder."""
+    """Return the ID of the expansion token: the configured token, else [MASK], else the end-of-text token."""
     if name is None:
         ids = [tokenizer.mask_token_id, tokenizer.eos_token_id]
         token_id = next((id_ for id_ in ids if id_ is not None), None)
@@ -452,7 +453,7 @@ def _expansion_token(name: Any, tokenizer: Any) -> int:
 
 
 def _within(own: Any, limit: int | None, model_limit: int | None) -> int | None:
-    """Return the maximum number of tokens of queries or documents, at most that of the model."""
+    """Return the maximum number of tokens of queries or documents, bounded by the model's limit."""
     if own is None:
         return limit
     positive_integer(own, "The length of queries or documents")

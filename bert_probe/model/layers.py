@@ -1,4 +1,4 @@
-"""Find the layers of a model with hooks during one forward pass, so that each can be run separately."""
+"""Find the layers of a model with hooks during one forward pass, to run each layer separately."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ModuleCall:
     """A call of a module during a forward pass.
 
     Attributes:
-        attention_calls_before, attention_calls_after: number of attention calls recorded before the call and
-            at its end.
+        attention_calls_before, attention_calls_after: number of attention calls recorded up to the start and
+            up to the end of the call.
         args, kwargs: arguments of the call.
         output: return value of the call.
     """
@@ -47,7 +47,7 @@ class ModuleCall:
         return self.args[0] if self.args else self.kwargs.get("hidden_states")
 
     def on(self, states: torch.Tensor) -> Any:
-        """Run the module on other vectors of shape [row, token, hidden]; other arguments are unchanged."""
+        """Run the module on other vectors of shape [row, token, hidden], with the recorded arguments."""
         kwargs = _rows(dict(self.kwargs), len(states))
         if not self.args:
             return _vectors(self.module(**{**kwargs, "hidden_states": states}))
@@ -61,13 +61,13 @@ def _vectors(output: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class ForwardPass:
-    """A recorded forward pass of a text, in the model's own precision and on its device.
+    """A recorded forward pass of a text, in the model's dtype and on its device.
 
     Attributes:
         trace: the trace of the text.
         calls: calls of all modules, in the order in which they ended.
-        heads: the heads' output in each layer, of shape [token, head, head dim].
-        states: hidden states of shape [token, hidden]: the embedding output, then one for each layer.
+        heads: outputs of the attention heads in each layer, of shape [token, head, head dim].
+        states: hidden states of shape [token, hidden]: the embedding output, then one per layer.
     """
 
     trace: Trace
@@ -76,11 +76,11 @@ class ForwardPass:
     states: tuple[torch.Tensor, ...]
 
     def layer(self, layer: int) -> ModuleCall:
-        """Return the outermost module that contains this layer's attention call and no other attention call.
+        """Return the call of the outermost module that contains only this layer's attention call.
 
         Raises:
-            UnavailableError: no module contains exactly this attention call, or its output is not that of the
-                layer.
+            UnavailableError: no module contains exactly this attention call, or the module's output is not
+                the output of the layer.
         """
         candidates = [
             call
@@ -98,7 +98,7 @@ class ForwardPass:
         return call
 
     def steps(self) -> tuple[ModuleCall, ...]:
-        """Return the layers and, if present, the final norm. Each module's output is the next module's input.
+        """Return the calls of the layers and, if present, of the final norm; each output is the next input.
 
         Raises:
             UnavailableError: the model changes the vectors between its layers.
@@ -111,7 +111,7 @@ class ForwardPass:
         return tuple(steps)
 
     def _check_end(self, call: ModuleCall, end: Any) -> None:
-        """Raise UnavailableError unless the output of a module is what the model continues with."""
+        """Raise UnavailableError unless the model continues with exactly the output of a module."""
         if not (self._has_all_tokens(end) and torch.equal(call.vectors, end)):
             raise UnavailableError(
                 f"{self.trace.architecture} changes the vectors between its layers, so they cannot be run "
@@ -120,7 +120,7 @@ class ForwardPass:
 
     @property
     def norm(self) -> ModuleCall | None:
-        """Return the norm after the last layer; None if the last layer itself computes the last hidden state.
+        """Return the call of the norm after the last layer; None if there is no such norm.
 
         Raises:
             UnavailableError: no module computes the last hidden state.
@@ -134,7 +134,8 @@ class ForwardPass:
             raise UnavailableError(
                 f"{self.trace.architecture} does not compute its layers in separate modules."
             )
-        # The outermost call ends last: a layer, which has child modules, or a norm, which has none.
+        # The outermost call ends last. A module with children is a layer; a module without children is a
+        # norm.
         return None if [*candidates[-1].module.children()] else candidates[-1]
 
     def check_pooler(self) -> None:
@@ -147,7 +148,7 @@ class ForwardPass:
         if expected is None:
             return
         pooled = self.pooled(self.states[-1][None])
-        assert pooled is not None  # the trace has pooler output
+        assert pooled is not None  # not None, because the trace has pooler output
         difference = float(np.abs(as_array(pooled)[0] - expected).max())
         if not difference <= max(1e-5, 16 * torch.finfo(self.states[-1].dtype).eps):
             raise UnavailableError(
@@ -180,8 +181,8 @@ class ForwardPass:
 def record_forward_pass(trace: Trace) -> ForwardPass:
     """Record the forward pass of a traced text through its model.
 
-    Call it inside `Checkpoint.running` and `torch.inference_mode`, or `torch.no_grad` if gradients are to
-    pass through the layers later.
+    Call this function inside `Checkpoint.running` and `torch.inference_mode`, or `torch.no_grad` if gradients
+    must pass through the layers later.
     """
     checkpoint = trace.checkpoint
     with (
@@ -201,7 +202,8 @@ def record_forward_pass(trace: Trace) -> ForwardPass:
 def _rows(value: Any, count: int) -> Any:
     """Expand every tensor with batch size 1 to ``count`` equal rows, recursively.
 
-    Integers are positions or distances, which are equal in all rows; DeBERTa accepts them for one row only.
+    Integer tensors are positions or distances, which are equal in all rows. They stay unchanged, because
+    DeBERTa accepts only one row of them.
     """
     if isinstance(value, torch.Tensor):
         is_batch = value.ndim > 1 and len(value) == 1 and value.dtype != torch.long
@@ -244,7 +246,7 @@ def _recorded_calls(model: torch.nn.Module, count_calls: Callable[[], int]) -> I
 
 
 def module_tree(model: torch.nn.Module) -> Iterator[tuple[int, str, str, int]]:
-    """Yield the depth (from 0), name, class name and number of parameters of each module, in order."""
+    """Yield depth (from 0), name, class name and number of parameters of each module, in module order."""
     for name, module in model.named_modules():
         depth = 0 if not name else name.count(".") + 1
         count = sum(parameter.numel() for parameter in module.parameters())

@@ -1,4 +1,4 @@
-"""Limits on the length of texts, and truncation."""
+"""Limit the length of texts, and truncate tokens."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def check_text(text: object) -> None:
 
 
 def check_expansion(tokenizer: Any) -> None:
-    """Raise an error if the files of a tokenizer can lengthen a text until the memory is full.
+    """Raise an error if a tokenizer's files can expand a text until it fills the memory.
 
     Replacing "a" by "aa" forty times turns one character into a trillion, and a template may insert a text
     any number of times.
 
     Args:
-        tokenizer: a tokenizer of transformers. One without a `tokenizers.Tokenizer` is not checked, because
-            its class, not its files, determines the normalization.
+        tokenizer: a transformers tokenizer. Slow tokenizers are not checked, because their class, not their
+            files, determines the normalization.
 
     Raises:
-        TokenizerError: the normalizer or the template can lengthen a text more than `MAX_EXPANSION` times.
+        TokenizerError: the normalizer or the template can expand a text more than `MAX_EXPANSION` times.
     """
     if not getattr(tokenizer, "is_fast", False):
         return
@@ -82,7 +82,7 @@ def check_expansion(tokenizer: Any) -> None:
 
 
 def _normalizer_expansion(state: dict[str, Any]) -> float:
-    """Return an upper bound of the length of a normalized text divided by the length of the text."""
+    """Return an upper bound on the ratio of the lengths of normalized and original text."""
     kind = state.get("type")
     if kind == "Sequence":
         expansion = 1.0
@@ -102,16 +102,16 @@ def _normalizer_expansion(state: dict[str, Any]) -> float:
 
 
 def _longest_replacement(characters: bytes) -> int:
-    """Return the length of the longest text that the character map of a SentencePiece model writes.
+    """Return the length of the longest replacement in the character map of a SentencePiece model.
 
-    The map is the size of a search tree in 4 bytes, the tree, and the texts, each ending in a zero byte.
+    The map consists of the size of a search tree (4 bytes), the tree, and the zero-terminated replacements.
     """
     texts = characters[4 + int.from_bytes(characters[:4], "little") :]
     return max(1, *(len(text.decode("utf-8", "replace")) for text in texts.split(b"\0")))
 
 
 def _template_expansion(state: dict[str, Any]) -> int:
-    """Return the largest number of times that a template inserts the same text or a token."""
+    """Return the largest factor by which a template can multiply an input or expand a special token."""
     if state.get("type") == "Sequence":
         return max([1, *map(_template_expansion, state["processors"])])
     templates = [state.get(name, []) for name in ("single", "pair")]
@@ -120,9 +120,7 @@ def _template_expansion(state: dict[str, Any]) -> int:
 
 
 def _expanded_length(text: str) -> int:
-    """Return an upper bound on the number of characters after normalization, which expands ligatures up to
-    18-fold.
-    """
+    """Return an upper bound on the length after normalization, which expands ligatures up to 18-fold."""
     if text.isascii() or len(text) * _LONGEST_LIGATURE <= MAX_CHARACTERS:
         return len(text)
     # Normalize each character separately, because a long run of combining marks takes quadratic time.
@@ -152,8 +150,7 @@ def too_many_tokens(tokens: int, accepted: int | None) -> TooLongError:
 def kept_positions(
     texts: Sequence[int | None], limit: int, side: Literal["left", "right"] = "right"
 ) -> list[int]:
-    """Return the positions that remain after transformers' default truncation, which shortens the longest
-    text first.
+    """Return the positions that remain after transformers' default truncation (longest text first).
 
     Args:
         texts: index of each token's text, 0 or 1; None for a token that the tokenizer added.
@@ -177,8 +174,9 @@ def kept_positions(
 
 
 def _shares(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many tokens of each text are kept: first the longer text is shortened until both are equally
-    long, then both are shortened.
+    """Return how many tokens of each text remain.
+
+    First the longer text is shortened until both texts are equally long, then both are shortened.
     """
     if first + second <= room:
         return first, second

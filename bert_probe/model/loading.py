@@ -1,6 +1,6 @@
-"""Loading a checkpoint and its output heads from files.
+"""Load a checkpoint and its task heads from files.
 
-Missing weights are never initialized: a head without all of its weights is not loaded. Every failure is a
+Missing weights are never initialized: a task head with missing weights is not loaded. Every failure is a
 `ProbeError`.
 """
 
@@ -110,7 +110,7 @@ def load(
     """Load an encoder and its tokenizer.
 
     Before memory is allocated, the config is checked against the headers of the weight files, and the
-    required memory against the free memory.
+    required memory against the available memory.
 
     Args:
         model: None for the built-in all-MiniLM-L6-v2; otherwise a local folder or a Hub ID.
@@ -125,7 +125,7 @@ def load(
     Raises:
         NotFoundError, NetworkError: the files are unavailable.
         ArchitectureError: the model is not an encoder, or hides its attention.
-        WeightsError: the weights are available only as a pickle, are broken, or do not fit the config.
+        WeightsError: the weights are available only as a pickle file, are broken, or do not fit the config.
         TokenizerError: the model has no tokenizer, or the character positions of its tokens are unknown.
         OutOfMemoryError: the model is too large for this machine.
     """
@@ -258,13 +258,13 @@ def _unused_notes(opened: _OpenedFiles, outputs: Sequence[OutputHead]) -> tuple[
 
 
 def outputs_digest(outputs: Sequence[OutputHead]) -> str:
-    """Return the SHA-256 of the output heads' configuration; "" if there are no heads."""
+    """Return the SHA-256 of the task heads' configuration; "" if there are no task heads."""
     settings = repr([output.configuration for output in outputs])
     return hashlib.sha256(settings.encode("utf-8", "surrogatepass")).hexdigest() if outputs else ""
 
 
 def _file_states(files: list[Path]) -> list[tuple[int, int, int]]:
-    """Return the inode, size and time of modification of each existing file, to detect changes."""
+    """Return the inode, size and modification time of each existing file, to detect changes."""
     stats = [file.stat() for file in files if file.exists()]
     return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
@@ -274,7 +274,7 @@ def _device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.zeros(1, device=target).item()  # fails on the device "meta", which stores no values
+        torch.zeros(1, device=target).item()  # raises an error on the device "meta", which stores no values
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise CheckpointError(f"{device!r} is unavailable on this machine. Use auto or cpu.") from None
     return target
@@ -290,7 +290,7 @@ def _dtype(dtype: str) -> torch.dtype:
 @lru_cache(maxsize=1)
 def library_versions() -> dict[str, str]:
     """Return the versions of the libraries that compute the results, and of Python."""
-    # Package metadata would miss packages that are not installed, such as a clone of this project.
+    # Package metadata does not list packages that run from a clone, such as this project.
     modules = (torch, transformers, tokenizers, np)
     return {
         "bert-probe": bert_probe.__version__,
@@ -336,7 +336,7 @@ def _network(
     """Open the text encoder.
 
     Returns:
-        The encoder, the result of `_check_report`, the reason that q, k and v are unavailable or "", and
+        The encoder; the result of `_check_report`; the reason why q, k and v are unavailable, or ""; and
         whether the encoder computes attention with its own code.
     """
     for implementation in (IMPLEMENTATION, "eager"):
@@ -346,7 +346,7 @@ def _network(
                 model, report = read(model_class, source.folder, settings, dtype, implementation)
                 network = text_encoder(model)
             except (ValueError, KeyError) as error:
-                # Some classes look their attention up in a dict of their own: KeyError 'bert_probe'.
+                # Some classes look up their attention in their own dict, which raises KeyError 'bert_probe'.
                 if implementation == IMPLEMENTATION and (
                     "attention" in str(error).lower() or error.args == (IMPLEMENTATION,)
                 ):
@@ -359,7 +359,7 @@ def _network(
         network.eval().requires_grad_(False)
         for settings in configs_of(network.modules()):
             if any(getattr(module, "is_causal", False) for module in network.modules()):
-                settings.use_cache = False  # a decoder would copy keys and values for generation
+                settings.use_cache = False  # a decoder would store copies of keys and values
         is_eager = implementation == "eager"
         with running_errors(source.name, network):
             if not is_eager and not uses_interface(network):
@@ -395,14 +395,14 @@ _REMOVABLE = {
 
 
 def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
-    """Raise an error for weights that do not fit the config; remove parts that the weights may lack.
+    """Raise an error for weights that do not fit the config; remove optional modules without weights.
 
-    transformers would initialize missing weights with random numbers and ignore weights that the model does
-    not use. Either would make the output meaningless.
+    transformers would initialize missing weights randomly and ignore unused weights. Both would make the
+    output meaningless.
 
     Args:
         model: the loaded model.
-        network: its text encoder, whose weights alone are needed.
+        network: the model's text encoder. Only its weights are required.
 
     Returns:
         Notes, and the names of weights that the encoder does not use.
@@ -416,7 +416,7 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
     notes = []
     for part, note in _REMOVABLE.items():
         names = {name for name, _ in network.named_parameters() if name.startswith(f"{part}.")}
-        if names and names <= set(missing):  # a part that lacks only some of its weights is an error
+        if names and names <= set(missing):  # a module that lacks only some weights is an error
             setattr(network, part, None)
             notes.append(note)
             missing = [name for name in missing if name not in names]
@@ -434,7 +434,7 @@ def unused_note(names: list[str]) -> str:
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
-    """Raise an error for unused layer weights, which mean that the config describes fewer or other layers."""
+    """Raise an error for unused layer weights: the config then describes fewer or different layers."""
     stacks = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
     ]
@@ -447,7 +447,7 @@ def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
 
 
 def describe(network: Any, config: Any, no_qkv: str, is_eager: bool) -> Description:
-    """Describe a model by its config and weights; the caller sets name, origin, digest and notes."""
+    """Return the `Description` of a model; the caller sets name, origin, digest and notes."""
     parameter, sizes = next(network.parameters()), network.config
     return Description(
         name="",
@@ -477,10 +477,10 @@ def make_encoder(tokenizer: Any, description: Description, network: torch.nn.Mod
 
 
 def _max_tokens(config: Any, network: Any) -> int | None:
-    """Return the maximum number of input tokens, None for no limit.
+    """Return the maximum number of input tokens; None for no limit.
 
-    It is the number of rows of the position embedding, minus rows that some families reserve for padding. A
-    block-sparse model reads at most the tokens between which it computes full attention.
+    The maximum is the number of rows of the position embedding, minus rows that some families reserve for
+    padding. For block-sparse models, `block_sparse_limit` is a further limit.
     """
     limits = [limit for limit in (_positions(network), block_sparse_limit(config)) if limit]
     return min(limits, default=None)

@@ -1,7 +1,7 @@
 """Trained output heads: loading them, and their logits, computed from a trace.
 
-The model's own class for the task computes the logits, with its encoder replaced by a stub that returns the
-recorded output of the encoder. This needs neither a second forward pass nor a reimplementation of the head.
+The transformers class for the task computes the logits. A stub that returns the recorded encoder output
+replaces the encoder. This needs neither a second forward pass nor a reimplementation of the head.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ _DEFAULT_OUTPUT = ("logits",)
 
 @dataclass(frozen=True, eq=False)
 class OutputHead:
-    """A trained output head of a model.
+    """A trained task head.
 
     Attributes:
-        task: the task that the head was trained for.
+        task: the task for which the head was trained.
         model: the transformers model for the task, including the encoder.
         labels: label names from the checkpoint; empty for tasks that predict tokens or positions.
         problem: "regression", "multi_label_classification", "single_label_classification", or "" if the
             checkpoint does not specify it.
-        parts: names of the logits in the output of the model.
-        activation: the function of the logits that `CrossEncoder.predict` of sentence-transformers returns;
+        parts: names of the logits in the model's output object.
+        activation: the function that sentence-transformers' `CrossEncoder.predict` applies to the logits;
             None if the model is not a cross-encoder.
         weights_sha256: SHA-256 of a file with the head's weights that is separate from the model's weights;
             "" for a head in the model's own files.
@@ -101,11 +101,11 @@ class OutputHead:
         """Return the logits for a traced text, in float32, or in float64 for a float64 model.
 
         Args:
-            positions: token positions to compute, for a head that processes each token separately.
+            positions: positions of the tokens to compute, for a head that processes each token separately.
 
         Returns:
-            Logits of shape [token, …] for a head that predicts tokens, token labels, or answer positions
-            (start and end); of shape [label] for a head that classifies the text.
+            Logits of shape [token, …] from a head that predicts tokens, token labels, or answer positions
+            (start and end); logits of shape [label] from a head that classifies the text.
 
         Raises:
             UnavailableError: the logits are not finite.
@@ -122,7 +122,7 @@ class OutputHead:
         pooled: torch.Tensor | None,
         positions: Sequence[int] | None = None,
     ) -> Array:
-        """Return the logits that the head computes from the given encoder output.
+        """Return the logits that the head computes from this encoder output.
 
         Args:
             states: last hidden states, of shape [1, token, hidden].
@@ -151,7 +151,7 @@ class OutputHead:
         return self._check_finite(logits, checkpoint)
 
     def _check_finite(self, logits: Array, checkpoint: Checkpoint) -> Array:
-        """Return the logits read-only, or raise UnavailableError if they are not finite."""
+        """Return the logits as a read-only array, or raise UnavailableError if they are not finite."""
         if not np.isfinite(logits).all():
             raise UnavailableError(
                 f"The {self.task} head of {checkpoint.description.name} returns logits that are not finite "
@@ -160,7 +160,7 @@ class OutputHead:
         return read_only(logits)
 
     def scores(self, logits: Array) -> Array | None:
-        """Return what a cross-encoder returns for logits of shape [label]; None for another model."""
+        """Return the scores of a cross-encoder from logits of shape [label]; None for other models."""
         if self.activation is None:
             return None
         scores: Array = self.activation(torch.tensor(logits)[None])[0].numpy()
@@ -169,14 +169,12 @@ class OutputHead:
     def answer(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return logits of shape [text, …] for an encoder's output; start and end are stacked in the last
-        dimension.
-        """
+        """Return logits of shape [text, …] for an encoder output; start and end share the last axis."""
         with _encoder_output(states, pooled):
             return self.stack_logits(without_encoder(self.model)(**inputs))
 
     def stack_logits(self, output: Any) -> torch.Tensor:
-        """Return the logits in the output of `model`; start and end are stacked in the last dimension."""
+        """Return the logits in the output of `model`; start and end share the last axis."""
         logits = [getattr(output, name) for name in self.parts]
         return logits[0] if len(logits) == 1 else torch.stack(logits, dim=-1)
 
@@ -190,7 +188,7 @@ class OutputHead:
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the head's own tensors by name, without the encoder's tensors."""
+        """Return the head's tensors by name, without those of the encoder."""
         prefix = f"{self.model.base_model_prefix}."
         return {
             name: tensor for name, tensor in self.model.state_dict().items() if not name.startswith(prefix)
@@ -198,16 +196,16 @@ class OutputHead:
 
 
 def as_tensor(values: Array, model: torch.nn.Module) -> torch.Tensor:
-    """Convert an array of a trace back to the model's dtype and device, without loss."""
+    """Convert an array of a trace back to the model's dtype and device; this conversion is exact."""
     weight = next(model.parameters())
     return torch.tensor(values, device=weight.device, dtype=weight.dtype)
 
 
 def output_head(checkpoint: Checkpoint, task: str) -> OutputHead:
-    """Return the checkpoint's head for a task.
+    """Return the checkpoint's task head.
 
     Raises:
-        UnavailableError: the checkpoint has no such head; the message lists the available tasks.
+        UnavailableError: the checkpoint has no head for this task; the message lists the available tasks.
     """
     head = checkpoint.outputs.get(task)
     if head is None:
@@ -231,7 +229,7 @@ _open_states: ContextVar[Any] = ContextVar("states")
 
 @contextmanager
 def _encoder_output(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterator[None]:
-    """Set the output of `_EncoderStub` in this thread."""
+    """Set the encoder output that `_EncoderStub` returns in this thread."""
     output = (
         BaseModelOutput(last_hidden_state=states)
         if pooled is None
@@ -247,12 +245,12 @@ def _encoder_output(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterat
 class _EncoderStub(torch.nn.Module):
     """Replaces the encoder and returns its recorded output.
 
-    All other attributes are those of the encoder, because some heads read the word embedding.
+    All other attributes come from the encoder, because some heads use the word embedding.
     """
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
-        self.__dict__["encoder"] = encoder  # not a submodule, because its weights are not part of the head
+        self.__dict__["encoder"] = encoder  # not a submodule: its weights are not part of the head
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:
         """Return the recorded encoder output of the current `_encoder_output` block."""
@@ -268,7 +266,7 @@ def without_encoder(model: Any) -> Any:
 
 
 def with_encoder(model: Any, encoder: torch.nn.Module) -> Any:
-    """Return a shallow copy of a task model with another encoder; tied weights are replaced too."""
+    """Return a shallow copy of a task model with another encoder, including its tied weights."""
     names_by_id = {id(parameter): name for name, parameter in model.base_model.named_parameters()}
     shared = dict(encoder.named_parameters())
     changed = _replace_encoder(model, encoder)
@@ -286,13 +284,13 @@ def _replace_encoder(model: Any, encoder: torch.nn.Module) -> Any:
 
 
 def own_modules(model: Any) -> list[torch.nn.Module]:
-    """Return a task model and its modules outside the encoder; the task model comes first."""
+    """Return a task model, followed by its modules outside the encoder."""
     children = [child for name, child in model._modules.items() if name != model.base_model_prefix]
     return [model, *(module for child in children if child is not None for module in child.modules())]
 
 
 def outputs_of(model: Any) -> list[OutputHead]:
-    """Return the heads of a model in memory, determined by its class and base classes."""
+    """Return the task heads of a model in memory, determined by its class and base classes."""
     class_names = {base.__name__ for base in type(model).__mro__}
     config = model.config
     is_pretraining = modeling_auto.MODEL_FOR_PRETRAINING_MAPPING_NAMES.get(config.model_type) in class_names
@@ -314,7 +312,7 @@ def outputs_of(model: Any) -> list[OutputHead]:
 
 
 def parts_of(task: str) -> tuple[str, ...]:
-    """Return the names of the logits in the output of transformers' class for a task."""
+    """Return the names of the logits in the output of the transformers class for a task."""
     return _OUTPUT_NAMES.get(task, _DEFAULT_OUTPUT)
 
 

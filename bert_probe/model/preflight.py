@@ -1,7 +1,7 @@
-"""Checks of a checkpoint before any memory is allocated for it, and reservations of memory.
+"""Check a checkpoint before memory is allocated for its weights, and reserve memory.
 
-The model that a config describes is built on torch's meta device, without memory, and its sizes are compared
-with the headers of the weight files.
+The checks build the model on torch's meta device, which needs no memory, and compare its sizes with the
+headers of the weight files.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class WeightHeaders:
     def estimate_memory(self, dtype: torch.dtype) -> int:
         """Return the peak memory for loading the weights, in bytes.
 
-        Conversion to another dtype needs memory for both copies.
+        A conversion to another dtype needs memory for both copies.
         """
         size = self.numbers * dtype.itemsize
         return size if self.kinds <= {_FLOATS[dtype]} else size + self.bytes
@@ -106,10 +106,10 @@ def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] 
         make: builds the model from the config.
 
     Returns:
-        The model on the meta device, without memory.
+        The model on the meta device.
 
     Raises:
-        WeightsError: the config describes far more tensors or numbers than the files contain.
+        WeightsError: the config describes far more tensors or elements than the files contain.
     """
     try:
         with _counting(
@@ -124,7 +124,7 @@ def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] 
 
 
 def described(config: Any, make: Callable[[Any], Any] = build_model) -> Any:
-    """Build the model of a config on the meta device, without memory.
+    """Build a model from its config on torch's meta device.
 
     Args:
         make: builds the model from the config.
@@ -172,10 +172,10 @@ class _ModuleCounter:
 
 @contextmanager
 def _counting(count: _ModuleCounter) -> Iterator[None]:
-    """Within the context, create this thread's modules on the meta device and count their tensors."""
+    """Create this thread's modules on the meta device within the context, and count their tensors."""
     thread_id = threading.get_ident()
 
-    # The hooks are process-wide, so modules of other threads must be ignored.
+    # The hooks apply to the whole process, so they must ignore modules of other threads.
     def on_registration(_module: torch.nn.Module, _name: str, tensor: torch.Tensor | None) -> None:
         if tensor is not None and threading.get_ident() == thread_id:
             count.add(tensor)
@@ -199,9 +199,7 @@ _reserved_bytes = 0
 
 
 def free_memory() -> int:
-    """Return the bytes that this process can still allocate, limited by the machine and its container
-    (cgroup).
-    """
+    """Return the number of bytes that this process can still allocate on this machine and in its cgroup."""
     available = int(psutil.virtual_memory().available)
     container = _free_in_container()
     return available if container is None else min(available, container)
@@ -229,7 +227,7 @@ def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
         remedy: a sentence with advice for the user.
 
     Raises:
-        OutOfMemoryError: fewer than `size` bytes are free.
+        OutOfMemoryError: fewer than `size` bytes are available.
     """
     global _reserved_bytes
     with _lock:

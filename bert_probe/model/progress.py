@@ -24,7 +24,7 @@ class Cancelled(Exception):  # noqa: N818 - not an error
 
 
 def step_progress(progress: Progress, step: int, count: int) -> Progress:
-    """Return a `Progress` for a step of work that has several equally large steps.
+    """Return a `Progress` callback for one of several steps of equal size.
 
     Args:
         progress: the callback for all steps.

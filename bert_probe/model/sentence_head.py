@@ -1,7 +1,7 @@
-"""A linear classification head on the sentence vector of a checkpoint of sentence-transformers.
+"""A linear classification head on the sentence vector of a sentence-transformers checkpoint.
 
-The head is not part of the checkpoint's modules, so the saved folder still gives the sentence vectors of the
-original. It is stored in a folder of its own, in the format of sentence-transformers' Dense module.
+The head is not one of the checkpoint's modules, so the saved folder still returns the original sentence
+vectors. The head has its own subfolder, in the format of sentence-transformers' Dense module.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _PROBLEMS = ("single_label_classification", "multi_label_classification", "regre
 
 
 def unsupported_reason(model: SentenceModel | None) -> str:
-    """Return why no head can be trained on the sentence vector of a checkpoint, as a clause; "" if it can.
+    """Return why no head can be trained on a checkpoint's sentence vector, as a clause; "" if one can.
 
-    A head reads the text that the tokenizer reads. So a checkpoint that changes texts first is not supported.
+    Checkpoints that change texts before tokenization are not supported, because a head does not apply these
+    changes.
     """
     if model is None:
         return "it does not declare its pooling in files of sentence-transformers"
@@ -52,7 +53,7 @@ def unsupported_reason(model: SentenceModel | None) -> str:
 
 
 class SentenceClassifier(torch.nn.Module):
-    """An encoder, the pooling of a checkpoint, and a linear head, in the form of a transformers model.
+    """An encoder, a checkpoint's pooling, and a linear head, with the interface of a transformers model.
 
     Attributes:
         config: the config of the encoder with the labels of the head.
@@ -82,7 +83,7 @@ class SentenceClassifier(torch.nn.Module):
         return self.encoder
 
     def forward(self, **inputs: torch.Tensor) -> SequenceClassifierOutput:
-        """Return the logits of texts, [text, label], in the dtype of the sentence vector."""
+        """Return the logits, of shape [text, label], in the dtype of the sentence vector."""
         states = self.encoder(**inputs).last_hidden_state
         mask = inputs.get("attention_mask")
         mask = torch.ones(states.shape[:2], device=states.device) if mask is None else mask
@@ -96,10 +97,10 @@ class SentenceClassifier(torch.nn.Module):
 def make_head(
     encoder: Any, pooling: SentenceModel, module: SentenceModule, labels: Sequence[str], problem: str
 ) -> OutputHead:
-    """Return the output head of an encoder.
+    """Return a task head for an encoder.
 
     Args:
-        module: the linear map of the sentence vector, a Dense module without an activation.
+        module: the linear classifier, a Dense module without an activation.
     """
     network = module.network
     assert isinstance(network, DenseNetwork)
@@ -112,10 +113,10 @@ def make_head(
 def open_sentence_head(
     folder: Path, encoder: Any, pooling: SentenceModel | None
 ) -> tuple[list[OutputHead], list[str]]:
-    """Load the head in the folder of a model.
+    """Load the head on the sentence vector from a model's folder.
 
     Returns:
-        The head as a list, which is empty if the folder has none; and a sentence for a head that cannot be
+        A list with the head, empty if there is none; and a list with an error message if the head cannot be
         loaded.
     """
     if not (folder / HEAD_FOLDER).is_dir():
@@ -124,7 +125,7 @@ def open_sentence_head(
         return [_read_head(folder / HEAD_FOLDER, encoder, pooling)], []
     except OutOfMemoryError:
         raise
-    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:  # values of broken files
+    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:  # broken files
         return [], [f"The head in {HEAD_FOLDER} cannot be loaded: {reason(error)}."]
 
 

@@ -1,9 +1,9 @@
-"""The modules with which sentence-transformers turns a text into one vector, read from a checkpoint's files.
+"""Read the modules with which sentence-transformers turns a text into one vector from a checkpoint's files.
 
-The files are read here and not by sentence-transformers, because a vector must be traceable to its tokens:
-the analyses need each module separately, in float64, with gradients and without their own forward pass of the
-encoder. So the package is not required, nothing that the files name is imported, and the tests compare the
-vectors with it.
+sentence-transformers itself does not read the files, because analyses must trace a vector to its tokens: they
+need each module separately, in float64, with gradients and without a second forward pass of the encoder.
+Therefore the package is optional, and no class that the files name is imported. The tests compare the vectors
+with those of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -71,14 +71,15 @@ class SentenceModel:
     """How a sentence-transformers checkpoint turns a text into one vector.
 
     Attributes:
-        modes: pooling modes, from `POOLING_MODES`; the results are concatenated in this order. One of
-            `SPLADE_MODES` for a sparse encoder, which pools the logits of the masked-word head.
+        modes: pooling modes, from `POOLING_MODES`; their results are concatenated in this order. For a sparse
+            encoder, one of `SPLADE_MODES`, which pools the logits of the masked-language-modeling head.
         include_prompt: whether the tokens of the prompt are pooled.
         token_modules: modules applied to the vector of each token before pooling.
         vector_modules: modules applied to the pooled vector.
         size: number of dimensions of the vector, before it is truncated to `dimensions`.
-        dimensions: the vector is truncated to its first dimensions; None if it is not truncated.
-        similarity: the score of two vectors, from `SIMILARITIES`.
+        dimensions: number of leading dimensions to which the vector is truncated; None if it is not
+            truncated.
+        similarity: the similarity function for two vectors, from `SIMILARITIES`.
         prompts: names and texts of the prompts.
         default_prompt: the name of the default prompt, or None.
         max_tokens: longer texts are truncated to this many tokens, including special tokens; None for no
@@ -86,8 +87,8 @@ class SentenceModel:
         lower_case: whether texts are lowercased first.
         trained_dimensions: numbers of dimensions for which the model was trained (Matryoshka), from its
             config.json; () if it does not list any.
-        routes: for each task that selects modules or a length of its own, such as "query" and "document", how
-            texts are encoded for it, or the reason that this is not supported.
+        routes: for each task with its own modules or maximum length, such as "query" and "document": the
+            `SentenceModel` for this task, or the reason why it is not supported.
         default_error: why a text without a task cannot be encoded; "" if it can.
     """
 
@@ -108,14 +109,14 @@ class SentenceModel:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Tasks that select modules of their own; () without a Router."""
+        """Tasks with their own modules or maximum length; () if there are none."""
         return tuple(task for task, _ in self.routes)
 
     def for_task(self, task: str | None) -> SentenceModel:
-        """Return how a text is encoded for a task, or without a task.
+        """Return the `SentenceModel` that encodes texts for a task, or without a task.
 
         Raises:
-            UnavailableError: it cannot be encoded for this task.
+            UnavailableError: texts cannot be encoded for this task.
         """
         route = self.default_error or self if task is None else dict(self.routes)[task]
         if isinstance(route, str):
@@ -124,25 +125,25 @@ class SentenceModel:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the dimensions of the vector are the words of the vocabulary."""
+        """Whether the dimensions of the vector are vocabulary entries."""
         return self.modes[0] in SPLADE_MODES
 
     @property
     def size_of_token(self) -> int:
-        """Number of dimensions of the vectors that are pooled."""
+        """Number of dimensions of the token vectors to which pooling is applied."""
         sizes = [module.config["in_features"] for module in self.vector_modules if module.kind == "Dense"]
         return (sizes[0] if sizes else self.size) // len(self.modes)
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of all settings and of the weights of the modules."""
+        """SHA-256 of the settings and the weights of all modules."""
         return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def open_sentence_model(
     folder: Path, description: Description, tokenizer_limit: int | None
 ) -> tuple[SentenceModel | None, ProbeError | None]:
-    """Return what `read_sentence_model` returns, or the error that it raises."""
+    """Call `read_sentence_model`; return its result and None, or None and the error."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is free here."):
             sizes = description.hidden_size, description.vocabulary_size, description.max_tokens
@@ -151,7 +152,7 @@ def open_sentence_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # values of broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # broken files
         return None, CheckpointError(
             f"The files of sentence-transformers are broken: {reason(error)}. {AGAIN}"
         )
@@ -168,12 +169,12 @@ def read_sentence_model(
 
     Args:
         hidden_size: size of the encoder's last hidden states.
-        vocabulary_size: number of words of the masked-word head of a sparse encoder.
+        vocabulary_size: number of outputs of a sparse encoder's masked-language-modeling head.
         max_tokens: maximum number of input tokens of the encoder; None for no limit.
-        tokenizer_limit: the tokenizer's limit, for a Transformer module without a limit of its own.
+        tokenizer_limit: the tokenizer's limit, for a Transformer module without its own limit.
 
     Returns:
-        None if the folder is not a checkpoint of sentence-transformers, or is a cross-encoder.
+        The model; None if the folder is not a sentence-transformers checkpoint, or is a cross-encoder.
 
     Raises:
         UnavailableError: a module or setting is not supported.
@@ -240,7 +241,7 @@ def read_sentence_model(
 
 
 def _tasks(entries: list[ModuleEntry], encoder: Path) -> tuple[str, ...]:
-    """Return the tasks that select a route of a Router, or a maximum length of the Transformer."""
+    """Return the tasks with their own route in a Router or maximum length in the Transformer."""
     tasks = [task for router in routers(entries) for task in router.tasks]
     lengths = ("query", "document")
     settings = _transformer_settings(encoder)
@@ -248,9 +249,9 @@ def _tasks(entries: list[ModuleEntry], encoder: Path) -> tuple[str, ...]:
 
 
 def _with_routes(read: Callable[[str | None], SentenceModel], tasks: tuple[str, ...]) -> SentenceModel:
-    """Return how texts without a task are encoded, with the routes of all tasks.
+    """Return the `SentenceModel` for texts without a task, with the routes of all tasks.
 
-    If texts without a task cannot be encoded, the first route that can be read is the default.
+    If texts without a task cannot be encoded, the settings are those of the first supported route.
     """
     if not tasks:
         return read(None)
@@ -286,7 +287,7 @@ def _read_dense_model(
     before: list[SentenceModule],
     after: list[SentenceModule],
 ) -> tuple[int, tuple[str, ...], bool]:
-    """Read the modules before and after the pooling; return the vector's size, and what is pooled how.
+    """Read the modules before and after pooling; return vector size, modes, and whether prompts are pooled.
 
     Args:
         size: size of the encoder's last hidden states.
@@ -324,7 +325,7 @@ def _read_splade(modules: list[ModuleEntry], options: Mapping[str, Any]) -> str:
 
 
 def is_late_interaction(options: Mapping[str, Any]) -> bool:
-    """Return whether a `MODEL_FILE` describes a late-interaction model of sentence-transformers or PyLate.
+    """Return whether a `MODEL_FILE` describes a sentence-transformers or PyLate late-interaction model.
 
     Early versions of PyLate do not write a model type.
     """
@@ -334,7 +335,7 @@ def is_late_interaction(options: Mapping[str, Any]) -> bool:
 
 
 def _check_model_type(model_type: Any) -> None:
-    """Raise an error for a type of model that does not return one vector per text."""
+    """Raise an error if models of this type do not return one vector per text."""
     if model_type not in ("SentenceTransformer", "SparseEncoder"):
         raise UnavailableError(
             f"{MODEL_FILE} describes a {str(model_type)[:100]}, but only SentenceTransformer is supported. "
@@ -359,13 +360,13 @@ def _check_modules(modules: list[ModuleEntry]) -> list[ModuleEntry]:
                 f"{MODULES_FILE} lists {kinds.count(kind)} modules of type {kind}, but there must be "
                 f"exactly 1. {REMEDY}"
             )
-    if len({path.resolve() for _, path in modules}) < len(modules):  # weights would be loaded several times
+    if len({path.resolve() for _, path in modules}) < len(modules):  # weights would be loaded twice
         raise CheckpointError(f"{MODULES_FILE} lists a folder more than once. {AGAIN}")
     return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
 
 
 def _check_encoder(module: ModuleEntry, encoder: Path) -> None:
-    """Raise an error unless the first module is the Transformer of the opened model."""
+    """Raise an error unless the first module is the Transformer in the folder of the encoder."""
     kind, path = module[0].rpartition(".")[2], module[1]
     if kind not in TRANSFORMERS:
         raise UnavailableError(f"The first module must be a Transformer, but is {kind[:100]}. {REMEDY}")
@@ -380,13 +381,13 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
     """Read a module and append it to `target`; return the size of its output.
 
     Args:
-        expected: the vectors that a module at this place of the list reads.
+        expected: the input of modules at this point of the pipeline: token vectors or the pooled vector.
         size: number of dimensions of these vectors.
     """
     config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
     source = config.get("module_input_name") or VECTOR
     if source == TOKENS and expected == VECTOR:
-        return size  # it changes vectors of tokens that are already pooled
+        return size  # no effect: the module changes token vectors after pooling
     if source != expected or (config.get("module_output_name") or source) != source:
         raise UnavailableError(
             f"The module {kind} reads {str(source)[:100]} and writes "
@@ -440,7 +441,7 @@ MODULE_READERS: Mapping[str, Callable[[Mapping[str, Any], Path, int], tuple[Sent
 
 
 def read_settings(path: Path, json_type: type) -> Any:
-    """Return the content of a JSON file, or raise CheckpointError if it is not of a type."""
+    """Return the content of a JSON file; raise CheckpointError if the content has another type."""
     content = read_json(path)
     if not isinstance(content, json_type):
         raise CheckpointError(f"{path.name} must contain a JSON {json_type.__name__}. {AGAIN}")
@@ -451,8 +452,8 @@ def read_transformer(folder: Path, expected: str, expands_queries: bool = False)
     """Return the settings of the Transformer module, whose file may be named after the architecture.
 
     Args:
-        expected: the output of the model that the following modules read.
-        expands_queries: whether the caller reads query_expansion.
+        expected: name of the encoder output that the following modules use.
+        expands_queries: whether the caller supports `query_expansion`.
     """
     settings = _transformer_settings(folder)
     unsupported = ("processing_kwargs",) if expands_queries else ("query_expansion", "processing_kwargs")
@@ -478,7 +479,7 @@ def _transformer_settings(folder: Path) -> dict[str, Any]:
 
 
 def _read_pooling(path: Path) -> tuple[tuple[str, ...], bool]:
-    """Return the pooling modes, and whether the tokens of the prompt are pooled."""
+    """Return the pooling modes, and whether pooling includes the tokens of the prompt."""
     config = read_settings(path / "config.json", dict)
     setting = config.get("pooling_mode")
     if setting is None:
@@ -533,14 +534,14 @@ def _truncate_dim(dimensions: Any, size: int) -> int | None:
 
 
 def _trained_dimensions(encoder: Path, size: int) -> tuple[int, ...]:
-    """Return the valid numbers among the matryoshka_dimensions of config.json."""
+    """Return the valid numbers in `matryoshka_dimensions` of config.json."""
     sizes = read_config(encoder).get("matryoshka_dimensions")
     numbers = [n for n in sizes if isinstance(n, int) and 1 <= n <= size] if isinstance(sizes, list) else []
     return tuple(sorted(set(numbers)))
 
 
 def token_limit(max_seq_length: Any, tokenizer_limit: int | None, model_limit: int | None) -> int | None:
-    """Return max_seq_length, or the tokenizer's limit if it is None, but at most the model's limit."""
+    """Return `max_seq_length`, or the tokenizer's limit if that is None, bounded by the model's limit."""
     if max_seq_length is not None:
         positive_integer(max_seq_length, "max_seq_length of Transformer")
     limits = (tokenizer_limit if max_seq_length is None else max_seq_length, model_limit)
@@ -549,7 +550,7 @@ def token_limit(max_seq_length: Any, tokenizer_limit: int | None, model_limit: i
 
 
 def positive_integer(value: Any, name: str) -> int:
-    """Return a setting, or raise CheckpointError if it is not an integer from 1."""
+    """Return a setting; raise CheckpointError if the value is not a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise CheckpointError(f"{name} is {str(value)[:100]}, but must be an integer from 1. {AGAIN}")
     return value

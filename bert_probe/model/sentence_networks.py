@@ -1,4 +1,4 @@
-"""Pooling and the networks of sentence-transformers modules, whose weights have the same names."""
+"""Pooling, and networks equivalent to sentence-transformers modules, with the same weight names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bert_probe.model.weights import write_lease
 
 
 class DenseNetwork(torch.nn.Module):
-    """sentence-transformers' Dense, with the same names of weights."""
+    """Equivalent of sentence-transformers' Dense, with the same weight names."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool, residual: bool) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class DenseNetwork(torch.nn.Module):
             self.residual = torch.nn.Linear(inputs, outputs, bias=False)
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the activation of the linear map of vectors, plus the residual."""
+        """Return activation(linear(vectors)), plus the residual if there is one."""
         output: torch.Tensor = self.activation_function(self.linear(vectors))
         if self.adds_input:
             output = output + (self.residual(vectors) if hasattr(self, "residual") else vectors)
@@ -36,7 +36,7 @@ class DenseNetwork(torch.nn.Module):
 
 
 class LayerNormNetwork(torch.nn.Module):
-    """sentence-transformers' LayerNorm, with the same names of weights."""
+    """Equivalent of sentence-transformers' LayerNorm, with the same weight names."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -48,22 +48,22 @@ class LayerNormNetwork(torch.nn.Module):
 
 
 class NormalizeNetwork(torch.nn.Module):
-    """Division by the Euclidean norm."""
+    """L2 normalization."""
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the vectors with length 1; a zero vector stays zero."""
+        """L2-normalize the vectors; zero vectors stay zero."""
         return torch.nn.functional.normalize(vectors, dim=-1)
 
 
 def activation_named(path: Any, owner: str) -> torch.nn.Module:
-    """Return the activation with a name such as torch.nn.modules.activation.Tanh.
+    """Return the activation module with a name such as torch.nn.modules.activation.Tanh.
 
     Args:
-        owner: what has the activation, as the beginning of a sentence.
+        owner: what uses the activation, as the subject of the error message.
 
     Raises:
-        UnavailableError: there is no such activation in torch.nn, or it needs arguments, or its output has
-            another shape than its input.
+        UnavailableError: torch.nn has no such activation, the activation needs arguments, or its output and
+            input have different shapes.
     """
     package, _, name = str(path).rpartition(".")
     cls = getattr(torch.nn, name, None)
@@ -73,12 +73,12 @@ def activation_named(path: Any, owner: str) -> torch.nn.Module:
     )
     try:
         if package in ("torch.nn", getattr(cls, "__module__", "")) and is_activation:
-            # Softmax without a dimension warns, and would guess the dimension from the number of axes.
+            # Softmax without `dim` raises a warning and guesses the dimension from the number of axes.
             options = {"dim": -1} if name in ("Softmax", "LogSoftmax", "Softmin") else {}
             activation: torch.nn.Module = cls(**options).eval()  # type: ignore[misc]
             if activation(torch.zeros(1, 2)).shape == (1, 2):  # GLU halves the vectors
                 return activation
-    except (TypeError, ValueError):  # the class needs arguments, as MultiheadAttention does, or images
+    except (TypeError, ValueError):  # the class needs arguments (MultiheadAttention) or images
         pass
     raise UnavailableError(
         f"{owner} has the activation {str(path)[:100]}, but only the activations of torch.nn are "
@@ -103,7 +103,7 @@ class SentenceModule:
     network: torch.nn.Module = field(default_factory=lambda: NormalizeNetwork(), compare=False, repr=False)
 
     def __call__(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the module's output for vectors of shape […, size], in their dtype and on their device."""
+        """Return the output for vectors of shape […, size], in the dtype and on the device of the vectors."""
         weights = {name: weight.to(vectors) for name, weight in self.network.named_parameters()}
         return torch.func.functional_call(self.network, weights, vectors)  # type: ignore[no-any-return]
 
@@ -113,13 +113,13 @@ class SentenceModule:
 
     @property
     def epsilon(self) -> float:
-        """The number that LayerNorm adds to the variance."""
+        """The epsilon that LayerNorm adds to the variance."""
         assert isinstance(self.network, LayerNormNetwork)
         return self.network.norm.eps
 
     @property
     def activation(self) -> str:
-        """The name of the activation of a Dense; "Identity" if there is none, or for other modules."""
+        """The name of a Dense module's activation; "Identity" without an activation and for other modules."""
         return str(dict(self.settings).get("activation", "Identity"))
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ class SentenceModule:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings of the module as sentence-transformers writes them."""
+        """The settings of the module in the format of sentence-transformers."""
         if isinstance(self.network, DenseNetwork):
             linear, activation = self.network.linear, self.network.activation_function
             return {
@@ -152,7 +152,7 @@ class SentenceModule:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The module as JSON values."""
+        """The module as JSON-compatible values."""
         weights = {"sha256": self.sha256} if self.sha256 else {}
         return {"kind": self.kind, **dict(self.settings), **weights}
 
@@ -179,7 +179,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
                     f"The weights of the module {kind} have the shapes {str(shapes)[:300]}, but its config "
                     f"describes {expected}. {AGAIN}"
                 )
-            # Smaller types convert to float32 exactly.
+            # Conversion from smaller types to float32 is exact.
             state = {
                 name: tensor if tensor.dtype == torch.float64 else tensor.float()
                 for name, tensor in ((name, weights.get_tensor(name).clone()) for name in shapes)
@@ -196,7 +196,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
 
 
 class Pooling(Protocol):
-    """What determines the vector of a text: a `SentenceModel`, or a pooling that the user selects."""
+    """Protocol for pooling settings: a `SentenceModel`, or a pooling that the user selects."""
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -222,7 +222,7 @@ def pool_states(
 
     Args:
         states: last hidden states, [text, token, hidden].
-        mask: 1 for the tokens to pool, 0 for all others, [text, token].
+        mask: 1 for tokens to pool, 0 for all other tokens, [text, token].
         pooler: the pooler's output, [text, hidden]; required for the mode "pooler".
 
     Returns:
@@ -243,7 +243,7 @@ def pool_states(
 
 
 def token_states(states: torch.Tensor, modules: Sequence[SentenceModule]) -> torch.Tensor:
-    """Return the output of modules for last hidden states, in float32, or in float64 for float64 states."""
+    """Apply modules to last hidden states; return float32, or float64 for float64 states."""
     states = at_least_float32(states)
     for module in modules:
         states = at_least_float32(module(states))
@@ -270,7 +270,7 @@ def _last(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _weighted(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    # Positions are counted from the first token of the text, also if the prompt is not pooled.
+    # Positions count from the first token of the input, even if the prompt is not pooled.
     weights = mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)[None, :, None]
     return _sum(states, weights) / weights.sum(dim=1)
 

@@ -1,6 +1,7 @@
-"""The Router of sentence-transformers, formerly Asym: separate modules for queries and for documents.
+"""Read sentence-transformers' Router (formerly Asym), which has separate modules for queries and documents.
 
-A text is encoded for a task, such as "query" or "document", which selects a route: a list of modules.
+A text is encoded for a task, such as "query" or "document". The task selects a route, which is a list of
+modules.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _TEXT = "text"
 
 @dataclass(frozen=True)
 class Router:
-    """The routes of a Router.
+    """The routes of a Router module.
 
     Attributes:
-        routes: name of a route → its modules.
-        default: the route of a text without a task; None if a task is needed.
-        mappings: task and modality, each of which may be None for any → name of a route.
+        routes: route name → modules.
+        default: the route for a text without a task; None if a task is required.
+        mappings: (task, modality) → route name; None matches any task or modality.
     """
 
     routes: Mapping[str, tuple[ModuleEntry, ...]]
@@ -86,16 +87,16 @@ def read_modules(folder: Path) -> list[ModuleEntry]:
 
 
 def routers(modules: Sequence[ModuleEntry]) -> list[Router]:
-    """Return the Routers among the modules."""
+    """Return the Router modules among the modules."""
     return [_read(path) for name, path in modules if is_router(name)]
 
 
 def select_route(modules: Sequence[ModuleEntry], task: str | None) -> list[ModuleEntry]:
-    """Return the modules that encode a text for a task, with each Router replaced by those of its route.
+    """Return the modules that encode a text for a task; the modules of the route replace each Router.
 
     Raises:
         UnavailableError: a Router has no route for the task, or is nested in another Router.
-        CheckpointError: the file of a Router is broken.
+        CheckpointError: a Router's config file is broken.
     """
     selected: list[ModuleEntry] = []
     for name, path in modules:
@@ -106,10 +107,10 @@ def select_route(modules: Sequence[ModuleEntry], task: str | None) -> list[Modul
 
 
 def at_encoder(source: Source) -> Source:
-    """Return the source with the folder of the encoder.
+    """Return the source with the encoder's folder instead of the checkpoint's folder.
 
-    It differs from the folder of the checkpoint if the Transformer is part of a Router. If several routes
-    have a Transformer, the folder is that of the default route, otherwise of the first route.
+    The two folders differ if the Transformer is part of a Router. If several routes have a Transformer, the
+    folder is that of the default route or, without a default, of the first route.
     """
     return replace(source, folder=encoder_folder(source.folder))
 
@@ -132,7 +133,7 @@ TRANSFORMERS = ("Transformer", "MLMTransformer")
 
 
 def is_router(name: str) -> bool:
-    """Return whether a class name is that of a Router of sentence-transformers."""
+    """Return whether a class name is that of sentence-transformers' Router."""
     return name.startswith("sentence_transformers.") and name.rpartition(".")[2] in ROUTERS
 
 
@@ -165,9 +166,9 @@ def _read(folder: Path) -> Router:
 
 
 def _read_mappings(mappings: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
-    """Return the mappings; a key is written as a Python tuple, such as "('query', 'text')".
+    """Return the mappings; each key in the file is a Python tuple as a string, such as "('query', 'text')".
 
-    Like sentence-transformers, it ignores a key that is not a tuple.
+    Keys that are not tuples are ignored, as in sentence-transformers.
     """
     parsed = {}
     for key, route in dict(mappings).items():

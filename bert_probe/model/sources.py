@@ -1,4 +1,4 @@
-"""Locating a checkpoint's files, and rejecting unsafe or broken files before torch reads them."""
+"""Locate a checkpoint's files, and reject unsafe or broken files before torch reads them."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _HUB_FILES = [
     "[0-9]_*/model.safetensors",  # weights of sentence-transformers modules
     "classification_head/*.safetensors",  # a head on the sentence vector
     "artifact.metadata",  # settings of ColBERT
-    "*_[0-9]_*/model.safetensors",  # the same in a Router
+    "*_[0-9]_*/model.safetensors",  # weights of sentence-transformers modules in a Router
     "*_[0-9]_*/model-*-of-*.safetensors",
 ]
 CONFIG_FILES = ("config.json", "modules.json", "*router_config.json", "*_[0-9]_*/config.json")
 """Patterns of the files that lead to the config of the encoder."""
-# The hub client's HTTP library differs between versions, but its base error is the parent of HfHubHTTPError.
+# The HTTP library of the hub client differs between versions. HfHubHTTPError inherits from its base error.
 _HTTPError: type[Exception] = hub.HfHubHTTPError.__bases__[0]
 _BLOCK = 1 << 24
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
@@ -124,7 +124,7 @@ def locate(
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether a name has the form of a Hub ID."""
+    """Return whether a name has the format of a Hub ID."""
     return bool(_HUB_ID.fullmatch(name))
 
 
@@ -144,10 +144,10 @@ _STAMPED_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".metadata")
 
 
 def stamp(model: str) -> Stamp | None:
-    """Return the current stamp of a local folder; None if it is not a folder or cannot be read."""
+    """Return the stamp of a local folder, which detects changed files; None if the folder cannot be read."""
     folder = existing(model) if model.strip() not in ("", BUILT_IN) else None
     try:
-        # The modules of sentence-transformers are in subfolders of any name, those of a Router below its own.
+        # sentence-transformers modules are in subfolders of any name; those of a Router are one level deeper.
         has_modules = folder is not None and (folder / "modules.json").is_file()
         patterns = ("*/", "*/*/") if has_modules else ()
         subfolders = {part for pattern in patterns for part in folder.glob(pattern)} if folder else set()
@@ -158,7 +158,7 @@ def stamp(model: str) -> Stamp | None:
             for entry in os.scandir(part)
             if entry.name.endswith(_STAMPED_SUFFIXES)
         ]
-    except OSError:  # for example because a file was deleted meanwhile
+    except OSError:  # for example if a file has been deleted meanwhile
         return None
     return (
         tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in file_stats))
@@ -216,11 +216,10 @@ def _download(name: str, revision: str | None, progress: Progress | None, patter
 
 
 class SilencedLogging:
-    """A context manager that silences a library's logging. It is reentrant and may be used by several
-    threads.
+    """A reentrant, thread-safe context manager that silences a library's logging.
 
     Args:
-        silence: silences the library for the whole process, and returns a function that restores its logging.
+        silence: silences the library for the whole process, and returns a function that restores the logging.
             `silence` is called when the first context is entered, the returned function when the last context
             is left.
     """
@@ -255,9 +254,9 @@ _QUIET = SilencedLogging(_silence)
 
 
 def _describe_failure(error: BaseException | None) -> str:
-    """Return a verb phrase that states how the hub failed.
+    """Return a verb phrase that describes how the hub failed.
 
-    The hub client wraps the HTTP error in its own errors.
+    The hub client wraps HTTP errors in its own exceptions.
     """
     while error is not None:
         if isinstance(error, hub.HfHubHTTPError):
@@ -271,9 +270,8 @@ def _progress_bar_class(progress: Progress) -> type:
 
     class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # The hub client passes a name, which tqdm does not accept, to each of its three progress bars.
-            # The bars count files, received bytes, and bytes written to disk.
-            # Only the bar of written bytes covers the whole download.
+            # The hub client passes `name`, an unknown argument to tqdm, to its three progress bars: for
+            # files, received bytes, and bytes written to disk. Only the last covers the whole download.
             name = str(kwargs.pop("name", ""))
             self.is_reported = kwargs.get("unit") == "B" and not name.endswith(".transfer")
             super().__init__(*args, **kwargs | {"file": io.StringIO()})
@@ -294,7 +292,7 @@ def read_json(path: Path) -> Any:
     """
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe or a device has no end
+        if not stat.S_ISREG(status.st_mode):  # pipes and devices have no end
             raise CheckpointError(f"{path.name} is not a regular file. Save the model again.")
         if status.st_size > MAX_JSON_BYTES:
             raise CheckpointError(
@@ -362,12 +360,12 @@ def check_tokenizer_files(folder: Path) -> None:
 
 
 def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
-    """Return the safetensors files of a checkpoint, after opening each one to check that it is complete.
+    """Return the safetensors files of a checkpoint, after opening each file to check that it is complete.
 
     Args:
         folder: the folder of the checkpoint.
-        source: where the folder comes from, for the error message. For a model of the hub without
-            safetensors, the hub is asked for a converted revision.
+        source: the source of the folder, for the error message. If a hub model has no safetensors files, the
+            hub is searched for a converted revision, which the message then names.
 
     Raises:
         PickledWeightsError: there are no safetensors files.
@@ -432,12 +430,12 @@ _CONVERSION_TITLE = "Adding `safetensors` variant of this model"
 
 
 def find_converted_revision(name: str) -> str | None:
-    """Return the revision in which the hub's bot has converted the weights of a model, such as refs/pr/5.
+    """Return the revision with the safetensors files that the hub's bot converted, such as refs/pr/5.
 
-    The hub is only read. A conversion of older weights than those of the main branch is not returned.
+    Nothing is written to the hub. Conversions of weights older than the main branch are ignored.
 
     Returns:
-        The revision; None if there is none, or the hub cannot be reached.
+        The revision; None if there is none, or if the hub is unreachable.
     """
     try:
         with _QUIET:
@@ -453,7 +451,7 @@ def find_converted_revision(name: str) -> str | None:
                 )
                 if is_conversion and _is_based_on_main(api, name, reference):
                     return str(reference)
-    except (OSError, ValueError, KeyError, hub.HFValidationError, _HTTPError):  # this is only an offer
+    except (OSError, ValueError, KeyError, hub.HFValidationError, _HTTPError):  # only a suggestion
         return None
     return None
 
@@ -464,7 +462,7 @@ def _is_based_on_main(api: huggingface_hub.HfApi, name: str, reference: str) -> 
 
 
 def digest(files: list[Path], progress: Progress = no_progress) -> str:
-    """Return the SHA-256 of a weight file, or for several shards the SHA-256 of their digests and names.
+    """Return the SHA-256 of a weight file, or for several shards the SHA-256 over their digests and names.
 
     Args:
         progress: called with bytes read and total bytes.

@@ -1,8 +1,7 @@
-"""Character positions for tokenizers of transformers that do not report them (ESM-2, BERTweet, PhoBERT, XLM).
+"""Find character positions for slow tokenizers, which do not report them (ESM-2, BERTweet, PhoBERT, XLM).
 
-The positions follow from the tokens: without the marks of the vocabulary, and written one after another, the
-tokens of a text must spell the text without its spaces, in the same or in lower case. Otherwise the text is
-refused.
+The positions follow from the tokens: concatenated without vocabulary marks, the tokens of a text must spell
+the text without spaces, in the original or in lower case. Other texts are rejected.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CONTINUATION = "##"
 
 @dataclass(frozen=True)
 class PositionedTokens:
-    """The tokens of a text or a text pair, as `tokenizers.Encoding` describes them; one item for each token.
+    """The tokens of a text or a text pair, with attributes of `tokenizers.Encoding`; one item per token.
 
     Attributes:
         sequence_ids: index of the token's text; None for a token that the tokenizer added.
@@ -40,11 +39,11 @@ class PositionedTokens:
 
 
 def check_positions(tokenizer: Any) -> None:
-    """Raise an error for a tokenizer whose tokens have no character positions.
+    """Raise an error if the character positions of a tokenizer's tokens cannot be determined.
 
     Raises:
         TokenizerError: the tokenizer is not a fast tokenizer of transformers, and its tokens do not spell a
-            text.
+            test text.
     """
     if getattr(tokenizer, "is_fast", False):
         return
@@ -61,7 +60,7 @@ def check_positions(tokenizer: Any) -> None:
 def find_positions(
     tokenizer: Any, texts: Sequence[str], ids: Sequence[int], added: Sequence[int]
 ) -> PositionedTokens:
-    """Return the positions of tokens that a tokenizer without character positions has made.
+    """Find the character positions of the tokens from a slow tokenizer.
 
     Args:
         texts: a text, or a text and its pair.
@@ -91,17 +90,17 @@ def without_marks(token: str) -> str:
 
 
 def _spell(tokenizer: Any, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-    """Return the id, the word index and the character span of each token of a text."""
+    """Return the id, word index and character span of each token of a text."""
     tokens: list[str] = tokenizer.tokenize(text)
     has_ends = any(token.endswith(_END) for token in tokens)
-    # Lower case never has fewer letters, so equal lengths mean equal positions.
+    # Lowercasing never shortens a text, so equal lengths mean equal positions.
     cases = (text, text.lower()) if len(text.lower()) == len(text) else (text,)
     words, spans = [], []
     start, word, is_continued = 0, -1, False
     for token in tokens:
         spellings = (token, without_marks(token), token.removeprefix(_CONTINUATION))
         surfaces = tuple(dict.fromkeys(filter(None, spellings)))
-        # A tokenizer may have tokens for spaces.
+        # Spaces are skipped unless the vocabulary has tokens for spaces.
         has_begun = any(case.startswith(surfaces, start) for case in cases)
         begin = start if has_begun else _skip_spaces(text, start)
         matching = [item for item in surfaces if any(case.startswith(item, begin) for case in cases)]

@@ -1,4 +1,4 @@
-"""Tokenization without the model: loading a model takes seconds, loading a tokenizer a fraction of a second.
+"""Tokenize texts without loading the model, which takes seconds instead of a fraction of a second.
 
 If the checkpoint's files do not determine the tokens with certainty, the result is None, and the caller must
 load the model.
@@ -49,8 +49,7 @@ def encode_without_model(
     pair: str | None = None,
     progress: Progress | None = None,
 ) -> Encoding | None:
-    """Return the tokens of `Checkpoint.encode`, using only the tokenizer, the config and the headers of the
-    weight files.
+    """Return the tokens of `Checkpoint.encode` from tokenizer, config and weight file headers only.
 
     In the result, ``inputs`` is empty, and ``max_tokens`` may be slightly below the model's limit.
 
@@ -58,8 +57,8 @@ def encode_without_model(
         progress: as in `load`.
 
     Returns:
-        The tokens; None if the model must be loaded, because its family is not in `TOKENIZERS`, its files
-            are unusual or inconsistent, or the text may be too long.
+        The tokens; None if the model must be loaded because its family is not in `TOKENIZERS`, its files are
+        unusual or inconsistent, or the text may be too long.
 
     Raises:
         NotFoundError, NetworkError, CheckpointError, TokenizerError, WeightsError: as in `load`.
@@ -85,11 +84,12 @@ def encode_without_model(
 
 
 def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None:
-    """Return the vocabulary size and a lower bound of the maximum number of tokens; None if the files are
-    inconsistent.
+    """Return the vocabulary size and a lower bound on the maximum number of tokens.
+
+    Return None if the files are inconsistent.
     """
     word_rows, position_rows = (_rows(files, f"{kind}_embeddings.weight") for kind in ("word", "position"))
-    # The default is 0 or 1, depending on the model family.
+    # The default padding index is 0 or 1, depending on the model family.
     padding = config.get("pad_token_id", 1)
     is_consistent = word_rows == [config.get("vocab_size")] and position_rows == [
         config.get("max_position_embeddings")
@@ -111,9 +111,7 @@ def _rows(files: list[Path], ending: str) -> list[int]:
 
 
 def _tokenizer_class(folder: Path, config: dict[str, Any]) -> str | None:
-    """Return the checkpoint's tokenizer class; None if it is neither the family's class nor the generic
-    class.
-    """
+    """Return the checkpoint's tokenizer class; None if it is neither the family's nor the generic class."""
     try:
         settings = read_json(folder / "tokenizer_config.json")
     except CheckpointError:

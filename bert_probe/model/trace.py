@@ -1,4 +1,4 @@
-"""A trace: everything recorded for a text in one forward pass. Attention weights are computed on request."""
+"""A trace: the values recorded for a text in one forward pass. Attention weights are computed on request."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class Trace:
 
     Attributes:
         encoding: the tokens and the model's inputs.
-        states: hidden states of shape [token, hidden]: the embedding output, then one array for each layer.
-            Empty for external attention without vectors.
+        states: hidden states of shape [token, hidden]: the embedding output, then one array per layer. Empty
+            for external attention without vectors.
         pooler: the pooler's output, of shape [hidden], or None if the model has no pooler.
-        provenance: model, weights, libraries and text that produced the arrays.
-        queries, keys, values: arrays of shape [head, token, head dim], one for each layer; None if the
-            architecture hides them.
+        provenance: model, weights digest, libraries and text that produced the arrays.
+        queries, keys, values: arrays of shape [head, token, head dim], one per layer; None if the
+            architecture hides these arrays.
         scaling: the factor that multiplies q·k in each layer; None if q and k are hidden.
         masks: for each layer, an array of shape [query or 1, key] or [head, query or 1, key], either bool
             (True: may attend) or added to the scores; None in a layer where every token may attend to all
             tokens.
-        softcaps: for each layer the limit c of the scaled products x = q·k × scaling, which become
-            c × tanh(x ÷ c) before the mask is added; None in a layer without a limit. Empty if no layer has
+        softcaps: for each layer the limit c for the scaled products x = q·k × scaling, which become
+            c × tanh(x ÷ c) before the mask is added; None for a layer without a limit. Empty if no layer has
             a limit.
         weights: attention of shape [head, query, key] for each layer; stored only if q and k are hidden.
         made_by: the checkpoint that computed the trace; None for external attention.
@@ -140,28 +140,28 @@ class Trace:
     def q(self) -> Array | None:
         """Queries of shape [layer, head, token, head dim]; None if the architecture hides them.
 
-        They are recorded as passed to the attention function, after rotary position embeddings, if any.
+        Queries are recorded as passed to the attention function, after any rotary position embeddings.
         """
         return None if self.queries is None else self._stack(self.queries)
 
     @cached_property
     def k(self) -> Array | None:
-        """Keys, of the same shape as `q`; grouped keys are repeated for each of their heads."""
+        """Keys, of the same shape as `q`. In grouped-query attention, keys are repeated for each head."""
         return None if self.keys is None else self._stack(self.keys)
 
     @cached_property
     def v(self) -> Array | None:
-        """Values, of the same shape as `q`; grouped values are repeated for each of their heads."""
+        """Values, of the same shape as `q`. In grouped-query attention, values are repeated."""
         return None if self.values is None else self._stack(self.values)
 
     @property
     def tokens(self) -> tuple[Token, ...]:
-        """Return the tokens in input order; each is a `str` with position, id, segment and word."""
+        """Return the tokens in input order; each token is a `str` with position, id, segment and word."""
         return self.encoding.tokens
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint that made this trace.
+        """Return the checkpoint that computed this trace.
 
         Raises:
             UnavailableError: the trace has external attention.
@@ -175,7 +175,7 @@ class Trace:
 
     @property
     def architecture(self) -> str:
-        """Return the model's class name, for messages."""
+        """Return the model's class name, for error messages."""
         return str(self.provenance.get("architecture", "This model"))
 
     @cached_property
@@ -188,7 +188,7 @@ class Trace:
 
     @property
     def note(self) -> str:
-        """Return what a reader of the attention must know: the caveat, and that later tokens are masked."""
+        """Return warnings for readers of the attention: the caveat, and a note if later tokens are masked."""
         return " ".join(sentence for sentence in (self.caveat, CAUSAL * self.is_causal) if sentence)
 
     @property
@@ -208,7 +208,7 @@ class Trace:
 
     @property
     def _attention_source(self) -> tuple[Array, ...]:
-        """Return one array for each layer: its queries, or its attention weights if queries are hidden."""
+        """Return one array per layer: the queries, or the attention weights if queries are hidden."""
         arrays = self.weights if self.queries is None else self.queries
         assert arrays is not None  # checked in __post_init__
         return arrays
@@ -217,8 +217,8 @@ class Trace:
     def cls(self) -> Array | None:
         """Return the last-layer vector of [CLS] or <s>; None if the first token is not special.
 
-        The vector has shape [hidden]. It is None for a causal model too, whose first token attends only to
-        itself, so that its vector is the same for every text.
+        The vector has shape [hidden]. It is also None for causal models: the first token attends only to
+        itself, so its vector would be the same for every text.
 
         Raises:
             UnavailableError: the trace has external attention without vectors.
@@ -227,7 +227,7 @@ class Trace:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes used by text, tokens and all arrays, including cached stacks."""
+        """Return the size of text, tokens and all arrays in bytes, including cached stacked arrays."""
         groups = (self.states, self.queries, self.keys, self.values, self.masks, self.weights)
         # Layers may share a mask; a shared mask counts once.
         unique = {id(array): array for group in groups for array in group or () if array is not None}
@@ -253,7 +253,7 @@ class Trace:
         return self.states
 
     def softcap(self, layer: int) -> float | None:
-        """Return the limit of the scaled products of a layer, an index from 0; None without a limit."""
+        """Return the limit for the scaled products of a layer (0-based); None without a limit."""
         return self.softcaps[layer] if self.softcaps else None
 
     def head_view(
@@ -309,7 +309,7 @@ class Trace:
         return weights if head is None else weights[0]
 
     def attention_of(self, layer: int, heads: slice) -> Array:
-        """Return the attention of a slice of heads, of shape [head, query, key]; indices are not checked."""
+        """Return attention of shape [head, query, key] for a slice of heads, without checking indices."""
         if self.weights is not None:
             return self.weights[layer][heads]
         import torch  # imported here because external attention and tokenization work without torch
@@ -340,7 +340,7 @@ class Trace:
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:
-        """Return a slice of one head or all heads. The same kernel computes both, so they round equally."""
+        """Return a slice of one head or all heads; both use the same kernel, so rounding is identical."""
         if head is None:
             return slice(None)
         index = resolve_index(head, self.heads, "head")
@@ -367,12 +367,12 @@ class Trace:
 
 
 class _Writeable:
-    """Exposes the memory of an array as writeable, through NumPy's array interface."""
+    """Exposes the memory of an array as writeable through NumPy's array interface."""
 
     def __init__(self, array: Array) -> None:
         address, _ = array.__array_interface__["data"]
         self.__array_interface__ = array.__array_interface__ | {"data": (address, False)}
-        self.array = array  # keeps the memory alive
+        self.array = array  # keeps the array's memory allocated
 
 
 def tensor_view(array: Array) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Reading weights into a transformers model, and describing errors in them."""
+"""Load weights into a transformers model, and describe errors in the weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_probe.model.sources import SilencedLogging
 
 try:
     import fcntl
-except ImportError:  # Windows
+except ImportError:  # not available on Windows
     fcntl = None  # type: ignore[assignment]
 
 
@@ -38,13 +38,13 @@ def read(
             dtype=dtype,
             attn_implementation=implementation,
             output_loading_info=True,
-            # Size mismatches are reported instead of raised, so that one error can list all of them.
+            # Mismatches are reported instead of raised, so that one error can list all of them.
             ignore_mismatched_sizes=True,
         )
 
 
 def _silence() -> Callable[[], None]:
-    """Turn off progress bars and report tables; `load` reports the contents of the tables as errors."""
+    """Turn off progress bars and report tables; `load` raises errors with the contents of the tables."""
     bars = transformers_logging.is_progress_bar_enabled()
     level = transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
@@ -82,7 +82,7 @@ def copy_to_own_memory(tensors: Iterable[torch.Tensor]) -> None:
 
 @contextmanager
 def write_lease(files: Iterable[Path]) -> Iterator[None]:
-    """Let other programs wait before they write to files that are mapped into memory inside the context.
+    """Make other programs wait before they write to files that are memory-mapped within the context.
 
     Reading a mapped file that another program has just shortened kills the process. On Linux a read lease
     (F_SETLEASE) blocks a program that opens the file for writing, for at most 45 seconds. Other systems, and
@@ -97,9 +97,9 @@ def write_lease(files: Iterable[Path]) -> Iterator[None]:
     with ExitStack() as stack:
         for file in files:
             descriptor = os.open(file, os.O_RDONLY)
-            stack.callback(os.close, descriptor)  # ends the lease
+            stack.callback(os.close, descriptor)  # closing the file ends the lease
             try:
-                # The kernel reports a waiting program by this signal, which is ignored by default.
+                # The kernel sends SIGURG, which is ignored by default, when another program is waiting.
                 fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
                 fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             except OSError as error:

@@ -1,4 +1,4 @@
-"""Views for notebooks. They work offline and, once the notebook is saved, without a kernel."""
+"""Views for notebooks, which work offline and, in saved notebooks, without a kernel."""
 
 from bert_probe.notebook.views import Frame as Frame
 from bert_probe.notebook.views import HeadView as HeadView

@@ -1,4 +1,4 @@
-"""The widget that passes messages between a view's frame and the kernel, with `js/notebook/bridge.js`."""
+"""The widget that, with `js/notebook/bridge.js`, passes messages between a view's frame and the kernel."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bert_probe.views import built
 
 
 class Bridge(anywidget.AnyWidget):
-    """An invisible widget that connects frames to the kernel. Frames also work without it.
+    """An invisible widget that connects frames to the kernel. Frames also work without a bridge.
 
     Attributes:
-        key: Key shared by the widget and the frames with which it communicates.
-        view: The last view that a frame reported.
-        wish: The view that the kernel asks the frames to display.
+        key: Key that the widget shares with its frames.
+        view: The last view state that a frame reported.
+        wish: The view state that the kernel asks the frames to display.
     """
 
     _esm = built.script("bridge")

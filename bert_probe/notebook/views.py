@@ -1,4 +1,4 @@
-"""Views for notebooks, and the frames that display them."""
+"""Views for notebooks, and the frames that display the views."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def head_view(
     """Return an interactive view of all layers and heads that shows attention as lines between tokens.
 
     Hover over a token to see its attention; click a token to pin it. Arrow keys move between tokens, square
-    brackets between layers, comma and period between heads. While a kernel runs, the state can be read and
-    set: `view.layer`, `view.heads`, `view.words`, `view.pins`.
+    brackets between layers, comma and period between attention heads. While a kernel runs, you can read and
+    set the state: `view.layer`, `view.heads`, `view.words`, `view.pins`.
 
     Args:
         trace: The text and its attention.
-        layer: Index of the initial layer; negative ones count from the end.
-        heads: Initial heads: an index, several indices, or "mean" for the mean over all heads.
+        layer: Index of the initial layer; negative indices count from the end.
+        heads: Initial attention heads: an index, several indices, or "mean" for the mean over all heads.
         measure: Name of the attention measure; `words` and `residual` are its options, see `Attention`.
         words: Whether to merge tokens into words.
         residual: Weight of the residual connection for rollout, 0 to 1.
-        layout: "columns" shows the tokens in two columns, "reading" shows them once, in reading direction.
+        layout: "columns" shows the tokens in two columns; "reading" shows the tokens once, in reading order.
         specials: Whether special tokens are initially visible.
         pins: Indices of the initially pinned tokens or words. The view shows the sum of their attention.
         side: Whether the pinned tokens are queries ("query") or keys ("key").
@@ -98,16 +98,16 @@ def head_view(
 
 
 def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, height: int = 640) -> Frame:
-    """Return thumbnails of all heads, which readers can sort by measures and enlarge by hovering.
+    """Return thumbnails of all attention heads, which users can sort by measures and enlarge by hovering.
 
     Args:
         trace: The text and its attention.
-        measure: Name of the attention measure, see `Attention`.
+        measure: Name of the attention measure; see `Attention`.
         words: Whether to merge tokens into words.
         height: Height of the frame in CSS pixels.
 
     Raises:
-        SelectionError: The measure does not exist, or is defined per layer and not per head.
+        SelectionError: The measure does not exist, or is defined per layer instead of per head.
         UnavailableError: The measure is not available for this model or its attention.
     """
     selection = Selection(1, "mean", measure=measure, words=words)
@@ -137,7 +137,7 @@ class HeadView:
 
     The view is HTML in a frame, which needs no kernel and is saved with the notebook. In JupyterLab and
     Notebook 7 with anywidget installed, an invisible widget passes messages between the frame and the kernel.
-    In other notebooks, a new state takes effect when the view is displayed again.
+    In other notebooks, a new state takes effect the next time the view is displayed.
 
     Attributes:
         trace: The text and its attention.
@@ -151,7 +151,7 @@ class HeadView:
         self._bridge: Bridge | None = None
 
     def numbered(self, layers: Sequence[int]) -> HeadView:
-        """Return a copy of the view that displays the given layer numbers (from 1) for the trace's layers."""
+        """Return a copy of the view that labels the trace's layers with these layer numbers (from 1)."""
         return HeadView(replace(self._data, numbers=layers), self._selection, self._exact, self.height)
 
     @property
@@ -202,7 +202,7 @@ class HeadView:
 
     @property
     def page(self) -> Page:
-        """The current state as a web page."""
+        """The current state as a self-contained web page."""
         return page(self._data, self._selection, exact=self._exact)
 
     def _repr_html_(self) -> str:
@@ -233,7 +233,7 @@ class HeadView:
         self._bridge.wish = {"turn": self._turn, **wish}
 
     def _on_report(self, report: Any) -> None:
-        """Store a reported view if it is valid, because any code in the notebook can send a report."""
+        """Store a reported view state if it is valid, because any code in the notebook can send reports."""
         versioned = selection_from_json(report, self.trace)
         if versioned is not None:
             self._store(versioned.value)
@@ -245,9 +245,10 @@ _SANDBOX = "allow-scripts allow-downloads"
 
 @dataclass(frozen=True)
 class Frame:
-    """A view as self-contained HTML, which a notebook displays as the output of a cell and saves.
+    """A view as self-contained HTML, which a notebook displays and saves as the output of a cell.
 
-    HTML is used instead of a widget, because widgets disappear when a notebook is opened without a kernel.
+    The view is HTML instead of a widget, because widgets disappear when a notebook is opened without a
+    kernel.
 
     Attributes:
         page: The web page.
@@ -279,7 +280,7 @@ class Frame:
 
 
 def create_bridge(on_view: Callable[[Any], None]) -> Bridge | None:
-    """Return a bridge that calls `on_view` with each reported view, or None if no kernel is running."""
+    """Return a bridge that calls `on_view` with each reported view state; None if no kernel is running."""
     try:
         from IPython.core.getipython import get_ipython
 

@@ -1,1 +1,1 @@
-"""View files, and reports of several views: write, read and verify them."""
+"""Write, read and verify view files and reports, which contain several views."""

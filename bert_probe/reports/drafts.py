@@ -1,4 +1,4 @@
-"""Drafts: the views and notes that a user collected for a report, which can be saved to a file."""
+"""Drafts of reports: the views and notes that a user has collected, which can be saved to a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_VIEWS: Final = 50
 
 @dataclass(frozen=True)
 class DraftEntry:
-    """A view of a draft, with a note in plain text (see `notes`)."""
+    """A view in a draft, with a note in plain text (see `tables`)."""
 
     view: ViewFile
     note: str = ""
@@ -33,14 +33,14 @@ class Draft:
     entries: tuple[DraftEntry, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Return the draft as the content of a file."""
+        """Serialize the draft to the bytes of a file."""
         views = [{"view": entry.view.to_json(), "note": entry.note} for entry in self.entries]
         text = json.dumps({KIND: FORMAT, "title": self.title, "views": views}, ensure_ascii=False)
         return f"{text}\n".encode("utf-8", "backslashreplace")
 
     @classmethod
     def read(cls, content: bytes, name: str = "The file") -> Self:
-        """Parse the content of a file that contains a draft.
+        """Parse a draft from the content of a file.
 
         Args:
             content: the content of the file.
@@ -60,7 +60,7 @@ class Draft:
 
 
 def read_any(content: bytes, name: str) -> ViewFile | Draft:
-    """Parse the content of a file that contains a view or a draft.
+    """Parse a view file or a draft from the content of a file.
 
     Args:
         content: the content of the file.

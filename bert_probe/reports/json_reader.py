@@ -33,7 +33,7 @@ _CONTAINER: Final = re.compile(rb"[\[:,]\s*[\[{]")
 
 
 def parse_json(content: bytes) -> Any:
-    """Parse an untrusted JSON document; accept only what all JSON parsers read in the same way.
+    """Parse an untrusted JSON document; reject documents that JSON parsers may interpret differently.
 
     Raises:
         ValueError: invalid JSON, a duplicate key in an object, a number that does not fit into a 64-bit float
@@ -58,10 +58,10 @@ def _refuse_constant(name: str) -> None:
 
 
 def _containers_in(value: Any) -> Iterator[Any]:
-    """Yield the arrays and objects directly within a value.
+    """Yield the arrays and objects that are direct children of a value.
 
     Raises:
-        ValueError: a number directly within the value is not finite or does not fit into 64 bits.
+        ValueError: a direct child is a number that is not finite or does not fit into 64 bits.
     """
     for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
         if isinstance(child, dict | list):
@@ -74,7 +74,7 @@ def _containers_in(value: Any) -> Iterator[Any]:
 
 @contextmanager
 def parse_object(value: Any, description: str) -> Iterator[JsonObject]:
-    """Yield a JSON object. All of its keys must be read within the block.
+    """Yield a `JsonObject`. All keys must be read within the block.
 
     Args:
         value: a value of a JSON document.
@@ -97,12 +97,12 @@ class JsonObject:
         self._unread, self._description = dict(value), description
 
     def text(self, name: str) -> str:
-        """Read a text; return "" if the key is missing."""
+        """Read a string; return "" if the key is missing."""
         value: str = self._read(name, str, "a text", "")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Read a text; return None if the key is missing or null."""
+        """Read a string; return None if the key is missing or null."""
         return None if self._unread.get(name) is None else self.text(name)
 
     def flag(self, name: str) -> bool:
@@ -111,7 +111,7 @@ class JsonObject:
         return value
 
     def choice(self, name: str, choices: Sequence[W]) -> W:
-        """Read a text that must be one of the choices, and return the choice."""
+        """Read a string that must be one of the choices."""
         value = self.text(name)
         for choice in choices:
             if value == choice:
@@ -119,14 +119,14 @@ class JsonObject:
         raise self._error(name, value, f"one of {', '.join(choices)}")
 
     def number(self, name: str) -> float:
-        """Read a finite number, and return it as a float."""
+        """Read a finite number as a float."""
         value = self._read(name, int | float, "a number", None)
         if isinstance(value, bool) or not math.isfinite(value):
             raise self._error(name, value, "a number")
         return float(value)
 
     def integer(self, name: str) -> int:
-        """Read the value of a key, which must be an integer."""
+        """Read an integer."""
         value = self._read(name, int, "an integer", None)
         if isinstance(value, bool):
             raise self._error(name, value, "an integer")
@@ -138,14 +138,14 @@ class JsonObject:
         return value
 
     def strings(self, name: str) -> list[str]:
-        """Read a list of texts; return an empty list if the key is missing."""
+        """Read a list of strings; return an empty list if the key is missing."""
         value = self.array(name)
         for item in value:
             self._check_text(name, item)
         return value
 
     def text_map(self, name: str) -> dict[str, str]:
-        """Read an object whose values are texts; return an empty dictionary if the key is missing."""
+        """Read an object with strings as values; return an empty dictionary if the key is missing."""
         value = self.mapping(name)
         if len(value) > MAX_NAMES:
             raise ReportError(
@@ -180,7 +180,7 @@ class JsonObject:
         """Check that all keys of the object were read.
 
         Raises:
-            ReportError: a key was not read, which means that it is unknown.
+            ReportError: a key was not read, so it is unknown.
         """
         for name in self._unread:
             raise ReportError(
@@ -190,7 +190,7 @@ class JsonObject:
 
 
 def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict[str, Any]:
-    """Return the JSON object of a view file or draft, without the key that identifies it.
+    """Return the JSON object of a view file or draft, without the key that identifies the kind of file.
 
     Args:
         content: the JSON document.
@@ -199,8 +199,8 @@ def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict
         max_format: the latest version that can be read.
 
     Raises:
-        ReportError: the document is of another kind or a later format, is too large or invalid, or contains
-            an object with a duplicate key.
+        ReportError: the document is another kind of file, has a later format, is too large or invalid, or
+            contains an object with a duplicate key.
     """
     if len(content) > MAX_BYTES:
         raise ReportError(
@@ -235,7 +235,7 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     """
     try:
         with path.open("rb") as stream:
-            # Read in blocks, because a single read would allocate `max_bytes` of memory.
+            # Read in blocks, because a single read would allocate `max_bytes` bytes.
             blocks = iter(lambda: stream.read(_BLOCK), b"")
             return b"".join(islice(blocks, max_bytes // _BLOCK + 1))[: max_bytes + 1]
     except (OSError, ValueError) as error:

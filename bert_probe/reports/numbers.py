@@ -1,9 +1,10 @@
 """Compute all numbers of a view (table, provenance and picture) and their tolerances.
 
 The last digits of float32 results depend on the processor, which may add numbers in a different order.
-Therefore every result is computed twice: as requested, and with the same weights in float64, whose rounding
-error is a million times smaller. The difference estimates the float32 error for this model, text and
-formula. Two processors may each be off by about this error, in opposite directions.
+Therefore, every result is computed twice: as requested, and with the same weights in float64, where rounding
+errors are a million times smaller. The difference estimates the float32 error for this model, text and
+formula. Results from two processors may differ from the exact value by about this error, in opposite
+directions.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Tolerance:
     Attributes:
         of: name of the column or array; "" for all numbers of a matrix.
         largest: largest absolute value in the group.
-        error: largest difference between a number in float32 and in float64.
+        error: largest difference between the float32 and float64 values of a number.
     """
 
     of: str
@@ -71,7 +72,7 @@ class Tolerance:
 
     @property
     def allowed(self) -> float:
-        """The largest allowed difference from a number that another machine computed."""
+        """The largest allowed difference from the same number on another machine."""
         return max(FLOOR * self.largest, FACTOR * self.error)
 
     def to_json(self) -> dict[str, Any]:
@@ -87,12 +88,12 @@ class Tolerance:
         """
         with parse_object(value, "A tolerance of the report") as parsed:
             tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
-            parsed.number("tolerance")  # not stored, because it can be computed from the other numbers
+            parsed.number("tolerance")  # not stored, because it follows from the other numbers
         return tolerance
 
 
 def of_table(single: ReportTable, double: ReportTable) -> tuple[Tolerance, ...]:
-    """Return the tolerance of each number column, or of a matrix as a whole.
+    """Return the tolerance for each numeric column, or for a matrix as a whole.
 
     Args:
         single: the table as requested, computed in float32 by default.
@@ -115,9 +116,9 @@ def of_table(single: ReportTable, double: ReportTable) -> tuple[Tolerance, ...]:
 
 
 def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple[Tolerance, ...]:
-    """Return the tolerance of each array of measured numbers in a picture.
+    """Return the tolerance for each array of measured numbers in a picture.
 
-    The index of a color may differ by 1.
+    Color indices may differ by 1.
     """
     tolerances = []
     for name, array in single.items():
@@ -132,7 +133,7 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
 
 
 def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tolerance, ...]:
-    """Return the tolerance of each float in a provenance or in the description of a picture."""
+    """Return the tolerance for each float in a provenance or in the description of a picture."""
     tolerances = [
         _from_pairs(path, [(value, double.get(path, value))])
         for path, value in single.items()
@@ -147,7 +148,7 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Return all texts and numbers in a JSON value by path, such as ``facts.positions.0``."""
+    """Return path → value for all leaves of a JSON value; a path is, for example, ``facts.positions.0``."""
     if isinstance(value, Mapping):
         children: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, list | tuple):
@@ -162,10 +163,10 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def outline(value: Any) -> Any:
-    """Return the structure of a JSON value: its keys, in order, with the types of their values.
+    """Return the structure of a JSON value: the keys, in order, with the types of their values.
 
-    The paths of `leaves` do not show whether a list was replaced by an object, or ``{"a": {"b": 1}}`` by
-    ``{"a.b": 1}``, which other programs read differently.
+    The paths of `leaves` cannot distinguish a list from an object, or ``{"a": {"b": 1}}`` from
+    ``{"a.b": 1}``, but other programs can.
     """
     if isinstance(value, Mapping):
         return {"object": [[str(name), outline(child)] for name, child in value.items()]}
@@ -176,7 +177,7 @@ def outline(value: Any) -> Any:
 
 
 def _from_pairs(name: str, pairs: Iterable[tuple[Any, Any]]) -> Tolerance:
-    """Return the tolerance of numbers from (float32, float64) pairs, ignoring pairs that are not finite."""
+    """Compute a tolerance from (float32, float64) pairs; ignore pairs that are not finite."""
     finite = [
         (float(single), float(double))
         for single, double in pairs
@@ -197,7 +198,7 @@ def _from_arrays(name: str, single: Array, double: Array) -> Tolerance:
 
 
 def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
-    """Return the allowed difference by name: the larger of the recomputed and the stated tolerance.
+    """Return name → allowed difference: the larger of the recomputed and the stated tolerance.
 
     A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance.
 
@@ -245,10 +246,10 @@ class Difference:
     Attributes:
         view: number of the view, from 1; 0 for the file itself.
         table: the part of the view: table, note, picture 1, …
-        row: name of the row, beginning with its number from 1.
+        row: name of the row, starting with the 1-based row number.
         column: name of the column.
         stated: value in the report.
-        recomputed: value that was computed or rendered by the verification.
+        recomputed: value that the verification computed or rendered.
         difference: absolute difference of two numbers.
         tolerance: allowed difference.
         finding: kind of the difference, one of the constants of this module, such as `DIFFERS`.
@@ -272,11 +273,11 @@ def note_difference(
 
     Args:
         actual: text in the report.
-        expected: text that the note should have.
+        expected: correct text of the note.
         segments: the segments of the expected text.
 
     Returns:
-        The cell whose reference contains the difference, or ""; and the part of each text around the
+        The cell whose reference contains the difference, or ""; and excerpts of both texts around the
         difference.
     """
     shorter = min(len(actual), len(expected))
@@ -292,7 +293,7 @@ def note_difference(
 
 
 def exact_text(cell: Any) -> str:
-    """Return a cell as text, with all digits of a number."""
+    """Return a cell as a string, with all digits of a number."""
     return clip(format_cell("text", cell if cell is None or isinstance(cell, str) else repr(cell)))
 
 
@@ -318,7 +319,7 @@ class PicturePayload:
     """A parsed payload of a picture.
 
     Attributes:
-        leaves: texts and numbers of the payload's description, by path.
+        leaves: strings and numbers in the payload's description, by path.
         arrays: arrays of the payload, by name.
         outline: keys and types of the description, see `outline`.
     """
@@ -336,7 +337,7 @@ class PicturePayload:
         """
         description, arrays = unpack(payload)
         if "points" in arrays and _LAYOUT_DIGEST.fullmatch(str(description.get("of"))):
-            description["of"] = ""  # contains a digest of measured values, which cannot be compared exactly
+            description["of"] = ""  # a digest of measured values cannot be compared with a tolerance
         try:
             return cls(leaves(description), arrays, outline(description))
         except RecursionError:
@@ -350,7 +351,7 @@ class ViewNumbers:
     Attributes:
         result: the result of the question.
         table: the table of the result.
-        provenance: texts and numbers of the provenance, by path, without machine-dependent entries.
+        provenance: strings and numbers in the provenance, by path, without machine-dependent entries.
         picture: the picture of the view, or None.
     """
 
@@ -361,7 +362,7 @@ class ViewNumbers:
 
     @classmethod
     def of(cls, view: ViewFile, answered: AnsweredView) -> Self:
-        """Collect the numbers of an answer, and draw its picture as the view specifies.
+        """Collect the numbers of an answer, and draw the picture that the view specifies.
 
         Raises:
             SelectionError: the parameters of the picture do not fit the text or the model.
@@ -380,14 +381,14 @@ class ViewNumbers:
         return cls(result, ReportTable.of(table), portable_leaves(result.provenance), picture)
 
     def payloads(self) -> list[PicturePayload]:
-        """Return the parsed payloads of the picture."""
+        """Parse the payloads of the picture."""
         if self.picture is None:
             return []
         return [PicturePayload.of(payload) for payload in self.picture.payloads]
 
 
 def portable_leaves(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves of a provenance, by path, without machine-dependent entries."""
+    """Return path → leaf for a provenance, without machine-dependent entries."""
 
     def without_machine(record: Any) -> Any:
         if not isinstance(record, Mapping):
@@ -407,9 +408,9 @@ class ViewTolerances:
     """The tolerances of a view's numbers.
 
     Attributes:
-        table: the tolerance of each column, or of the matrix.
-        provenance: the tolerance of each float in the provenance.
-        payloads: the tolerances of the arrays and leaves of each payload of the picture.
+        table: the tolerance for each column, or for the matrix.
+        provenance: the tolerance for each float in the provenance.
+        payloads: for each payload of the picture, the tolerances for its arrays and leaves.
     """
 
     table: tuple[Tolerance, ...] = ()
@@ -445,7 +446,7 @@ class ViewTolerances:
         """Parse and check the JSON of tolerances.
 
         Raises:
-            ReportError: the value does not have the form of tolerances.
+            ReportError: the value does not have the format of tolerances.
         """
         with parse_object(value, "The tolerances of the report") as parsed:
             table, provenance, payloads = (parsed.array(name) for name in ("table", "said", "drawn"))
@@ -460,12 +461,12 @@ class ViewTolerances:
 
 @dataclass
 class NamedModels:
-    """The models that views refer to, each opened once, and their float64 references.
+    """The models to which views refer, each opened once, and their float64 references.
 
     Attributes:
         open: callback that opens a model, after asking the user for consent if needed.
-        as_named: whether checkpoints get the name and revision of the view's reference, even if they were
-            opened from another place, so that results, code and captions equal those in the report.
+        as_named: whether checkpoints get the name and revision in the view's reference, even if they were
+            opened from another source, so that results, code and captions equal those in the report.
     """
 
     open: Callable[[ModelReference], Checkpoint]
@@ -490,7 +491,7 @@ class NamedModels:
         """Return the models of a view in float64.
 
         Raises:
-            ProbeError: a model cannot be opened, for example because memory is full.
+            ProbeError: a model cannot be opened, for example because there is not enough memory.
         """
         # Imported here, because importing torch takes seconds.
         from bert_probe.model.float64 import float64_reference
@@ -536,7 +537,7 @@ def _rename(checkpoint: Checkpoint, model: ModelReference) -> Checkpoint:
 
 
 def _draw_picture(view: ViewFile, answered: AnsweredView) -> Page | None:
-    """Draw the picture of a view; return None if it has no picture."""
+    """Draw the picture of a view; return None if the view has no picture."""
     if view.drawn:
         return _draw_attention(view, answered.traces)
     return pictures.page(answered.result) if pictures.is_drawn(answered.result) else None

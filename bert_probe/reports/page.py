@@ -1,4 +1,4 @@
-"""Render the data of a report as an HTML page; all texts of users and models are escaped here."""
+"""Render the data of a report as an HTML page, and escape all strings from users and models."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def written(stated: Mapping[str, Any]) -> str:
             for component in components
         ),
         "script": built.script("report_page"),
-        # A "</script>" in a text would end the script element.
+        # Escape "<", because "</script>" in a string would end the script element.
         "stated": json.dumps(stated, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
     template = (_FOLDER / "report.html").read_text(encoding="utf-8")
-    # All fields are replaced in one pass, so that "<!--style-->" within a text is not replaced.
+    # Replace all fields in one pass, so that "<!--style-->" within a user's text is not replaced.
     start, *parts = template.split("<!--")
     fragments = [start]
     for part in parts:
         name, _, following = part.partition("-->")
         fragments += [fields[name], following]
-    page = "".join(fragments).encode("utf-8", "backslashreplace")  # a text may contain lone surrogates
+    page = "".join(fragments).encode("utf-8", "backslashreplace")  # for lone surrogates
     return f"{page.decode()}<!-- SHA-256 of all above: {digest(page)} -->\n"
 
 
@@ -128,10 +128,11 @@ def _note(note: Mapping[str, str], table: ReportTable) -> str:
 
 
 def _calibration(provenance: Mapping[str, Any]) -> str:
-    """Render the calibration of a score: a sentence and a histogram of random pairs with the score marked.
+    """Render the calibration of a score: a sentence, and a histogram of random pairs with the score marked.
 
     Raises:
-        ReportError: the calibration in the provenance does not have the form that `calibrate_result` writes.
+        ReportError: the calibration in the provenance does not have the format that `calibrate_result`
+            writes.
     """
     facts = provenance.get("facts")
     calibration = facts.get("calibration") if isinstance(facts, Mapping) else None
@@ -209,7 +210,7 @@ def _count(count: int, name: str) -> str:
 
 
 def _truncation(table: ReportTable) -> str:
-    """Return a sentence that states which rows, columns and digits of a table are not displayed."""
+    """Return a sentence about the rows, columns and digits of a table that are not displayed."""
     limits = ((table.rows, MAX_ROWS, "rows"), (len(table.columns), MAX_COLUMNS, "columns"))
     truncated = [f"the first {limit} of {count:,} {name}" for count, limit, name in limits if count > limit]
     if truncated:

@@ -43,13 +43,13 @@ class StatedView:
         view: question, models and inputs.
         title: the title of the view.
         table: the table of the result.
-        note: the note as the author wrote it ("written"), and with its references resolved ("shown").
+        note: the note as the author wrote it ("written"), and with resolved references ("shown").
         provenance: the provenance of the result.
         code: code that reproduces the result, under "python" and "shell".
         tolerances: the tolerances of the numbers.
         picture: settings of the picture: "component", "caveat" and "start".
         payloads: the payloads of the picture, still encoded; None for an invalid payload.
-        sha256: the digest of each part, and under "payloads" the list of the payloads' digests.
+        sha256: the digest of each part; under "payloads", a list with the digest of each payload.
         marks: checksums of the "rows" and "columns" of the table.
         raw: the parsed JSON of the view.
     """
@@ -74,7 +74,7 @@ class StatedView:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parsed data in the form and order of `Item.parts`."""
+        """The parsed data in the format and order of `Item.parts`."""
         return {
             "view": self.view.to_json(),
             "title": self.title,
@@ -106,7 +106,7 @@ class ReportFile:
         made_with: library → version.
         views: the data of each view.
         page: the page as bytes.
-        files: name → content of the other files in a ZIP; None for a page without a ZIP.
+        files: name → content for the other files in a ZIP; None for a page without a ZIP.
     """
 
     title: str
@@ -177,9 +177,9 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
 
 
 def are_versions(libraries: Mapping[str, Any]) -> bool:
-    """Return whether all keys have the form of library names, and all values the form of versions.
+    """Return whether all keys are formatted like library names, and all values like versions.
 
-    The page displays these texts although they cannot be verified, so they must not be arbitrary.
+    The page displays these strings although they cannot be verified, so their format is restricted.
     """
     return len(libraries) <= _MAX_LIBRARIES and all(
         isinstance(version, str) and _LIBRARY.fullmatch(name) and _VERSION.fullmatch(version)
@@ -226,7 +226,7 @@ def _parse_view(raw: Any) -> StatedView:
 
 
 def _check_texts(provenance: Mapping[str, Any]) -> None:
-    """Check that all values of a provenance that the page displays as quotations are texts."""
+    """Check that all provenance values that the page displays as quotations are strings."""
     texts = provenance.get("texts") or []
     for text in [provenance, *texts] if isinstance(texts, list) else [None]:
         parts = [text.get(name) for name in ("text", "pair")] if isinstance(text, dict) else [0]
@@ -259,16 +259,16 @@ _MAX_DIRECTORY: Final = 1_000_000
 
 _END: Final = struct.Struct("<4s4H2LH")  # end of central directory record
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  # local file header
-_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # not allowed: zipfile would follow its pointer
+_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # rejected, because zipfile would follow its pointer
 _ZIP64_LOCATOR_BYTES: Final = 20
-_UTF_8: Final = 0x800  # flag for UTF-8 names, the only flag that a report may set
+_UTF_8: Final = 0x800  # flag for UTF-8 names, the only allowed flag
 
 
 def unpack(content: bytes, name: str) -> dict[str, bytes]:
-    """Return the files of a ZIP by their names.
+    """Return file name → content for a ZIP.
 
-    All ZIP readers must agree on the content, so the archive may contain only stored and deflated files with
-    unique names, one directly after another, and no other bytes.
+    All ZIP readers must agree on the content. Therefore, the archive may contain only stored or deflated
+    files with unique names, without gaps between the files and without other bytes.
 
     Args:
         content: the content of the ZIP.
@@ -301,7 +301,7 @@ def _check_end(content: bytes) -> None:
 
 
 def _check_counts(content: bytes, count: int, directory: int) -> None:
-    """Check that the last record of a ZIP describes its directory correctly, so that all readers agree."""
+    """Check that the last record of a ZIP describes the directory correctly, so that all readers agree."""
     size = len(content) - _END.size - directory
     if _END.unpack_from(content, len(content) - _END.size)[1:] != (0, 0, count, count, size, directory, 0):
         raise ValueError("its end does not describe its directory")

@@ -1,6 +1,6 @@
 """Reports: several views with notes, as a single HTML page that works offline, or as a ZIP of files.
 
-The page contains all content of the report as JSON data; its HTML is rendered from these data.
+The page contains the report as JSON data, from which its HTML is rendered.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Item:
 
     @cached_property
     def parts(self) -> dict[str, Any]:
-        """The data of the view as a JSON object, in the parts that verification compares."""
+        """The data of the view as JSON values, by part; verification compares these parts."""
         result, table, picture = self.numbers.result, self.numbers.table, self.numbers.picture
         component = {} if picture is None else {"component": picture.component, "caveat": picture.caveat}
         return {
@@ -119,7 +119,7 @@ class Report:
 
     @classmethod
     def of(cls, draft: Draft, models: NamedModels, progress: Progress = no_progress) -> Self:
-        """Compute every view of a draft, and the tolerances of its numbers.
+        """Compute every view of a draft, and the tolerances for its numbers.
 
         Args:
             draft: views and notes.
@@ -200,7 +200,7 @@ class Report:
         target = io.BytesIO()
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in {MANIFEST: manifest, **contents}.items():
-                # The current time is omitted, so that the same report always gives the same bytes.
+                # Omit the current time, so that the same report always produces the same bytes.
                 archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
         return target.getvalue()
 
@@ -231,8 +231,8 @@ def check_ending(path: Path) -> None:
 
 def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item:
     numbers, tolerances = models.computed(entry.view, progress)
-    tables.split_note(entry.note, numbers.table)  # raises an error for an invalid note
-    # Opened models have a known commit and known weights, even if the view does not state them.
+    tables.split_note(entry.note, numbers.table)  # raises an error if the note is invalid
+    # Replace the references, because opened models have a known commit and known weights.
     view = replace(entry.view, models=tuple(map(ModelReference.of, models.of(entry.view))))
     return Item(replace(entry, view=view), numbers, tolerances)
 
@@ -259,7 +259,7 @@ def folder_of(number: int, view: ViewFile) -> str:
 
 
 def text_files(view: ViewFile, parts: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the text files of a view in a ZIP, by name. All of them derive from the report's data.
+    """Return name → content for the text files of a view in a ZIP, which derive from the report's data.
 
     Args:
         view: the view of the report.
@@ -277,13 +277,13 @@ def text_files(view: ViewFile, parts: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
-    """Return a table as Parquet; the bytes depend on the version of pyarrow."""
+    """Serialize a table to Parquet; the bytes depend on the version of pyarrow."""
     frame.attrs["provenance"] = provenance
     return files.to_bytes(frame, "parquet")
 
 
 def picture_file(picture: Page | None) -> dict[str, bytes]:
-    """Return the file name and content of a picture: an SVG file, or a text file that explains the failure.
+    """Return file name → content for a picture: SVG, or text with an error message; {} without a picture.
 
     The last digits of numbers in the SVG depend on the processor.
     """
@@ -291,7 +291,7 @@ def picture_file(picture: Page | None) -> dict[str, bytes]:
         return {}
     try:
         return {"picture.svg": picture.svg().encode()}
-    except ExportError as error:  # the picture is too large for any program
+    except ExportError as error:  # the picture is too large for SVG viewers
         return {"picture.txt": f"{error}\n".encode()}
 
 

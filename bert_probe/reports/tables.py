@@ -1,8 +1,8 @@
 """Tables of a report, and notes with references to their numbers.
 
-The columns of a table are Python values that are unchanged by conversion to JSON and back. A note is plain
-text with references such as ``{{3, weight}}``. Verification recomputes referenced numbers. All other numbers
-in a note are the author's own and cannot be verified.
+Table cells are Python values that survive a round trip through JSON. A note is plain text with references
+such as ``{{3, weight}}``. Verification recomputes referenced numbers. It cannot verify other numbers, which
+the author wrote.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Column:
 
     Attributes:
         name: the name of the column.
-        kind: the kind of its cells; a "number" is measured and has a rounding error, an "integer" is exact.
+        kind: the kind of the cells; a "number" is measured and has a rounding error, an "integer" is exact.
         cells: Python values; None for a missing value.
     """
 
@@ -56,8 +56,8 @@ class ReportTable:
 
     Attributes:
         columns: columns of equal length.
-        matrix: whether all number columns contain the same quantity, for example for different tokens or
-            layers; if so, the first column names the rows.
+        matrix: whether all numeric columns contain the same quantity, for example for different tokens or
+            layers; if so, the first column contains the row names.
     """
 
     columns: tuple[Column, ...]
@@ -84,7 +84,7 @@ class ReportTable:
         return format_cell(self.columns[column].kind, self.columns[column].cells[row])
 
     def row_name(self, row: int) -> str:
-        """Return the name of a row: its number, counted from 1, and the first text in the row."""
+        """Return the name of a row: the 1-based row number, and the first string in the row."""
         texts = (column.cells[row] for column in self.columns if column.kind == "text")
         name = next(texts, None)
         return f"{row + 1}" if name is None else f"{row + 1} {name}"
@@ -145,7 +145,7 @@ def _python_value(cell: Any, kind: ColumnKind, is_float32: bool) -> Any:
 
 
 def format_cell(kind: ColumnKind, cell: Any) -> str:
-    """Return the text that displays a cell of the given kind."""
+    """Format a cell of this kind for display."""
     if cell is None:
         return _NO_VALUE
     if kind == "truth":
@@ -159,7 +159,7 @@ def format_cell(kind: ColumnKind, cell: Any) -> str:
 
 
 def _json_cell(cell: Any) -> Any:
-    """Convert a cell to a JSON value; infinite numbers become texts, because JSON cannot represent them."""
+    """Convert a cell to a JSON value; infinite numbers become strings, because JSON has no infinity."""
     if isinstance(cell, float) and not math.isfinite(cell):
         return "Infinity" if cell > 0 else "-Infinity"
     return cell
@@ -180,7 +180,7 @@ _TYPES: Final = {"number": float, "integer": int, "truth": bool, "text": str}
 
 
 def finite(value: Any) -> Any:
-    """Replace infinite numbers by texts, and NaN by null, because JSON cannot represent them."""
+    """Replace infinite numbers by strings and NaN by None, because JSON cannot represent these numbers."""
     if isinstance(value, Mapping):
         return {str(key): finite(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
@@ -210,10 +210,10 @@ def changed(stated: Sequence[str], actual: Sequence[str]) -> list[int]:
 
 
 def match_rows(table: ReportTable, other: ReportTable) -> list[int | None]:
-    """Match each row of a table with the row of the other table that has the same texts and integers.
+    """Match each row of a table with the row of the other table that has the same strings and integers.
 
-    Two tables sorted by a measured number may differ in the order of rows whose numbers are nearly equal. A
-    row without a counterpart is matched with the next unmatched row, or None if there are no more.
+    Two tables sorted by a measured number may differ in the order of rows with nearly equal numbers. A row
+    without a counterpart is matched with the next unmatched row, or with None if there is none.
 
     Returns:
         Index of the matching row, for each row of `table`.
@@ -248,7 +248,7 @@ REFERENCE_HELP: Final = (
     "{{3, weight}} inserts the number in row 3 of the column weight, and is verified with the table."
 )
 
-# Spaces are stripped later: matching them on both sides of a name would take cubic time.
+# Spaces are stripped later, because matching spaces on both sides of a name would take cubic time.
 _REFERENCE: Final = re.compile(r"\{\{([^{},]*),([^{}]*)\}\}")
 _ROW: Final = re.compile("[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"0[0.,]*0|0")
@@ -260,7 +260,7 @@ class NoteSegment:
     """A segment of a note: the author's words, or a referenced cell.
 
     Attributes:
-        text: the text as it is displayed.
+        text: the displayed text.
         row: the row of the referenced cell, from 0; None for the author's words.
         column: the column of the referenced cell, from 0; None for the author's words.
     """
@@ -271,7 +271,7 @@ class NoteSegment:
 
 
 def split_note(note: str, table: ReportTable) -> list[NoteSegment]:
-    """Split a note into segments, with its references resolved.
+    """Split a note into segments, and resolve the references.
 
     Raises:
         ReportError: the note is too long, or refers to a cell that does not exist.
@@ -293,19 +293,19 @@ def split_note(note: str, table: ReportTable) -> list[NoteSegment]:
 
 
 def render_note(note: str, table: ReportTable) -> str:
-    """Return the text of a note with its references resolved."""
+    """Return the text of a note with resolved references."""
     return "".join(segment.text for segment in split_note(note, table))
 
 
 def unchecked_numbers(note: str) -> list[str]:
-    """Return the numbers of a note that are not references and therefore cannot be verified."""
+    """Return the numbers in a note that cannot be verified, because they are not references."""
     text = _REFERENCE.sub(lambda match: " " if _is_reference(match) else match[0], note)
     digits = "".join(map(_mask, text))
     return [text[slice(*number.span())] for number in _NUMBER.finditer(digits)]
 
 
 def _mask(character: str) -> str:
-    """Return "0" for a numeric character of any script, a separator unchanged, and otherwise a space."""
+    """Return "0" for numeric characters of any script, separators unchanged, and " " for other characters."""
     if character in _SEPARATORS:
         return character
     return " " if unicodedata.numeric(character, None) is None else "0"

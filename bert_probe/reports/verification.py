@@ -1,9 +1,9 @@
 """Verify a report: recompute all its numbers with the models that it names.
 
-Three comparisons find every change. Stated numbers are compared with recomputed numbers, which finds wrong
-numbers even if all other data were changed to match them. Stated data are compared with their SHA-256
-digests, which finds any changed character. The page and the files of a ZIP are rendered again from the stated
-data and compared, which finds changed markup, styles and scripts.
+Three comparisons find every change. Comparing stated with recomputed numbers finds wrong numbers, even if all
+other data were changed to match. Comparing stated data with their SHA-256 digests finds every changed
+character. Comparing the page and the files in a ZIP with files rendered from the stated data finds changed
+markup, styles and scripts.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class Verdict:
 
     Attributes:
         differences: all differences; empty if the report is correct.
-        numbers: how many numbers were recomputed.
-        remarks: sentences for the user about what cannot be verified, such as the author's numbers in notes.
+        numbers: number of recomputed numbers.
+        remarks: sentences for the user about content that cannot be verified, such as numbers that the author
+            wrote in notes.
     """
 
     differences: tuple[Difference, ...]
@@ -63,7 +64,7 @@ class Verdict:
     remarks: tuple[str, ...]
 
     def frame(self) -> pd.DataFrame:
-        """Return a table with one row for each difference; its columns are the attributes of `Difference`."""
+        """Return a table with one row per difference; the columns are the attributes of `Difference`."""
         columns = list(Difference.__dataclass_fields__)
         rows = [[getattr(difference, name) for name in columns] for difference in self.differences]
         return pd.DataFrame(rows, columns=columns)
@@ -74,7 +75,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
 
     Args:
         read: the report.
-        models: opens the models.
+        models: the models of the report, which are opened when needed.
         progress: called with the number of verified views and their total.
 
     Raises:
@@ -100,7 +101,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         except ProbeError as error:
             if not model_differences:
                 raise type(error)(f"View {number}: {error}") from None
-            # The model differs from the stated model: for example, it may have fewer layers.
+            # The opened model differs from the stated model; for example, it may have fewer layers.
             differences += [*model_differences, Difference(number, "view", "", "", "", str(error))]
             is_complete = False
             continue
@@ -115,7 +116,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         differences += _page_differences(read, differences)
         if read.files is not None and is_complete:
             differences += manifest_differences(read, read.files, sha256, is_right=not differences)
-    differences.sort(key=lambda difference: difference.table != "model")  # list differences of models first
+    differences.sort(key=lambda difference: difference.table != "model")  # list model differences first
     return Verdict(tuple(differences), numbers, tuple(remarks))
 
 
@@ -124,7 +125,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
 
     Args:
         read: the report.
-        differences: differences found so far, which may explain a changed page.
+        differences: differences found so far, which may explain changes of the page.
     """
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
@@ -142,7 +143,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
             count += 1
             yield _page_difference(change, read.views)
     if data_changes and not count and not differences:
-        # The data are correct, but were not formatted by this program.
+        # The data are correct, but formatted differently than this program would.
         texts = exact_text(data_changes[0].stated), exact_text(data_changes[0].rendered)
         yield Difference(0, "file", PAGE, "", *texts, finding=NOT_RENDERED)
 
@@ -171,8 +172,8 @@ class PageChange:
     Attributes:
         part: the changed part: "cell" of a table, "note", "data", "digest" of the page, or "page" for any
             other part.
-        view: number of the view, from 1; 0 outside of views.
-        row: the row of a cell, from 0, which is the header.
+        view: number of the view, from 1; 0 outside views.
+        row: the row of a cell; row 0 is the header.
         column: the column of a cell, from 0.
         stated: text of the part in the page.
         rendered: text of the part in the rendered page.
@@ -190,8 +191,8 @@ def page_changes(content: bytes, rendered: bytes) -> Iterator[PageChange]:
     """Yield all differences if the pages have the same number of tags; otherwise only the first difference.
 
     The untrusted page is never parsed as HTML, because a forger could choose markup that this program and
-    a browser would parse differently. Both pages are split at every "<", and the rendered page determines
-    to which part each piece belongs.
+    a browser parse differently. Instead, both pages are split at every "<", and the rendered page determines
+    the part to which each piece belongs.
     """
     if content == rendered:
         return
@@ -239,7 +240,7 @@ def _first_change(content: bytes, rendered: bytes) -> PageChange:
 
 @dataclass
 class _PageScanner:
-    """Tracks the current part of the rendered page; a token is the text from one "<" to the next."""
+    """Tracks the current part of the rendered page. A token is the text from a "<" to the next."""
 
     view: int = 0
     row: int = -1
@@ -248,7 +249,7 @@ class _PageScanner:
     in_note: bool = field(default=False)
 
     def next(self, token: bytes) -> PageChange:
-        """Return the part of the page to which the next token belongs, as a `PageChange` without texts."""
+        """Return the part of the page that contains the next token, as a `PageChange` without texts."""
         if match := _VIEW.match(token):
             self.view = int(match[1])
         elif token.startswith(b"/main"):

@@ -58,9 +58,9 @@ class ViewCheck:
     Attributes:
         number: the number of the view, from 1.
         stated: data of the view in the report.
-        numbers: how many numbers were compared.
-        remarks: sentences for the user about what was not checked.
-        sha256: for each file of the view in a ZIP, the digest that the manifest must state.
+        numbers: number of compared numbers.
+        remarks: sentences for the user about content that was not checked.
+        sha256: for each file of the view in a ZIP, the digest that the manifest must contain.
     """
 
     def __init__(self, number: int, stated: StatedView) -> None:
@@ -91,7 +91,7 @@ class ViewCheck:
         Args:
             actual: the recomputed numbers of the view.
             tolerances: the recomputed tolerances.
-            same_model: whether the models have the stated weights, so that `models` yields no differences.
+            same_model: whether the models have the stated weights.
         """
         stated = self.stated
         payloads = [] if actual.picture is None else actual.picture.payloads
@@ -105,7 +105,7 @@ class ViewCheck:
         )
         differences = [difference for part in parts for difference in islice(part, MAX_DIFFERENCES)]
         parts_with_differences = {difference.table for difference in differences}
-        # The digest detects changes within the tolerance and in texts that are not compared.
+        # The digest detects changes within the tolerance and in strings that are not compared.
         for name, part in stated.parts.items():
             if name not in parts_with_differences and digest(part) != stated.sha256.get(name):
                 differences.append(
@@ -144,14 +144,15 @@ class ViewCheck:
             yield from self._order(actual, rows, allowed)
         if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
             yield self.difference("table", "", "marks", "a different number of marks", "", finding=CHANGED)
-        # A changed cell changes the checksums of its row and of its column; otherwise a checksum was changed.
+        # A changed cell changes the checksums of both row and column; otherwise a checksum itself was
+        # changed.
         elif bool(changed_rows) != bool(changed_columns):
             yield self.difference("table", "", "marks", "a checksum of other cells", "", finding=CHANGED)
 
     def _order(
         self, actual: ReportTable, rows: Sequence[int | None], allowed: Mapping[str, float]
     ) -> Iterator[Difference]:
-        """Yield rows that moved relative to the recomputed table, unless nearly equal numbers explain it.
+        """Yield rows that moved relative to the recomputed table, unless nearly equal numbers explain this.
 
         If the numbers of two lists differ by at most a tolerance, so do the numbers of the sorted lists. Rows
         may therefore exchange positions only if their numbers in the sort column are nearly equal.
@@ -197,7 +198,7 @@ class ViewCheck:
                 )
 
     def _note(self) -> Iterator[Difference]:
-        """Compare the displayed note with the written note and the cells to which it refers."""
+        """Compare the displayed note with the written note and the referenced cells."""
         source, stated = self.stated.note["written"], self.stated.note["shown"]
         unchecked = tables.unchecked_numbers(source)
         if unchecked:
@@ -217,7 +218,7 @@ class ViewCheck:
     def _provenance(
         self, actual: ViewNumbers, own: Sequence[Tolerance], same_model: bool
     ) -> Iterator[Difference]:
-        """Compare the provenance; ignore digests if a different model was already reported."""
+        """Compare the provenance; ignore digests if a different model has already been reported."""
         stated_leaves, actual_leaves = (
             {path: leaf for path, leaf in side.items() if same_model or not path.endswith("_sha256")}
             for side in (portable_leaves(self.stated.provenance), actual.provenance)
@@ -234,7 +235,7 @@ class ViewCheck:
             yield self.difference("provenance", "", "names and types", *texts)
 
     def _derived_parts(self, actual: ViewNumbers, tolerances: ViewTolerances) -> Iterator[Difference]:
-        """Compare the title, the code and the settings of the picture, which the question determines."""
+        """Compare the title, code and picture settings, which the question determines."""
         try:
             parts = Item(DraftEntry(self.stated.view, self.stated.note["written"]), actual, tolerances).parts
         except ReportError:
@@ -243,7 +244,7 @@ class ViewCheck:
             yield from self._leaves(name, leaves(self.stated.parts[name]), leaves(parts[name]), {})
 
     def _tolerances(self, own: ViewTolerances) -> Iterator[Difference]:
-        """Compare the stated rounding errors, with the same tolerances as the numbers."""
+        """Compare the stated rounding errors, with the same tolerances as for the numbers."""
         stated = self.stated.tolerances
         groups = [(stated.table, own.table), (stated.provenance, own.provenance)]
         groups += [*zip(stated.payloads, own.payloads, strict=False)]
@@ -336,7 +337,7 @@ class ViewCheck:
         if stated.outline != expected.outline:
             outlines = map(json.dumps, (stated.outline, expected.outline))
             yield self.difference(name, "", "names and types", *outlines)
-        # The minimum and maximum of a heatmap have the tolerance of its values.
+        # The minimum and maximum of a heatmap have the same tolerance as its values.
         values = allowed.get("values", 0.0)
         extremes = {
             path: max(allowed.get(path, 0.0), values) for path in ("min", "max") if path in expected.leaves
@@ -391,7 +392,7 @@ def _are_numbers(*cells: Any) -> bool:
 
 
 def _may_be_sorted(numbers: Sequence[float], rows: Sequence[int]) -> bool:
-    """Return whether unequal numbers of consecutive rows are sorted, by value or by magnitude."""
+    """Return whether numbers of consecutive rows, if unequal, are sorted by value or by magnitude."""
     sides = ([*numbers], [abs(number) for number in numbers])
     pairs = [index for index in range(1, len(rows)) if rows[index] == rows[index - 1] + 1]
     return len({*numbers}) > 1 and any(
@@ -402,7 +403,7 @@ def _may_be_sorted(numbers: Sequence[float], rows: Sequence[int]) -> bool:
 
 
 def _without_uncheckable(value: Any, is_model: bool = True) -> Any:
-    """Replace values that cannot be verified with `_UNCHECKABLE`, if they have a valid form."""
+    """Replace values that cannot be verified by `_UNCHECKABLE`, if their format is valid."""
     if isinstance(value, Mapping):
         return {
             name: _UNCHECKABLE

@@ -1,7 +1,7 @@
-"""View files: the question, models, inputs and page of a view as JSON, from which it can be recomputed.
+"""View files: the question, models, inputs and page of a view as JSON, for recomputing the view.
 
-A view file has no results. It may come from an untrusted source, so all of its content is checked when it is
-read, which needs no model.
+A view file contains no results. View files may come from untrusted sources, so their complete content is
+checked during reading, without opening a model.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ModelReference:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether the model comes with the package, so that opening it needs no consent."""
+        """Whether the model is the built-in model, which can be opened without consent."""
         return self.name in ("", BUILT_IN)
 
     @property
@@ -85,7 +85,7 @@ class ModelReference:
         return f"{self.name or BUILT_IN}{f' at {self.revision}' if self.revision else ''}"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Return whether a checkpoint has the referenced weights; unknown digests fit any weights."""
+        """Return whether a checkpoint has the referenced weights; unknown digests match all weights."""
         description = checkpoint.description
         digests = (
             (self.weights_sha256, description.weights_sha256),
@@ -122,14 +122,14 @@ class ViewFile:
 
     Attributes:
         question: public name of the question's class; "" for a page without a question.
-        asked: all fields of the question in the form of URL parameters.
+        asked: all fields of the question as URL parameters.
         models: one model, or two models to compare.
         texts: input texts of the question.
         sentences: input sentences, for questions about many sentences.
         files: argument name → tagged sentences or labeled texts.
         truncate: whether sentences, or texts of files, are truncated.
         drawn: parameters of an attention picture that the view shows instead of the question's own picture:
-            "as" is "lines" or "model", the other keys are URL parameters, see `views.view.to_address`.
+            "as" is "lines" or "model"; the other keys are URL parameters, see `views.view.to_address`.
         page: page of the app that shows the view; "" for none.
         address: URL parameters of the page, with complete texts.
     """
@@ -147,11 +147,11 @@ class ViewFile:
 
     @classmethod
     def of(cls, result: Result, data: Mapping[str, Any] | None = None) -> Self:
-        """Create the view file of a result, from which the result can be recomputed.
+        """Create a view file from which a result can be recomputed.
 
         Args:
             result: the result of a question.
-            data: argument name → input sentences or rows of input files, if the result does not store them.
+            data: argument name → input sentences or rows of input files that the result does not store.
 
         Raises:
             UnavailableError: the model or attention exists only in memory, the result comes from a store, or
@@ -188,7 +188,7 @@ class ViewFile:
         return replace(self, page=page, address=dict(address))
 
     def to_bytes(self) -> bytes:
-        """Return the view as the content of a file."""
+        """Serialize the view to the bytes of a file."""
         text = json.dumps({KIND: FORMAT} | self.to_json(), ensure_ascii=False, indent=1)
         return f"{text}\n".encode("utf-8", "backslashreplace")
 
@@ -265,7 +265,7 @@ class ViewFile:
         """Answer the question of the view.
 
         Args:
-            checkpoints: the opened `models`, in their order.
+            checkpoints: the opened `models`, in the same order.
             progress: progress callback; ignored for questions without progress.
 
         Raises:
@@ -327,7 +327,7 @@ def read_view_file(path: Path) -> ViewFile:
 
 
 def find_question(name: str) -> type[Question]:
-    """Return the question class that has the given public name.
+    """Return the question class with this public name.
 
     Raises:
         ReportError: the class does not exist.
@@ -349,7 +349,7 @@ def _model_reference(model: Mapping[str, Any]) -> ModelReference:
 
 
 def _find_sentences(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the input sentences of a result, which the result or ``data`` contains."""
+    """Return the input sentences of a result, from the result itself or from ``data``."""
     record = result.inputs.sentences
     digest = record.get("sentences_sha256", record.get("vectors_sha256"))
     if digest is None:
@@ -391,7 +391,7 @@ _SETTINGS: Final = {"words 1": "whole words", "component heads": "the output of 
 
 
 def describe_question(view: ViewFile) -> tuple[str, str]:
-    """Return the display name of a view's question, and its non-default fields as text."""
+    """Return the display name of a view's question, and a description of its non-default fields."""
     if not view.question:
         return "", ""
     question = find_question(view.question)
@@ -407,7 +407,7 @@ def describe_question(view: ViewFile) -> tuple[str, str]:
 
 
 def describe_inputs(view: ViewFile) -> str:
-    """Return a short description of a view's input texts; "" if it has none."""
+    """Return a short description of a view's input texts; "" if there are none."""
     texts = [part for text in view.texts for part in (text.text, text.pair) if part]
     if view.sentences:
         return f"{len(view.sentences):,} sentences"
@@ -431,7 +431,7 @@ class Attachment:
     Attributes:
         file: name of the file, whose extension determines the format.
         content: text of the file.
-        kind: kind of the labels of a table, one of `KINDS`; "" for other files.
+        kind: type of the labels in a table, one of `KINDS`; "" for other files.
     """
 
     file: str
@@ -447,7 +447,7 @@ class Attachment:
             record: provenance of the file in the result.
 
         Raises:
-            UnavailableError: the rows change when they are written to a file, for example because a word ends
+            UnavailableError: writing the rows to a file would change them, for example because a word ends
                 with a space.
         """
         attachment = cls(record["file"], to_file(rows).decode(), record.get("kind", ""))
@@ -477,7 +477,7 @@ class Attachment:
             raise ReportError(
                 f"A file in this view has the name {name[:60]!r}, which is not a valid file name."
             )
-        # Other extensions are unsafe: the ZIP of a report has this file next to code.py, which users may run.
+        # Other extensions are unsafe: a report's ZIP contains this file next to code.py, which users may run.
         if PurePath(name).suffix not in _SUFFIXES:
             raise ReportError(
                 f"A file in this view has the name {name[:60]!r}. It must end in {', '.join(_SUFFIXES)}."
@@ -518,7 +518,7 @@ def make_attachments(
         records: argument name → provenance of the file in the result.
 
     Raises:
-        UnavailableError: a file is missing or too large, or its rows change when they are written to a file.
+        UnavailableError: a file is missing or too large, or writing its rows would change them.
     """
     if not records.keys() <= data.keys():
         raise UnavailableError(

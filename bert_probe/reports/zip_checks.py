@@ -1,4 +1,4 @@
-"""Check whether the files of a report's ZIP, including Parquet files, match the data of its page."""
+"""Check whether the files in a report's ZIP, including Parquet files, match the data of the page."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ _DECIMAL: Final = re.compile(r"-?[0-9]+\.[0-9]{2,}")
 def file_differences(
     check: ViewCheck, files: Mapping[str, bytes], actual: ViewNumbers
 ) -> Iterator[Difference]:
-    """Compare the files of a view in a ZIP with the files that are rendered from the report's data.
+    """Compare a view's files in a ZIP with files rendered from the report's data.
 
     Args:
-        check: the check of the view; the digests that the manifest must state are added to its `sha256`.
-        files: file name → content, for all files of the ZIP except its page.
+        check: the check of the view; this function adds the expected digests to `check.sha256`.
+        files: file name → content, for all files of the ZIP except the page.
         actual: the recomputed numbers of the view.
     """
     stated, folder = check.stated, folder_of(check.number, check.stated.view)
     expected = text_files(stated.view, stated.parts)
     picture = actual.picture
     if picture is not None and picture.still is None:
-        # Stated payloads are drawn instead of recomputed ones, whose last digits depend on the processor.
+        # Draw the stated payloads, because the last digits of recomputed payloads depend on the processor.
         decoded = [check.decode_payload(i, len(payload)) for i, payload in enumerate(picture.payloads)]
         payloads = [payload for payload in decoded if payload is not None]
         if len(payloads) == len(decoded):
@@ -126,11 +126,11 @@ def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | Non
 def manifest_differences(
     read: ReportFile, files: Mapping[str, bytes], sha256: Mapping[str, str], is_right: bool
 ) -> Iterator[Difference]:
-    """Compare the file names of a ZIP, and also its manifest if no other differences were found.
+    """Compare the file names of a ZIP, and the manifest if no other differences were found.
 
     Args:
         read: the report.
-        files: file name → content, for all files of the ZIP except its page.
+        files: file name → content, for all files of the ZIP except the page.
         sha256: expected file name → digest, without the page.
         is_right: whether no other differences were found.
     """
@@ -148,8 +148,8 @@ def manifest_differences(
 def is_same_picture(stated: bytes, expected: bytes) -> bool:
     """Return whether two SVG files show the same picture.
 
-    Images may be compressed differently. In attributes, numbers with at least two decimals may differ by one
-    unit in the last place, as another processor may round a line's opacity differently.
+    The compression of images may differ. In attributes, numbers with at least two decimals may differ by one
+    unit in the last place, because processors may round the opacity of a line differently.
     """
     if stated == expected:
         return True
@@ -182,7 +182,7 @@ def _is_same_image(stated: str, expected: str) -> bool:
 
 
 def _png_chunks(png: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the type and content of each chunk of a PNG; the compressed pixels are one empty chunk.
+    """Return type and content of each chunk in a PNG; a single empty chunk replaces the compressed pixels.
 
     Raises:
         struct.error: the last chunk is incomplete.
@@ -225,7 +225,7 @@ because they can expand a few bytes to many values."""
 
 
 def restated(table: ReportTable, frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
-    """Return the Parquet file of a stated table.
+    """Serialize a stated table to Parquet.
 
     Args:
         table: the table in the report.
@@ -233,8 +233,7 @@ def restated(table: ReportTable, frame: pd.DataFrame, provenance: Mapping[str, A
         provenance: the provenance in the report.
 
     Raises:
-        ValueError: a cell does not fit the type of its column.
-        TypeError: a cell does not fit the type of its column.
+        ValueError, TypeError: a cell does not fit the type of its column.
     """
     types = files.flatten_index(frame).dtypes
     columns = [
@@ -252,8 +251,8 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         expected: content of the expected file.
 
     Returns:
-        The table, and whether types and metadata are as expected; None if the file cannot be decoded within
-        the allowed memory.
+        The table, and whether types and metadata match; None if the file cannot be decoded within the memory
+        limit.
     """
     try:
         expected_file = pyarrow.parquet.ParquetFile(io.BytesIO(expected))
@@ -271,12 +270,12 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
             for field in expected_file.schema_arrow
             if pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type)
         ]
-        # Repeated texts stay dictionary-encoded, which saves memory.
+        # Repeated strings stay dictionary-encoded, which saves memory.
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts, **options)
         return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
     except OSError as error:
         if error.errno is not None:
-            raise  # an error of this machine: pyarrow gives no number for a damaged file
+            raise  # an error of this machine: for damaged files, pyarrow sets no errno
         return None
     except (
         TextError,
@@ -298,7 +297,7 @@ def _is_small(content: bytes, expected: bytes) -> bool:
 
 
 def _has_expected_size(content: bytes, metadata: Any, expected: Any) -> bool:
-    """Return whether a Parquet file has the expected numbers of rows and columns and page sizes."""
+    """Return whether a Parquet file has the expected numbers of rows and columns and expected page sizes."""
     if metadata.num_rows != expected.num_rows or metadata.num_columns != expected.num_columns:
         return False
     if metadata.num_row_groups != expected.num_row_groups or metadata.schema.names != expected.schema.names:

@@ -1,4 +1,4 @@
-"""Bounded caches that compute each value once, however many threads request it concurrently."""
+"""Bounded caches that compute each value once, even if several threads request it concurrently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cache(Generic[K, V]):
 
     Args:
         max_size: limit of the total size. A single value above the limit is returned but not stored.
-        size: function that returns the size of a value; by default, each value has size 1.
+        size: function that returns the size of a value; by default 1 per value.
 
     Attributes:
         asked: number of requests so far.
@@ -60,17 +60,17 @@ class Cache(Generic[K, V]):
     def values(self) -> list[V]:
         """Return all stored values, without affecting the eviction order."""
         with self._lock:
-            # LRUCache's own method would mark each value as recently used.
+            # `LRUCache.values` would mark each value as recently used.
             return [cachetools.Cache.__getitem__(self._stored, key) for key in self._stored]
 
     def once(self, key: K, make: Callable[[], V], waiting: Callable[[], None] = lambda: None) -> V:
-        """Return the value of a key; compute it if it is missing. Concurrent requests for the key wait.
+        """Return the value of a key, or compute a missing value. Concurrent requests for the same key wait.
 
-        If ``make`` raises, only the caller that passed it gets the error, and one of the waiting threads
-        computes the value next. A cancelled request therefore does not cancel others.
+        If ``make`` raises an exception, only its own caller receives the exception, and one of the waiting
+        threads computes the value next. A cancelled request therefore does not cancel others.
 
         Args:
-            waiting: called periodically while waiting; an exception that it raises ends the waiting.
+            waiting: called periodically while waiting; an exception from this callback ends the wait.
         """
         with self._lock:
             self.asked += 1
@@ -92,7 +92,7 @@ class Cache(Generic[K, V]):
     def _make(self, key: K, make: Callable[[], V], pending: Future[V]) -> V:
         try:
             value = make()
-            with self._lock, suppress(ValueError):  # ValueError: the value is larger than the cache
+            with self._lock, suppress(ValueError):  # the value is larger than the cache
                 self._stored[key] = value
         except BaseException as error:
             with self._lock:
@@ -112,16 +112,16 @@ class Cache(Generic[K, V]):
 
 
 class ResultCache:
-    """A cache of the results of questions, each computed once for all callers.
+    """A cache of question results, each computed once for all callers.
 
     Attributes:
         cache: the underlying cache.
 
     Args:
         max_bytes: limit of the total size in bytes.
-        slots: context manager that is held while a result is computed, to limit concurrency. Work with a
-            progress callback does not hold it: such work takes long, proceeds in small steps, and runs in
-            jobs, which have their own limit.
+        slots: context manager entered while a result is computed, to limit concurrency. Work with a progress
+            callback does not enter it: such work takes long, proceeds in small steps, and runs in jobs, which
+            have their own limit.
     """
 
     def __init__(self, max_bytes: float, slots: AbstractContextManager[Any] | None = None) -> None:
@@ -135,8 +135,8 @@ class ResultCache:
     def of(self, function: Callable[P, R], *inputs: P.args, **options: P.kwargs) -> R:
         """Return the result of a question's ``of``, as in ``answers.of(Heads(words=True).of, trace)``.
 
-        Other functions of these inputs, such as `head_outputs`, are accepted if their result has ``nbytes``.
-        A progress callback among the arguments is not part of the cache key.
+        Other functions of the same inputs, such as `head_outputs`, are accepted if their result has
+        ``nbytes``. A progress callback among the arguments is not part of the cache key.
 
         Raises:
             ProbeError: any error that the question raises.
@@ -162,7 +162,7 @@ def _key(function: Any, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> 
 def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
     """Return the cache key of a result: the question and the values that identify its inputs.
 
-    `question` is a question or its method ``of``. Keys are compared completely, not by a digest, so two
+    `question` is a question or its method ``of``. Keys contain complete texts instead of digests, so
     different texts never share an entry.
     """
     return (getattr(question, "__self__", question), *map(_input_key, inputs))
@@ -171,12 +171,13 @@ def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
 def _input_key(value: Any) -> Hashable:
     if isinstance(value, Trace):
         encoding = value.encoding
-        # The complete description is needed: models with equal weights may differ in config or tokenizer.
+        # Include the complete description, because models with equal weights may differ in config or
+        # tokenizer.
         model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(value, Checkpoint | Document | DocumentList) or hasattr(type(value), "cache_key"):
         key: Hashable = value.cache_key
         return key
-    if isinstance(value, Sentence):  # equal to every string with the same text
+    if isinstance(value, Sentence):  # equality of sentences ignores the name
         return (str(value), value.name)
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""Turn garbage collection off during large imports."""
+"""Disable garbage collection during large imports."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def long_lived_imports() -> Iterator[None]:
-    """Turn garbage collection off during imports, and exempt the imported objects from it permanently.
+    """Disable garbage collection during imports, and exempt the imported objects from collection permanently.
 
-    torch and transformers create a million objects that live as long as the process. Otherwise the collector
-    would traverse them repeatedly during the import, in every later full collection, and at exit.
+    torch and transformers create a million objects that live as long as the process. By default, the garbage
+    collector would traverse these objects repeatedly during the import, in every later full collection, and
+    at exit.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,7 +1,8 @@
 """Work in threads: a pool of reusable threads, and background jobs with progress, cancellation and a result.
 
-A new thread is expensive, because torch creates helper threads and buffers for it on its first forward pass.
-If a job is cancelled, or its owner (for example a session) is gone, it ends at its next progress report.
+New threads are expensive, because torch creates helper threads and buffers on the first forward pass of each
+thread. A cancelled job, or a job whose owner (for example a session) has disconnected, ends at its next
+progress report.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ThreadPool:
         self._lock = threading.Lock()
 
     def start(self, work: Work) -> None:
-        """Run work in a thread, in an empty context. The work must not raise exceptions."""
+        """Run work in a thread, with an empty `contextvars` context. The work must not raise exceptions."""
         with self._lock:
             # Use the most recently used thread, so that the other threads time out when there is little work.
             inbox = self._idle_inboxes.pop() if self._idle_inboxes else None
@@ -72,12 +73,12 @@ class ThreadPool:
     def _run_loop(self, inbox: SimpleQueue[Work]) -> None:
         while (work := self._next(inbox)) is not None:
             Context().run(work)
-            del work  # releases the references of the work
+            del work  # release the objects that the work refers to
             with self._lock:
                 self._idle_inboxes.append(inbox)
 
     def _next(self, inbox: SimpleQueue[Work]) -> Work | None:
-        """Return the next work of a thread, or None if none arrived within `IDLE_SECONDS`."""
+        """Return the next work for a thread, or None if no work arrives within `IDLE_SECONDS`."""
         try:
             return inbox.get(timeout=IDLE_SECONDS)
         except Empty:
@@ -93,9 +94,7 @@ CHECK_INTERVAL: Final = 0.3
 
 
 def await_done(future: Future[Any], check: Callable[[], None]) -> None:
-    """Wait until a future is done. ``check`` is called periodically; an exception that it raises ends the
-    waiting.
-    """
+    """Wait until a future is done. Call ``check`` periodically; an exception from it ends the wait."""
     while not future.done():
         wait([future], CHECK_INTERVAL)
         check()
@@ -106,7 +105,7 @@ class Semaphore:
 
     Attributes:
         most: maximum number of concurrent computations.
-        taken: total number of acquisitions.
+        taken: number of acquisitions so far.
         waiting: number of threads that are waiting.
         waited: total waiting time of all threads, in seconds.
     """
@@ -126,9 +125,9 @@ class Semaphore:
 
     @contextmanager
     def turn(self, check: Callable[[], None]) -> Iterator[None]:
-        """Hold a slot of the semaphore during the block.
+        """Acquire a slot of the semaphore for the duration of the block.
 
-        ``check`` is called periodically while waiting; an exception that it raises ends the waiting.
+        ``check`` is called periodically while waiting; an exception from this callback ends the wait.
         """
         self._acquire(check)
         try:
@@ -149,7 +148,7 @@ class Semaphore:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the time in the block as time waited for a slot, or for a thread that holds a slot."""
+        """Add the duration of the block to the waiting time for a slot, or for a thread that holds a slot."""
         start = time.monotonic()
         with self._lock:
             self.waiting += 1
@@ -218,8 +217,8 @@ class Job(Generic[T]):
         Args:
             cause: key that identifies the work by its inputs.
             work: function that receives a `Progress` and returns the result.
-            alive: function that returns whether the owner is still connected. After `GRACE` seconds without
-                an owner, the work is cancelled.
+            alive: function that returns whether the owner is still connected. The work is cancelled after
+                `GRACE` seconds without an owner.
             queued: whether to wait for a slot. If False, the work starts immediately and must limit its own
                 memory.
             silence: seconds without a progress report after which the job fails.
@@ -243,7 +242,7 @@ class Job(Generic[T]):
         return self._over.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the job is over, for at most the given time, and return whether it is over."""
+        """Wait at most this many seconds until the job is over, and return whether it is over."""
         if not self._over.wait(seconds):
             silent = time.monotonic() - self._last_report
             if self._silence is not None and silent > self._silence:
@@ -252,7 +251,7 @@ class Job(Generic[T]):
         return self.over
 
     def value(self, timeout: float | None = None) -> T:
-        """Return the result of the work. Wait for it, but for at most ``timeout`` seconds if given.
+        """Wait for the work and return its result; with ``timeout``, wait at most that many seconds.
 
         Raises:
             Cancelled: the job was cancelled.

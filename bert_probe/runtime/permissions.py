@@ -1,7 +1,7 @@
-"""What the users of a server may do, and how much they may use: one value for pages, routes and the API.
+"""Permissions and limits for the users of a server, shared by pages, routes and the API.
 
-The app on the user's own machine has the default `Permissions`. A public server has those of `public`. What a
-permission excludes is left out of pages, routes and schemas, and refused if it is requested anyway.
+An app on the user's own machine has the default `Permissions`, a public server those of `public`. Pages,
+routes and schemas omit excluded features, and the server rejects requests for them.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ _MAX_NAME: Final = 100
 
 @dataclass(frozen=True)
 class Permissions:
-    """What the users of a server may do. The defaults are those of an app on the user's own machine."""
+    """Permissions of a server's users. The defaults suit an app on the user's own machine."""
 
     models: tuple[str, ...] = ()  # models that can be opened; () for every folder and Hub ID
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float16", "float64")
     can_train: bool = True
-    can_write_files: bool = True  # outside of temporary folders: converted models, tuned lenses
-    can_build_stores: bool = True  # and open the stores in the default folder
+    can_write_files: bool = True  # outside temporary folders: converted models, tuned lenses
+    can_build_stores: bool = True  # also allows opening the stores in the default folder
     has_api: bool = True
-    max_file_bytes: int = 5_000_000  # of an uploaded file, a pasted text and the body of a request
-    max_session_bytes: int = 20_000_000  # of the uploaded files of a session
-    max_client_bytes: int = 100_000_000  # of the uploaded files from an IP address
-    max_upload_bytes: int = 200_000_000  # of all uploaded files
-    trace_bytes: int = 1_000_000_000  # of the cached traces
+    max_file_bytes: int = 5_000_000  # limit for an uploaded file, a pasted text or a request body
+    max_session_bytes: int = 20_000_000  # total uploaded files of a session
+    max_client_bytes: int = 100_000_000  # total uploaded files from an IP address
+    max_upload_bytes: int = 200_000_000  # total uploaded files
+    trace_bytes: int = 1_000_000_000  # size limit of the trace cache
     max_job_seconds: float | None = None
     max_sessions: int | None = None
-    max_client_sessions: int | None = None  # from an IP address
-    requests_per_minute: int | None = None  # from an IP address
+    max_client_sessions: int | None = None  # concurrent sessions from an IP address
+    requests_per_minute: int | None = None  # HTTP requests from an IP address
     runs_per_minute: int | None = None  # script runs and API requests from an IP address
     trusted_proxies: int = 0  # number of proxies that append an address to X-Forwarded-For
     frame_ancestors: tuple[str, ...] = ()  # origins whose pages may contain the app in a frame
 
     @property
     def is_public(self) -> bool:
-        """Return whether strangers may use the server."""
+        """Return whether the server is public."""
         return bool(self.models)
 
     @property
     def default_model(self) -> str:
-        """Return the model that is used if a request names none; "" for the built-in model."""
+        """Return the model for requests that do not name one; "" for the built-in model."""
         return "" if not self.models or BUILT_IN in self.models else self.models[0]
 
     def allows(self, model: str, revision: str = "") -> bool:
@@ -69,7 +69,7 @@ class Permissions:
 
     @property
     def frame_sources(self) -> str:
-        """Return the value of the directive frame-ancestors of a Content-Security-Policy."""
+        """Return the value of the CSP directive frame-ancestors."""
         return " ".join(("'self'", *self.frame_ancestors))
 
 
@@ -145,7 +145,7 @@ def set_current(permissions: Permissions) -> None:
 
 @contextmanager
 def using(permissions: Permissions) -> Iterator[None]:
-    """Use other permissions within the block, in all threads."""
+    """Replace the permissions within the block, in all threads."""
     before = _current
     set_current(permissions)
     try:

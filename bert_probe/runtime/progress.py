@@ -1,4 +1,4 @@
-"""Progress bars in a terminal, Ctrl+C as a request to stop at the next progress report, and SIGTERM."""
+"""Terminal progress bars, cancellation by Ctrl+C at the next progress report, and handling of SIGTERM."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
         smoothing=0,
         miniters=0,
         leave=False,
-        position=0,  # otherwise tqdm draws below other bars, even invisible bars of the hub client
+        position=0,  # by default, tqdm would draw below the hub client's invisible bars
         ncols=_columns(screen) - 1,
-        nrows=24,  # otherwise tqdm writes nothing if a terminal reports 0 rows
+        nrows=24,  # by default, tqdm writes nothing if the terminal reports 0 rows
         file=screen,
     ) as bar:
         bar.initial = None
@@ -69,10 +69,9 @@ def _columns(screen: TextIO) -> int:
 
 @contextmanager
 def cancel_on_interrupt(progress: Progress) -> Iterator[Progress]:
-    """Yield a callback that raises `Cancelled` after the first Ctrl+C; the second Ctrl+C interrupts
-    immediately.
+    """Yield a callback that raises `Cancelled` after the first Ctrl+C; the second interrupts immediately.
 
-    Only the main thread receives interrupts; in any other thread, yield the callback unchanged.
+    Only the main thread receives interrupts; in any other thread, yield the original callback.
     """
     interrupted = threading.Event()
 
@@ -110,7 +109,7 @@ def exit_on_sigterm() -> Iterator[None]:
     previous_handlers = {
         number: signal.signal(number, _exit)
         for number in numbers
-        if signal.getsignal(number) is signal.SIG_DFL  # another handler may not end the process
+        if signal.getsignal(number) is signal.SIG_DFL  # do not replace custom handlers
     }
     try:
         yield

@@ -1,6 +1,6 @@
-"""Caches shared by all sessions: loaded checkpoints, traces and results, each bounded in memory.
+"""Memory-bounded caches that all sessions share: loaded checkpoints, traces and results.
 
-Keys are compared completely, not by a digest, so two different texts never share an entry.
+Keys contain complete texts instead of digests, so different texts never share an entry.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_GROUPS: Final = 64
 
 @dataclass(eq=False)
 class _Batch(Generic[T, V]):
-    """The items of a batch, and a future for their results (None if the batch failed or did not run)."""
+    """The items in a batch, and a future for their results (None if the batch failed or did not run)."""
 
     items: list[T] = field(default_factory=list)
     future: Future[Sequence[V] | None] = field(default_factory=Future)
@@ -52,7 +52,7 @@ class _Queue(Generic[T, V]):
 
     Attributes:
         turn: semaphore that allows one batch at a time.
-        gathering: the batch that accepts items; None if there is none.
+        gathering: the open batch, which accepts items; None if there is none.
         expected_callers: number of callers of the last batch, plus callers that arrived while it ran.
         end, duration: time at which the last batch ended (monotonic clock), and its duration.
     """
@@ -65,10 +65,10 @@ class _Queue(Generic[T, V]):
 
 
 class DynamicBatcher(Generic[T, V]):
-    """Collects items for the next batch of a group while its previous batch runs.
+    """Collects items for the next batch of a group while the previous batch runs (dynamic batching).
 
     Callers often send their next request soon after they receive a result. The next batch waits briefly for
-    these requests; otherwise the callers would split into two groups that wait for each other in turn.
+    these requests; otherwise the callers would split into two groups that alternate.
 
     Args:
         slots: limit on concurrent batches; a running batch holds one slot. A group runs one batch at a time.
@@ -76,7 +76,7 @@ class DynamicBatcher(Generic[T, V]):
 
     def __init__(self, slots: Semaphore) -> None:
         self._slots = slots
-        # Batches run in pooled threads, because reusing a warm thread saves a quarter of the time.
+        # Batches run in pooled threads, because reusing a warm thread saves a quarter of the run time.
         self._threads = ThreadPool("batch")
         self._groups: cachetools.LRUCache[Hashable, _Queue[T, V]] = cachetools.LRUCache(_MAX_GROUPS)
         self._joined = Condition()
@@ -93,9 +93,9 @@ class DynamicBatcher(Generic[T, V]):
 
         Args:
             make: processes several items of a group and returns their results in order.
-            group: items of one group may share a batch.
+            group: key of the group; items of the same group may share a batch.
             max_size: maximum number of items in a batch.
-            check: called periodically while waiting; an exception that it raises ends the waiting.
+            check: called periodically while waiting; an exception from this callback ends the wait.
 
         Raises:
             Exception: any exception that ``make`` raises for this item. Errors of other items have no effect.
@@ -116,7 +116,7 @@ class DynamicBatcher(Generic[T, V]):
             return make([item])[0]
 
     def _join(self, queue: _Queue[T, V], item: T, max_size: int) -> tuple[_Batch[T, V], int]:
-        """Add an item to the batch that accepts items, and return the batch and the item's index.
+        """Add an item to the open batch, and return the batch and the index of the item.
 
         The caller of item 0 runs the batch.
         """
@@ -151,7 +151,8 @@ class DynamicBatcher(Generic[T, V]):
                     queue.expected_callers = len(batch.items) + arrived
                     queue.end, queue.duration = end, end - start
         except Exception:
-            # It is unknown which item failed, so each caller that is not cancelled retries its own item.
+            # It is unknown which item failed, so each caller that has not been cancelled retries its own
+            # item.
             if len(batch.items) == 1:
                 raise
             check()
@@ -160,7 +161,7 @@ class DynamicBatcher(Generic[T, V]):
             batch.future.set_result(results)
 
     def _await(self, batch: _Batch[T, V], queue: _Queue[T, V], max_size: int) -> None:
-        """Wait for requests from the callers of the last batch, as long as they keep arriving."""
+        """Wait while the callers of the last batch keep sending new requests."""
         with self._joined:
             deadline, gap = queue.end + LINGER * queue.duration, GAP * queue.duration
             while (count := len(batch.items)) < min(queue.expected_callers, max_size):
@@ -169,7 +170,7 @@ class DynamicBatcher(Generic[T, V]):
                     break
 
     def _close(self, batch: _Batch[T, V], queue: _Queue[T, V]) -> None:
-        """Close the batch, so that no more items join it."""
+        """Close the batch, so that it accepts no more items."""
         with self._joined:
             if queue.gathering is batch:
                 queue.gathering = None
@@ -205,12 +206,12 @@ _openings: dict[_Key, OpeningProgress] = {}
 _checkpoints: Cache[_Key, Checkpoint] = Cache(CHECKPOINTS)
 _stamps: dict[_Key, Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
-# A model can be used by several threads concurrently; this limit bounds their total memory.
+# Several threads may use a model concurrently; this limit bounds their total memory.
 passes = Semaphore(MAX_CONCURRENT_PASSES)
 """Limits concurrent forward passes, and the computation of results that takes no longer than a pass."""
 
 _texts: DynamicBatcher[Encoding, Trace] = DynamicBatcher(passes)
-# Tokenizing a text of a million characters takes as much memory as a forward pass.
+# Limit tokenization too: for a text of a million characters, it takes as much memory as a forward pass.
 _encodings = Semaphore(MAX_CONCURRENT_PASSES)
 
 answers = ResultCache(ANSWER_BYTES, passes)
@@ -241,22 +242,22 @@ def cached_checkpoint(model: str, revision: str, dtype: str = "float32") -> Chec
 
 
 def _key(model: str, revision: str, dtype: str) -> _Key:
-    """Return the key of a checkpoint; a model in memory has the dtype with which it was trained."""
+    """Return the cache key of a checkpoint; a model in memory keeps the dtype of its training."""
     return (model, revision, "" if is_in_memory(model) else dtype)
 
 
 def loaded_stamp(model: str, revision: str, dtype: str = "float32") -> Stamp | None:
-    """Return the stamp that a checkpoint's files had when loaded; None if they are not in a local folder."""
+    """Return the stamp of a checkpoint's files at loading time; None for files outside a local folder."""
     return _stamps.get(_key(model, revision, dtype))
 
 
 def is_in_memory(model: str) -> bool:
-    """Return whether a name belongs to a model that is only in memory and has no files."""
+    """Return whether a name refers to a model that exists only in memory."""
     return _IN_MEMORY_NAME.fullmatch(model) is not None
 
 
 def find_by_weights(weights_sha256: str) -> Checkpoint | None:
-    """Return a loaded checkpoint with these weights, or None; one that computes in float32 is preferred."""
+    """Return a loaded checkpoint with these weights, preferably in float32; None if there is none."""
     matching = [
         checkpoint
         for checkpoint in _checkpoints.values()
@@ -280,9 +281,9 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "
 
 
 def evict(model: str) -> None:
-    """Remove a model whose files have changed, its traces, and all results. The next use loads it again."""
+    """Remove a model with changed files, its traces, and all results. The next use reloads the model."""
     _checkpoints.drop(lambda key: key[0] == model)
-    # Traces are found by name, because a changed tokenizer may leave the description unchanged.
+    # Find traces by model name, because a changed tokenizer may leave the description unchanged.
     _traces.drop(lambda key: isinstance(key[0], Description) and key[0].name == model)
     answers.forget()
 
@@ -295,12 +296,12 @@ def opening_progress(model: str, revision: str, dtype: str = "float32") -> Openi
 def open_checkpoint(
     model: str, revision: str, progress: Progress = no_progress, dtype: str = "float32"
 ) -> Checkpoint:
-    """Return a checkpoint that is loaded once for all sessions. Checkpoints can be loaded concurrently.
+    """Return a checkpoint, which is loaded once for all sessions. Checkpoints can be loaded concurrently.
 
     Args:
         model: folder, Hub ID or a name from `register_in_memory`; "" is the built-in model.
         revision: branch, tag or commit on the hub, or "".
-        progress: called with the bytes read and their total, even if another session started the loading.
+        progress: called with the bytes read and the total, even if another session has started the loading.
         dtype: data type of the weights and the computation; see `bert_probe.load`.
 
     Raises:
@@ -361,7 +362,7 @@ def traces(
     """Return traces of texts, each computed once for all sessions; concurrent requests share forward passes.
 
     Args:
-        check: called periodically while waiting; an exception that it raises ends the waiting.
+        check: called periodically while waiting; an exception from this callback ends the wait.
 
     Raises:
         TextError, OutOfMemoryError: see `Checkpoint.trace`.
@@ -371,14 +372,15 @@ def traces(
         def make() -> Trace:
             with _encodings.turn(check):
                 encoding = checkpoint.encode(*text, truncate=truncate)
-            # Lengths in a group differ by less than a factor of 2, because padding takes time as well.
+            # Lengths within a group differ by less than a factor of 2, because padding costs time.
             padded_length = 1 << len(encoding).bit_length()
             group = (checkpoint.description, padded_length)
             return _texts.make(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # The complete description is needed: models with equal weights may differ in config or tokenizer.
+        # Include the complete description, because models with equal weights may differ in config or
+        # tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
     return [trace_text(text) for text in texts]

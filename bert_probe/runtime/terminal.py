@@ -19,7 +19,7 @@ _CONTROL_CHARACTERS = re.compile(
 
 
 def visible(text: str, allowed: str = "") -> str:
-    r"""Escape control characters, as in ``\x1b``, so that the result is one line.
+    r"""Escape control characters, as in ``\x1b``, so that the result fits on one line.
 
     Args:
         allowed: characters that are not escaped.
@@ -46,8 +46,9 @@ class SafeStream(io.TextIOBase):
     """
 
     def __init__(self, direct: TextIO, name: str = "") -> None:
-        """Create a stream that writes to ``direct``. Write errors mention the name; without a name, they are
-        ignored.
+        """Create a stream that writes to ``direct``.
+
+        Error messages about failed writes contain the name; without a name, write errors are ignored.
         """
         self.direct = direct
         self._name = name
@@ -56,7 +57,7 @@ class SafeStream(io.TextIOBase):
         """Write text with control characters escaped, except line ends and tabs."""
         encoding = self.direct.encoding or "utf-8"
         escaped = visible(text, allowed="\n\t").encode(encoding, "backslashreplace").decode(encoding)
-        if escaped:  # click tests streams by writing "" and ignores the errors
+        if escaped:  # click tests streams by writing "" and ignores errors
             with self._write_errors():
                 self.direct.write(escaped)
         return len(text)
@@ -72,7 +73,7 @@ class SafeStream(io.TextIOBase):
         """Flush the stream.
 
         Raises:
-            ExportError: writing failed, except if the reader closed the pipe (``| head``).
+            ExportError: writing failed, unless the reader closed the pipe (``| head``).
         """
         with self._write_errors():
             self.direct.flush()

@@ -1,1 +1,1 @@
-"""The web server around the pages: routes, headers, allowed hosts, uploads, downloads and sessions."""
+"""The web server for the pages: routes, headers, allowed hosts, uploads, downloads and sessions."""

@@ -67,13 +67,13 @@ PAGES = tuple(page for pages in SECTIONS.values() for page in pages)
 
 
 def sections() -> dict[str, tuple[str, ...]]:
-    """Return the navigation without the pages that the permissions of the users exclude."""
+    """Return the navigation without pages that the users' permissions exclude."""
     allowed, excluded = permissions.current(), set()
     if not allowed.can_train:
         excluded.add("train")
     if not allowed.can_build_stores and not paths.stores():
         excluded.add("corpus")
-    if len(allowed.models) == 1:  # the page compares two models
+    if len(allowed.models) == 1:  # the page "changes" compares two models
         excluded.add("changes")
     menus = {
         title: tuple(name for name in names if name not in excluded) for title, names in SECTIONS.items()
@@ -82,7 +82,7 @@ def sections() -> dict[str, tuple[str, ...]]:
 
 
 def pages() -> tuple[str, ...]:
-    """Return the names of the pages that the users can open, in navigation order."""
+    """Return the names of the pages available to the users, in navigation order."""
     return tuple(page for names in sections().values() for page in names)
 
 
@@ -95,7 +95,7 @@ _INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")
 
 
 class _MissingPath(Convertor[str]):
-    """A path converter that matches paths that are neither files nor routes of Streamlit.
+    """A path converter for paths that are neither files nor Streamlit routes.
 
     Streamlit would answer such a path with the front page.
     """
@@ -117,12 +117,12 @@ register_url_convertor("nowhere", _MissingPath())
 def app_policy() -> str:
     """Return the Content-Security-Policy of the pages.
 
-    A page can load from and connect to this server only, so the browser cannot send a text to other servers.
+    Pages can load resources from and connect to this server only, so they cannot send texts to other servers.
     """
     return "; ".join(
         (
             "default-src 'self'",
-            # Components load their module from a blob: URL.
+            # Streamlit components load their modules from blob: URLs.
             " ".join(("script-src 'self' blob:", *_inline_scripts())),
             "style-src 'self' 'unsafe-inline'",
             "img-src 'self' data: blob:",
@@ -150,7 +150,7 @@ _UNUSED_FEATURES = ("camera", "microphone", "geolocation", "payment", "usb", "se
 
 
 def headers() -> dict[str, str]:
-    """Return the headers that are added to every response."""
+    """Return the headers to add to every response."""
     return {
         "Content-Security-Policy": app_policy(),
         "X-Content-Type-Options": "nosniff",
@@ -162,7 +162,7 @@ def headers() -> dict[str, str]:
 class SecurityHeaders:
     """ASGI middleware that adds `headers` to every HTTP response, including errors and Streamlit's responses.
 
-    Headers that a response already has are kept; for example, BertViz frames have a stricter policy.
+    Existing headers of a response are not changed; for example, BertViz frames have a stricter policy.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -176,7 +176,7 @@ class SecurityHeaders:
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "websocket.close" and not started and can_deny(scope):
-                # This response replaces uvicorn's, which would lack the headers.
+                # This response replaces that of uvicorn, which would lack the headers.
                 await _NO_WEBSOCKET(scope, receive, send_with_headers)
                 return
             started = True
@@ -196,14 +196,15 @@ class SecurityHeaders:
 
 
 class WithoutMetrics:
-    """ASGI middleware that hides Streamlit's metrics, which would be available without a token."""
+    """ASGI middleware that hides Streamlit's metrics, because they are available without a token."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request, or answer 404 for the metrics of Streamlit."""
-        # Streamlit reserves paths under _stcore, possibly after a base path, so a route cannot match them.
+        """Forward the request, or answer 404 for Streamlit's metrics."""
+        # Streamlit reserves paths under _stcore, possibly after a base path, so no route can match these
+        # paths.
         is_metrics = scope["type"] == "http" and scope["path"].rstrip("/").endswith("/_stcore/metrics")
         await (_NO_METRICS if is_metrics else self.app)(scope, receive, send)
 
@@ -230,12 +231,12 @@ async def index(_request: Request) -> HTMLResponse:
 
 
 async def robots(_request: Request) -> PlainTextResponse:
-    """Return the rules for crawlers: only the front page, because each view has a URL of its own."""
+    """Return robots.txt, which allows only the front page, because every view has its own URL."""
     return PlainTextResponse("User-agent: *\nAllow: /$\nDisallow: /\n")
 
 
 async def missing(request: Request) -> HTMLResponse:
-    """Return a 404 page that links to all pages; the links keep the query string."""
+    """Return a 404 page with links to all pages; the links contain the query string of the request."""
     query = f"?{request.url.query}" if request.url.query else ""
     links = (f'<li><a href="/{html.escape(page + query)}">{page.title()}</a></li>' for page in pages())
     text = _STATIC.joinpath("missing.html").read_text(encoding="utf-8")
@@ -245,9 +246,9 @@ async def missing(request: Request) -> HTMLResponse:
 
 
 async def front_page(request: Request) -> Response:
-    """Return the front page, or redirect to the attention page if the query has its parameters.
+    """Return the front page, or redirect to the attention page if the query contains that page's parameters.
 
-    Attention used to be the front page, so old links to it have no path.
+    The attention page used to be the front page, so old links to it have no path.
     """
     if not ATTENTION_PARAMETERS.isdisjoint(request.query_params):
         return RedirectResponse(f"/attention?{request.url.query}")
@@ -255,17 +256,17 @@ async def front_page(request: Request) -> Response:
 
 
 async def to_front_page(request: Request) -> RedirectResponse:
-    """Redirect to the front page, without the parameters that only the attention page reads."""
+    """Redirect to the front page, without the parameters of the attention page."""
     parameters = request.query_params.multi_items()
     query = urlencode([(name, value) for name, value in parameters if name not in ATTENTION_PARAMETERS])
     return RedirectResponse(f"/?{query}" if query else "/")
 
 
 def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
-    """Return the routes that are added to Streamlit's routes.
+    """Return the additional routes for the Streamlit app.
 
     Args:
-        names: Host names that the app answers to, in addition to those in `hosts.VARIABLE`.
+        names: Allowed host names, in addition to those in `hosts.VARIABLE`.
         token: Token that other machines need for the API; if "", the API answers this machine only.
     """
     return [
@@ -274,21 +275,21 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
         *api_routes(
             authorization.Authorization(hosts.additional_names(names), token).refusal, bert_probe.__version__
         ),
-        # Streamlit serves its default page at / only.
+        # Streamlit serves the default page only at /.
         Route(f"/{FRONT_PAGE}", to_front_page),
         Route("/", front_page),
         *(Route(f"/{page}", index) for page in pages() if page != FRONT_PAGE),
         *bertviz_frames.routes(),
         *responses.SCRIPT_ROUTES,
         *sessions.routes(),
-        # Streamlit would answer paths with a period with the front page.
+        # Streamlit would serve the front page for paths that contain a period.
         *(Route(f"/{path}/{{path:path}}", missing) for path in ("api", "trained")),
         Route("/{path:nowhere}", missing),
     ]
 
 
 def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]:
-    """Return the middleware that wraps Streamlit's middleware, outermost first."""
+    """Return the middleware around Streamlit's middleware, outermost first."""
     allowed = permissions.current()
     proxies = [Middleware(visitors.ClientAddress, allowed.trusted_proxies)] if allowed.trusted_proxies else []
     page_paths = frozenset(("/", *(f"/{page}" for page in pages())))
@@ -305,7 +306,7 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
 
 @asynccontextmanager
 async def lifespan(_app: object) -> AsyncIterator[None]:
-    """Apply the patches of uvicorn and Streamlit once the socket is bound, before the first request."""
+    """Patch uvicorn and Streamlit after the socket is bound and before the first request."""
     connections.disable_nagle()
     connections.limit()
     callbacks.keep_clicks()
@@ -316,12 +317,12 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
 def app_arguments(
     names: Sequence[str] = (), token_file: Path | None = None, address: str = ""
 ) -> dict[str, Any]:
-    """Return the keyword arguments of `st.App`, which do not depend on how the app is started.
+    """Return the keyword arguments for `st.App`, which do not depend on how the app is started.
 
     Args:
-        names: Host names that the app answers to, in addition to its own and those in `hosts.VARIABLE`.
-        token_file: File with the token that other machines need for the API. By default the token is read
-            from the environment variable `authorization.VARIABLE`.
+        names: Allowed host names, in addition to those of this machine and those in `hosts.VARIABLE`.
+        token_file: File with the token that other machines need for the API. By default, the environment
+            variable `authorization.VARIABLE` contains the token.
         address: Address that the server listens on; "" for a wildcard address. See `hosts.AllowedHosts`.
 
     Raises:
@@ -336,10 +337,10 @@ def app_arguments(
 
 
 def apply_settings() -> None:
-    """Apply the app's settings, independently of the server that runs the app and of the current folder.
+    """Apply the app's settings, whichever server runs the app and in whichever folder.
 
-    Streamlit reads settings from the current folder and the folder of its main script only. Settings from its
-    command line and from environment variables take precedence.
+    Streamlit reads settings only from the current folder and the folder of the main script. Settings on the
+    command line and in environment variables take precedence.
     """
     try:
         settings = paths.settings() | {"server.allowedHosts": [*hosts.own_names(), *hosts.additional_names()]}

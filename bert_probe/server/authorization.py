@@ -1,8 +1,7 @@
-"""Authorization of API requests. Programs on this machine can use the API; programs on other machines need
-the token.
+"""Authorize API requests. Programs on this machine can use the API; programs on other machines need a token.
 
-A page of another site can make a user's browser send requests to the API. Such a request cannot contain JSON,
-because no CORS header allows that, and the browser names the site in the header Origin.
+Pages of other sites can make a user's browser send requests to the API. Such requests cannot contain JSON,
+because no CORS header allows them to, and the browser names the site in the header Origin.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _PROXY_HEADER: Final = re.compile(
 def token(file: Path | None = None) -> str:
     """Return the token from a file or, without a file, from the environment variable `VARIABLE`.
 
-    If the variable is not set, the token is "".
+    Return "" if the variable is not set.
 
     Raises:
         AddressError: The file cannot be read, other users can read it, or it does not contain a token.
@@ -89,15 +88,15 @@ class Authorization:
     """Decides for each request whether the API may answer it.
 
     Args:
-        names: Host names that the app answers to, in addition to the names of this machine.
-        token: Token that requests from other machines need; if "", all of them are rejected.
+        names: Allowed host names, in addition to the names of this machine.
+        token: Token that requests from other machines need; if "", all such requests are rejected.
     """
 
     def __init__(self, names: Sequence[str], token: str) -> None:
         self._names, self._token = names, token.encode()
 
     def refusal(self, request: Request) -> Problem | None:
-        """Return the problem to respond with if the request is rejected, or None if it is allowed."""
+        """Return the problem for the response if the request is rejected; None if the request is allowed."""
         origins = request.headers.getlist("origin")
         host, is_secure = request.headers.get("host", ""), request.url.scheme == "https"
         if origins and not hosts.is_same_page(origins, host, self._names, is_secure):
@@ -131,7 +130,7 @@ class Authorization:
 
     def _has_token(self, request: Request) -> bool:
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-        # compare_digest takes constant time, so response times do not reveal parts of the token.
+        # compare_digest takes constant time, so response times do not leak parts of the token.
         is_equal = hmac.compare_digest(credentials.strip().encode("utf-8", "replace"), self._token)
         return bool(self._token) and scheme.lower() == "bearer" and is_equal
 

@@ -1,9 +1,9 @@
 """BertViz views of a trace, each in a sandboxed frame that can reach neither the app nor the network.
 
-BertViz writes text unescaped into a script and loads its libraries from a CDN. Therefore it receives
-placeholders for the tokens, which are replaced afterwards by escaped text. Its libraries come from installed
-packages, and its page is served with a policy that gives it an origin of its own. The views are described in
-Vig 2019, "A Multiscale Visualization of Attention in the Transformer Model".
+BertViz writes text unescaped into a script and loads its libraries from a CDN. Therefore, BertViz receives
+placeholders instead of tokens, and escaped text replaces the placeholders in its output. The libraries come
+from installed packages, and a Content-Security-Policy gives each frame its own origin. Vig 2019, "A
+Multiscale Visualization of Attention in the Transformer Model", describes the views.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEAD_VIEW_TOKENS: Final = 80
 MODEL_VIEW_TOKENS: Final = 48
 """Maximum number of tokens in the model view with up to 72 heads in all; see also `model_view_limit`."""
 
-# Number of SVG lines, one for each visible head, query and key, that a browser draws in two or three seconds.
+# Number of SVG lines (one per visible head, query and key) that a browser draws in two or three seconds.
 _HEAD_VIEW_LINES: Final = 12 * HEAD_VIEW_TOKENS**2
 _MODEL_VIEW_LINES: Final = 72 * MODEL_VIEW_TOKENS**2
 # Number of weights in a page; both views contain the weights of all layers, with about ten characters each.
@@ -65,7 +65,7 @@ _DETAIL_ROW, _DETAIL_FRAME = 18, 55
 _CONTROLS, _MARGIN, _SCROLLBAR = 44, 24, 16
 
 _STORE_BYTES: Final = 64 * 1024 * 1024
-# Placeholder in a stored frame for the nonce, which is new for each response.
+# Placeholder in a stored frame for the CSP nonce, which is new for each response.
 _NONCE_MARK: Final = secrets.token_hex(16)
 
 _PLACEHOLDER = re.compile(r'"token-(\d+)"')
@@ -80,7 +80,7 @@ _LIBRARIES: Final = {
 class BertVizFrame:
     """A rendered view, displayed with ``st.iframe(frame.url, height=frame.height, alt=frame.title)``."""
 
-    url: str  # path on this server, valid as long as the frame is in the store
+    url: str  # path on this server; valid while the frame is stored
     height: int  # height of the complete drawing in CSS pixels, so that only the page scrolls
     title: str  # text alternative for screen readers
     caption: str  # how to read the view, and its limits
@@ -89,11 +89,11 @@ class BertVizFrame:
 class FrameStore:
     """A thread-safe LRU cache of rendered frames.
 
-    The id of a frame is a keyed digest of its content: the same view has the same id as long as the process
-    lives, and the id of another user's text cannot be guessed.
+    The id of a frame is a keyed digest of its content. The same view has the same id during the lifetime of
+    the process, and the id for another user's text cannot be guessed.
 
     Args:
-        max_bytes: Capacity for all frames together.
+        max_bytes: Limit of the total size of all frames.
     """
 
     def __init__(self, max_bytes: int = _STORE_BYTES) -> None:
@@ -102,14 +102,14 @@ class FrameStore:
         self._secret = secrets.token_bytes(32)
 
     def put(self, key: bytes, render: Callable[[], bytes]) -> str:
-        """Return the id of the frame with this content key; render the frame if it is not stored.
+        """Return the id of the frame with this content key; render the frame unless it is stored.
 
         Raises:
             ValueError: The frame is larger than the store.
         """
         frame_id = hmac.new(self._secret, key, hashlib.sha256).hexdigest()[:40]
         if self.get(frame_id) is None:
-            # Rendering is slow, so the lock is not held: at worst, two threads render the same frame.
+            # Rendering is slow, so it runs without the lock. At worst, two threads render the same frame.
             page = render()
             with self._lock:
                 self._frames[frame_id] = page
@@ -127,13 +127,13 @@ STORE: Final = FrameStore()
 
 
 def head_view_limit(layers: int, heads: int) -> int:
-    """Return the maximum number of tokens of the head view for a model of this size."""
+    """Return the maximum number of tokens in the head view for a model of this size."""
     squared = min(_HEAD_VIEW_LINES / heads, _WEIGHTS / (layers * heads))
     return min(HEAD_VIEW_TOKENS, math.isqrt(int(squared)))
 
 
 def model_view_limit(layers: int, heads: int) -> int:
-    """Return the maximum number of tokens of the model view for a model of this size."""
+    """Return the maximum number of tokens in the model view for a model of this size."""
     return min(MODEL_VIEW_TOKENS, math.isqrt(_MODEL_VIEW_LINES // (layers * heads)))
 
 
@@ -147,7 +147,7 @@ def head_view(
         layer: Index of the initial layer.
         heads: Indices of the initial heads; by default all.
         dark: Whether to use colors for a dark page.
-        store: Store that keeps the frame.
+        store: Store for the frame.
 
     Raises:
         TooLongError: The text has more tokens than `head_view_limit`.
@@ -175,7 +175,7 @@ def head_view(
 
 
 def model_view(trace: Trace, dark: bool, store: FrameStore = STORE) -> BertVizFrame:
-    """Return BertViz's model view: thumbnails of all heads of all layers, which a click enlarges.
+    """Return BertViz's model view: thumbnails of all heads in all layers; a click enlarges a thumbnail.
 
     Raises:
         TooLongError: The text has more tokens than `model_view_limit`.
@@ -242,10 +242,10 @@ def _second_start(trace: Trace) -> int | None:
 
 
 def _arguments(trace: Trace, weights: Array) -> dict[str, object]:
-    """Return the arguments of both BertViz views; placeholders replace the tokens, which are user text."""
+    """Return the arguments for both BertViz views; placeholders replace the tokens, which are user text."""
     import torch
 
-    # Rounding in float64 makes the JSON half as large; six decimals are finer than any screen.
+    # Rounding in float64 halves the size of the JSON; no screen shows more than six decimals.
     rounded = torch.from_numpy(np.round(weights.astype(np.float64), 6))
     return {
         "attention": [layer[None] for layer in rounded],
@@ -256,11 +256,12 @@ def _arguments(trace: Trace, weights: Array) -> dict[str, object]:
 
 
 def _key(view: str, trace: Trace, weights: Array, dark: bool, *options: object) -> bytes:
-    """Return a digest of all data that determine a frame."""
+    """Return a digest of all values that determine a frame."""
     tokens = [token.display for token in trace.tokens]
     content = [view, tokens, _second_start(trace), weights.shape, dark, options]
     digest = hashlib.sha256(json.dumps(content).encode())
-    # The weights are hashed, not the model's name, because the trace may come from a modified model.
+    # Hash the attention weights instead of the model's name, because the trace may come from a modified
+    # model.
     digest.update(weights.tobytes())
     return digest.digest()
 
@@ -336,14 +337,15 @@ def library(name: str) -> bytes:
 
 
 def _library_url(name: str) -> str:
-    # The URL is relative to that of a frame. It contains a digest because browsers cache it forever.
+    # The URL is relative to that of a frame. It contains a digest, because browsers cache the library
+    # forever.
     return f"lib/{name}.js?{hashlib.sha256(library(name)).hexdigest()[:12]}"
 
 
 def frame_policy(nonce: str) -> str:
     """Return the Content-Security-Policy of a frame.
 
-    Only the scripts of this response run, and only pages of this server can embed the frame.
+    Only scripts of this response may run, and only pages of this server may embed the frame.
     """
     return "; ".join(
         (
@@ -386,7 +388,7 @@ def _serve_library(request: Request) -> Response:
 
 
 def routes() -> list[BaseRoute]:
-    """Return the routes of the frames and their libraries."""
+    """Return the routes for frames and their libraries."""
     return [
         Route("/bertviz/lib/{name}.js", _serve_library),
         Route("/bertviz/{frame_id}", _serve_frame),

@@ -1,10 +1,9 @@
-"""Patches of Streamlit against lost clicks: callbacks run to completion, and clicks on buttons reach the
-script.
+"""Patch Streamlit so that no clicks are lost: callbacks run to completion, and clicks reach the script.
 
-Streamlit stops a running script as soon as the user clicks again. It checks for that at every access to
-``st.session_state``, also within callbacks and before the first callback, and it does not repeat a callback.
-It also reports a click on a button to a single run, even if that run is stopped before it reaches the button.
-And a late request from the previous page can undo a page change.
+Streamlit stops a running script as soon as the user clicks again. It checks for new clicks at every access to
+``st.session_state``, also within callbacks and before the first callback, and never repeats a callback. It
+reports a click on a button to a single run, even if that run is stopped before it reaches the button. A late
+request from the previous page can undo a page change.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def keep_clicks() -> None:
 
 
 def _finish_callbacks() -> None:
-    """Ignore newer requests while callbacks run; Streamlit handles these requests afterwards."""
+    """Postpone newer requests while callbacks run; Streamlit handles these requests afterwards."""
     run_callbacks = SafeSessionState.on_script_will_rerun
 
     @wraps(run_callbacks)
@@ -48,14 +47,14 @@ def _finish_callbacks() -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Run the code in this context to completion even if the user clicks again meanwhile."""
+    """Run the block to completion even if the user clicks again meanwhile."""
     context = get_script_run_ctx(suppress_warning=True)
     if context is None:
         yield
         return
     with _ignore_requests(context.session_state):
         yield
-    context.session_state._yield_callback()  # now a newer request or a page change takes over
+    context.session_state._yield_callback()  # let a newer request or a page change take over
 
 
 @contextmanager
@@ -64,7 +63,7 @@ def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
     if not isinstance(runner, ScriptRunner) or not runner._execing:  # in a test without a browser
         yield
         return
-    runner._execing = False  # turns off Streamlit's check for a newer request
+    runner._execing = False  # disables Streamlit's check for newer requests
     try:
         yield
     finally:
@@ -93,9 +92,9 @@ def _replay_clicks() -> None:
 def _skip_fragments_of_other_pages() -> None:
     """Prevent fragments and ``st.rerun()`` of the previous page from undoing a page change.
 
-    The browser reruns a fragment with ``run_every`` until it has received the new page. Streamlit would
-    redirect the pending rerun of the new page to the page of that request, or, if the new page is already
-    running, run the fragment afterwards and clear the new page in the browser.
+    The browser reruns a fragment with ``run_every`` until the new page arrives. Without this patch, Streamlit
+    redirects the pending run of the new page to the previous page or, if the new page is already running,
+    runs the fragment afterwards and clears the new page in the browser.
     """
     request, run = ScriptRequests.request_rerun, ScriptRunner._run_script
 
@@ -128,7 +127,7 @@ def _is_fragment_run(data: RerunData) -> bool:
 
 
 def _pending_clicks(runner: ScriptRunner) -> WidgetStates:
-    """Return the clicks of the current run on widgets that the script has not reached."""
+    """Return the current run's clicks on widgets that the script has not reached."""
     context, pending = get_script_run_ctx(suppress_warning=True), WidgetStates()
     if context is None:
         return pending

@@ -1,7 +1,7 @@
-"""Patches of uvicorn, asyncio and Streamlit: limits on connections, and no delay of small responses.
+"""Patch uvicorn, asyncio and Streamlit to limit connections and to send small responses without delay.
 
-By default uvicorn reads request heads of any length, waits for them forever and accepts any number of
-connections, all before the app sees the request. A single client could exhaust the memory or the file
+By default, uvicorn reads request heads of any length, waits for them forever and accepts any number of
+connections, all before the app sees a request. A single client could exhaust the memory or the file
 descriptors of the process.
 """
 
@@ -61,7 +61,7 @@ def disable_nagle() -> None:
 
 
 def limit() -> None:
-    """Patch uvicorn's protocols to enforce the limits, once per process."""
+    """Patch uvicorn's protocols, once per process, to enforce the limits of this module."""
     _raise_file_limit()
     protocols: list[Any] = [H11Protocol]
     with suppress(ImportError):
@@ -69,7 +69,7 @@ def limit() -> None:
 
         protocols.append(HttpToolsProtocol)
         if not hasattr(HttpToolsProtocol, _MARK):
-            _limit_head_bytes(HttpToolsProtocol)  # h11 has its own limit
+            _limit_head_bytes(HttpToolsProtocol)  # h11 itself limits the size of heads
     for protocol in protocols:
         if not hasattr(protocol, _MARK):
             setattr(protocol, _MARK, True)
@@ -83,7 +83,7 @@ def limit() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Raise the soft limit on file descriptors, because asyncio floods the log when none are left."""
+    """Raise the soft limit on file descriptors, because asyncio floods the log when they run out."""
     if sys.platform == "win32":
         return
     import resource
@@ -120,7 +120,7 @@ def _limit_connections(protocol: Any) -> None:
 def _watch(connection: Any) -> None:
     """Close a connection after `IDLE_SECONDS` unless a request is in progress by then.
 
-    Bytes that the client continues to send, such as a body that is not read, do not count as a request.
+    Further bytes from the client, such as an unread body, do not count as a request.
     """
     timer: asyncio.TimerHandle | None = getattr(connection, "idle_timer", None)
     if timer is not None:
@@ -131,7 +131,7 @@ def _watch(connection: Any) -> None:
 def _exceeds_limits(connection: Any) -> bool:
     if len(connection.connections) > MAX_CONNECTIONS:
         return True
-    if permissions.current().trusted_proxies:  # all connections come from the proxy
+    if permissions.current().trusted_proxies:  # all connections have the proxy's address
         return False
     client = _client(connection)
     return sum(_client(other) == client for other in list(connection.connections)) > MAX_PER_CLIENT
@@ -144,7 +144,7 @@ def _client(connection: Any) -> str:
 
 def _close_idle(connection: Any) -> None:
     transport, cycle = connection.transport, connection.cycle
-    if transport.is_closing() or transport.get_protocol() is not connection:  # closed or a WebSocket now
+    if transport.is_closing() or transport.get_protocol() is not connection:  # closed, or now a WebSocket
         return
     if cycle is None or cycle.response_complete:
         transport.close()
@@ -159,7 +159,7 @@ def _refuse(transport: asyncio.Transport, status: bytes, sentence: bytes) -> Non
 
 
 def _limit_head_bytes(protocol: Any) -> None:
-    """Count the bytes since the last body chunk, and reject a request head or trailers that are too long."""
+    """Count the bytes since the last body chunk, and reject request heads or trailers that are too long."""
     data_received = protocol.data_received
 
     @wraps(data_received)
@@ -187,7 +187,7 @@ def _resetting(callback: Any) -> Any:
 
 
 def _limit_message_bytes(protocol: Any) -> None:
-    """Abort connections with large incomplete messages if the total of all exceeds the limit."""
+    """Abort connections with large incomplete messages if their total size exceeds the limit."""
     data_received, complete = protocol.data_received, protocol.send_receive_event_to_app
 
     @wraps(data_received)
@@ -215,14 +215,14 @@ _ATTRIBUTE: Final = "sent_messages"
 
 
 class SentMessages:
-    """Records when each large message of a session was last used, as the number of finished runs."""
+    """Records for each large message of a session the number of finished runs at its last use."""
 
     def __init__(self) -> None:
         self._finished = 0
         self._used: dict[str, int] = {}
 
     def record(self, messages: Iterable[ForwardMsg]) -> None:
-        """Record messages that are sent to the browser, in order."""
+        """Record messages to the browser in the order of sending."""
         for message in messages:
             kind = message.WhichOneof("type")
             if kind == "ref_hash":
@@ -234,7 +234,7 @@ class SentMessages:
                 self._used = {name: run for name, run in self._used.items() if self._finished - run <= RECENT}
 
     def recent(self, hashes: Iterable[str]) -> list[str]:
-        """Return the hashes that were used in the last `RECENT` finished runs."""
+        """Return the hashes of messages that were used in the last `RECENT` finished runs."""
         return [name for name in hashes if name in self._used]
 
 

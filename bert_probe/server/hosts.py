@@ -1,7 +1,7 @@
-"""Allowed host names: protection against DNS rebinding and cross-site WebSockets.
+"""Check host names, as protection against DNS rebinding and cross-site WebSockets.
 
 A foreign page can make its own host name resolve to this machine (DNS rebinding) and then read the responses.
-But it cannot choose the headers Host and Origin that the browser sends, so both are checked first.
+However, the browser sets the headers Host and Origin, so a page cannot forge them. Both are checked first.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _PATTERN: Final = re.compile(rf"(?:\*\.)?(?:{_NAME})|[0-9a-f:.]+:[0-9a-f:.]*", r
 
 @cache
 def own_names() -> tuple[str, ...]:
-    """Return the host names in the settings file: the names of this machine."""
+    """Return the names of this machine, as listed in the settings file."""
     return tuple(paths.settings()["server.allowedHosts"])
 
 
 def additional_names(names: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the additional host names: those in `VARIABLE` and `names`, in lower case, without duplicates.
 
-    ``*.example.org`` stands for all subdomains.
+    ``*.example.org`` matches all subdomains.
 
     Raises:
         AddressError: A name is not a valid host name.
@@ -57,12 +57,12 @@ def additional_names(names: Sequence[str] = ()) -> tuple[str, ...]:
 class AllowedHosts:
     """ASGI middleware that rejects requests to unknown host names, and WebSockets from foreign pages.
 
-    A WebSocket may come from a page of the same host and port, from a page of an additional host name (a
-    proxy may change Host), or from a program, which does not send Origin.
+    A WebSocket may come from a page of the same host and port, from a page of an additional host name
+    (because a proxy may change Host), or from a program, which does not send Origin.
 
     Args:
-        names: Host names that are allowed in addition to `own_names`.
-        address: Address that the app listens on, which is allowed too. Pages on other ports are foreign.
+        names: Allowed host names, in addition to `own_names`.
+        address: Address on which the app listens, also an allowed host. Pages on other ports are foreign.
     """
 
     def __init__(self, app: ASGIApp, names: Sequence[str], address: str = "") -> None:
@@ -106,14 +106,14 @@ class AllowedHosts:
 def is_same_page(origins: Sequence[str], host: str, names: Sequence[str], is_secure: bool) -> bool:
     """Return whether a request comes from a page of the same host and port, or from a page of one of `names`.
 
-    The names of this machine are ignored in `names`: on another port they belong to another program.
+    Names of this machine in `names` are ignored, because another port belongs to another program.
 
     Args:
         origins: Values of all Origin headers.
         host: Value of the Host header.
         names: Additional host names.
-        is_secure: Whether the request uses TLS. If so, a page of the same host must be https; otherwise it
-            can be either, because a proxy may add TLS.
+        is_secure: Whether the request uses TLS. If so, pages of the same host must use https; otherwise they
+            may use http or https, because a proxy may add TLS.
     """
     scheme, _, origin = origins[0].lower().partition("://")
     if len(origins) != 1 or scheme not in ("http", "https"):
@@ -146,7 +146,7 @@ def _quote(text: str) -> str:
 def _same_origin(scope: Scope) -> Scope:
     """Set the Host header of an accepted WebSocket to the host of its page.
 
-    If the two differ, Streamlit would query an external server for this machine's IP address.
+    If the two hosts differ, Streamlit would query an external server for this machine's IP address.
     """
     headers = MutableHeaders(raw=list(scope["headers"]))
     if "origin" in headers:

@@ -22,7 +22,7 @@ def root_folder() -> Path:
 
 
 def page_script(name: str) -> Path:
-    """Return the path of a page's script; its name is one of `asgi.PAGES`."""
+    """Return the path of a page's script; `name` is one of `asgi.PAGES`."""
     return root_folder() / "pages" / f"{name}.py"
 
 
@@ -32,7 +32,7 @@ def settings_file() -> Path:
 
 
 def settings() -> dict[str, Any]:
-    """Return the settings by option name, such as `server.address` or `theme.light.textColor`."""
+    """Return option name → value; an option name is, for example, `theme.light.textColor`."""
     return _flatten(tomllib.loads(settings_file().read_text(encoding="utf-8")))
 
 
@@ -59,7 +59,7 @@ _store_folders: list[Path] = []  # set by `set_store_folders`
 
 
 def set_store_folders(folders: Sequence[Path]) -> None:
-    """Allow the pages to open the stores in `folders`, instead of those in the environment variable.
+    """Allow the pages to open the stores in `folders` instead of those in the environment variable.
 
     Raises:
         AddressError: One of the folders does not exist.
@@ -71,15 +71,15 @@ def set_store_folders(folders: Sequence[Path]) -> None:
 
 
 def stores() -> dict[str, Path]:
-    """Return the folder of each available store, by name.
+    """Return store name → folder for all available stores.
 
-    A configured folder is a store or contains stores.
+    Each configured folder is either a store or contains stores.
     """
     by_name: dict[str, Path] = {}
     for parent in _configured_folders():
         for folder in _stores_in(parent):
             name = folder.resolve().name
-            while name in by_name:  # a duplicate name is prefixed with the name of the parent folder
+            while name in by_name:  # prefix duplicate names with the parent folder
                 name = f"{folder.resolve().parent.name} · {name}"
             by_name[name] = folder
     return by_name
@@ -90,7 +90,7 @@ VECTOR_SUFFIXES: Final = (".npy", ".npz", ".parquet")
 
 
 def vector_files() -> dict[str, Path]:
-    """Return the files in the configured folders that may contain vectors of documents, by name."""
+    """Return name → file for files in the configured folders that may contain document vectors."""
     by_name: dict[str, Path] = {}
     for parent in _configured_folders():
         if not (parent / MANIFEST).is_file():
@@ -127,7 +127,7 @@ _playground: list[str] = []  # set by `set_playground`
 
 
 def set_playground(url: str) -> None:
-    """Let the pages link to the playground at `url`, instead of the one in the environment variable.
+    """Let the pages link to the playground at `url` instead of the URL in the environment variable.
 
     Raises:
         AddressError: The URL is invalid.

@@ -1,4 +1,4 @@
-"""Small responses: plain-text errors of the middleware, and the scripts of the components, built in `js/`."""
+"""Small responses: plain-text errors of the middleware, and component scripts, which are built in `js/`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def can_deny(scope: Scope) -> bool:
 
 
 def script_path(name: str) -> str:
-    """Return the URL path of a component's script; it contains a hash of the content."""
+    """Return the URL path of a component's script; the path contains a hash of the script."""
     return f"/script/{built.file_name(name)}"
 
 

@@ -1,8 +1,8 @@
 """Streamlit sessions: ids, connected browsers, and unguessable URLs that expire with a session.
 
-The URLs serve layers of a head view, so that a change of layer does not rerun the page's script; previews of
-reports, to sandboxed frames that can reach neither the app nor the network; and trained models as ZIP files,
-which are created on request, on disk instead of in memory, and deleted after they are sent.
+There are three types of URLs. Layers of a head view have URLs, so that a change of layer does not rerun the
+page's script. Previews of reports are shown in sandboxed frames that can reach neither the app nor the
+network. Trained models are ZIP files, which are created on disk on request and deleted after sending.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def is_connected(session: str) -> bool:
 
 
 class LayerLink:
-    """An unguessable URL of the layers of a head view, for the current session.
+    """An unguessable URL for the layers of a head view in the current session.
 
     The URL is valid as long as this object is referenced, the session's browser is connected, and the trace
-    is alive; only a weak reference to the trace is stored.
+    is in memory; only a weak reference to the trace is stored.
 
     Attributes:
-        address: URL path prefix; the layer's number, counted from 1, follows.
+        address: URL path prefix, to be followed by the layer number (from 1).
     """
 
     def __init__(self, data: HeadViewData) -> None:
@@ -77,7 +77,7 @@ class LayerLink:
         )
 
     def serves(self, data: HeadViewData) -> bool:
-        """Return whether this link serves the weights of a head view."""
+        """Return whether this link serves the attention weights of a head view."""
         own = self.data
         return own is not None and _source(own) == _source(data)
 
@@ -91,12 +91,12 @@ _layer_links: WeakValueDictionary[str, LayerLink] = WeakValueDictionary()
 
 
 def _source(data: HeadViewData) -> tuple[object, ...]:
-    """Return everything that determines the weights of a head view. Traces are compared by identity."""
+    """Return all values that determine the weights of a head view. Traces are compared by identity."""
     return data.trace, data.measure, data.words, data.residual
 
 
 def head_labels(trace: Trace) -> Labels:
-    """Return one-word labels for the heads of each layer; () if the text is too long to measure heads."""
+    """Return one-word labels for the attention heads of each layer; () if the text is too long."""
     from bert_probe.views.head_view import compute_labels
 
     return compute_labels(trace, shared_cache.answers.of)
@@ -109,8 +109,8 @@ def _serve_layer(request: Request) -> Response:
     names = [] if data is None else [str(layer + 1) for layer in range(data.trace.layers)]
     headers = {"Cache-Control": "no-store"}
     if data is None and name == LABELS:
-        # The response is not an error, because the browser requests labels after the first paint.
-        # The user may have left the page by then.
+        # Not an error response: the browser requests labels after the first paint, and the user may have
+        # left the page by then.
         return Response(status_code=204, headers=headers)
     if data is None or name not in (*names, LABELS):
         return PlainTextResponse(
@@ -125,22 +125,22 @@ def _serve_layer(request: Request) -> Response:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
     layer = names.index(name)
     if data.what.takes_long(data.trace, layer):
-        # After a 204, the browser requests this layer from the page's script, which starts a job.
+        # After status 204, the browser requests this layer from the page's script, which starts a job.
         return Response(status_code=204, headers=headers)
     try:
         payload = head_view.payload(data, layer, key="", ask=shared_cache.answers.of)
     except ProbeError as error:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
-    # Floats do not compress well: Streamlit's gzip would take longer than it saves.
+    # Floats do not compress well, so Streamlit's gzip would take more time than it saves.
     headers["Content-Encoding"] = "identity"
     return Response(payload, media_type="application/octet-stream", headers=headers)
 
 
 def preview_policy() -> str:
-    """Return the Content-Security-Policy of the preview of a report."""
+    """Return the Content-Security-Policy for previews of reports."""
     return "; ".join(
         (
-            # The frame has an opaque origin, but its buttons may save files.
+            # The frame has an opaque origin, but its buttons may download files.
             "sandbox allow-scripts allow-downloads",
             "default-src 'none'",
             "script-src 'unsafe-inline'",
@@ -154,13 +154,13 @@ def preview_policy() -> str:
 
 
 class Preview:
-    """An unguessable URL of a report, for the current session.
+    """An unguessable URL for a report in the current session.
 
     The URL is valid as long as this object is referenced and the session's browser is connected.
 
     Attributes:
         page: The report as HTML.
-        address: Path of the URL.
+        address: URL path of the report.
     """
 
     def __init__(self, page: bytes) -> None:
@@ -200,7 +200,7 @@ _CHUNK_SECONDS: Final = 60.0
 
 
 class Download:
-    """An unguessable download URL of a trained model, for the current session.
+    """An unguessable download URL for a trained model in the current session.
 
     The URL is valid as long as this object is referenced and the session's browser is connected.
 
@@ -275,7 +275,7 @@ class _FileResponse(Response):
 
 
 def routes() -> list[BaseRoute]:
-    """Return the routes of the URLs that expire with a session."""
+    """Return the routes for URLs that expire with a session."""
     trained = Route("/trained/{name}/{file}", _serve_download, methods=["GET"])
     return [
         Route("/layers/{name}/{layer}", _serve_layer),

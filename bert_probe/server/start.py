@@ -1,4 +1,4 @@
-"""Start the app from any folder and open it in a browser, as `bert-probe app` does."""
+"""Start the app from any folder and open it in a browser; used by `bert-probe app`."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def start(
     Args:
         port: TCP port, 1 to 65535.
         host: Address to listen on; by default the address in the settings, which serves this machine only.
-        names: Additional host names that the app answers to; see `hosts`.
+        names: Additional allowed host names; see `hosts`.
         browser: Whether to open a browser, if there is a display.
         view: Content of a view file that the printed URL opens, see `view_files`.
         token_file: File with the token that other machines need for the API.
-        corpora: Stores, and folders of stores, that the pages can open; see `paths.stores`.
-        allowed: Permissions of the users; by default those of the user of this machine.
-        playground: URL of the playground that pages link to; see `paths.playground`.
+        corpora: Corpus stores, or folders of stores, that the pages can open; see `paths.stores`.
+        allowed: Permissions of the users; by default those of an app on the user's own machine.
+        playground: URL of the playground to which the pages link; see `paths.playground`.
 
     Raises:
         AddressError: The address does not belong to this machine, the port is in use, a host name, the token
@@ -58,7 +58,7 @@ def start(
     permissions.set_current(allowed)
     shared_cache.limit_traces(allowed.trace_bytes)
     if allowed.is_public:
-        os.environ["FORWARDED_ALLOW_IPS"] = ""  # otherwise uvicorn trusts X-Forwarded-For of local clients
+        os.environ["FORWARDED_ALLOW_IPS"] = ""  # do not trust X-Forwarded-For from local clients
         _keep_caches_in(_temporary_folder())
     host = paths.settings()["server.address"] if host is None else host
     _check(host, port)
@@ -68,8 +68,8 @@ def start(
     answers_to = list(
         dict.fromkeys((*hosts.own_names(), *filter(None, [address]), *hosts.additional_names(names)))
     )
-    # Streamlit reads the settings file next to the started script last.
-    # Its settings override those in the current folder and in the home folder.
+    # Streamlit reads the settings file next to the started script last, so its settings override those in the
+    # current folder and in the home folder.
     sys.argv = [str(paths.root_folder() / "app.py")]
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
     url = _url(host, port)
@@ -99,12 +99,12 @@ def start(
 
 @cache
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder that is deleted when the app ends."""
+    """Create a folder that is deleted when the app ends."""
     return tempfile.TemporaryDirectory(prefix="bert-probe-caches-")
 
 
 def _keep_caches_in(folder: tempfile.TemporaryDirectory[str]) -> None:
-    """Make libraries write their caches (fonts, compiled functions) to a temporary folder, not to HOME."""
+    """Make libraries write their caches (fonts, compiled functions) to this folder instead of HOME."""
     for variable in ("MPLCONFIGDIR", "NUMBA_CACHE_DIR"):
         os.environ.setdefault(variable, folder.name)
 
@@ -113,7 +113,7 @@ def _check(host: str, port: int) -> None:
     # Streamlit treats an empty address as the wildcard address.
     if not host.strip():
         raise AddressError("The address is empty. Give --host 127.0.0.1.")
-    # Bind the address as Streamlit will, because Streamlit would report errors as tracebacks.
+    # Try to bind the address as Streamlit does, because Streamlit would report errors as tracebacks.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as trial:
@@ -143,7 +143,7 @@ def _url(host: str, port: int) -> str:
 
 
 def _has_display() -> bool:
-    """Return whether a browser can open a window; otherwise Python might open a browser in the terminal."""
+    """Return whether a browser can open a window. Without a display, Python might open a text browser."""
     if sys.platform in ("win32", "darwin"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

@@ -1,4 +1,4 @@
-"""An in-memory store of texts that are too long for a URL, under unguessable names."""
+"""An in-memory store for texts that are too long for a URL, under unguessable names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CAPACITY_BYTES: Final = 64_000_000
 _LARGEST: Final = CAPACITY_BYTES // 8
 """Maximum size of a stored text in bytes; larger texts exceed the limit of every model."""
 
-# Key for computing the names of texts, which are the same in every session but cannot be guessed.
+# Secret key for computing the names of texts. A name is the same in every session, but unguessable.
 _SECRET: Final = secrets.token_bytes(32)
 _texts: LRUCache[str, str] = LRUCache(CAPACITY_BYTES, getsizeof=sys.getsizeof)
 _lock = threading.Lock()
 
 
 def parameter_name(key: str) -> str:
-    """Return the URL parameter that contains the name of a stored text instead of the text."""
+    """Return the URL parameter for the name of a stored text, which replaces the text."""
     return f"{key}_kept"
 
 

@@ -1,6 +1,6 @@
 """Limits per client: requests and script runs per minute, concurrent sessions, and uploaded files.
 
-A client is an IP address, or a /64 network of IPv6 addresses, which usually belongs to a single household.
+A client is an IPv4 address or a /64 IPv6 network, which usually belongs to a single household.
 The limits are those of `runtime.permissions`; Streamlit limits only the size of each file.
 """
 
@@ -37,7 +37,7 @@ _MAX_CLIENTS: Final = 10_000
 class ClientAddress:
     """ASGI middleware that sets the client of a request to the address in X-Forwarded-For.
 
-    Each proxy appends the address of its own client, so with `proxies` proxies the user's address is the
+    Each proxy appends the address of its client. With `proxies` proxies, the user's address is therefore the
     entry with this number from the end. Earlier entries come from the user and are not trusted.
 
     Args:
@@ -49,7 +49,7 @@ class ClientAddress:
         self._proxies = proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request with the address of the user as its client."""
+        """Forward the request with the user's address as its client."""
         if scope["type"] in ("http", "websocket"):
             addresses = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
             address = addresses[-self._proxies].strip() if len(addresses) >= self._proxies else ""
@@ -68,7 +68,7 @@ def client_name(scope: Scope) -> str:
 
 
 def _parse(address: str) -> object:
-    """Return the IP address, or None if the text is not one."""
+    """Parse an IP address; return None if the string is invalid."""
     try:
         return ip_address(address)
     except ValueError:
@@ -76,10 +76,10 @@ def _parse(address: str) -> object:
 
 
 class RateLimit:
-    """Counts events of clients, of which each client may cause a number per minute (token bucket).
+    """Limits the number of events per client and minute (token bucket).
 
     Args:
-        per_minute: number of events per minute, and of events at once.
+        per_minute: maximum number of events per minute, and maximum burst size.
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -87,7 +87,7 @@ class RateLimit:
         self._clients: LRUCache[str, tuple[float, float]] = LRUCache(_MAX_CLIENTS)
 
     def delay(self, client: str) -> float:
-        """Return the seconds until the client may cause an event; 0 counts the event."""
+        """Count an event of a client and return 0, or return the seconds until the next event is allowed."""
         now = self._clock()
         left, last = self._clients.get(client, (float(self._capacity), now))
         left = min(self._capacity, left + (now - last) * self._rate)
@@ -99,9 +99,8 @@ class RateLimit:
 class LimitedVisitors:
     """ASGI middleware that limits the requests, script runs and sessions of clients.
 
-    HTTP requests beyond a limit get status 429, and pages for which no session is left get status 503.
-    Messages of a session that start script runs beyond the limit wait, so a page becomes slower but does not
-    fail.
+    HTTP requests beyond a limit get status 429, and pages get status 503 if no session is available. Messages
+    that would start script runs beyond the limit are delayed, so a page becomes slower but does not fail.
 
     Args:
         page_paths: URL paths of the pages, each of which starts a session.

@@ -27,8 +27,8 @@ class Span:
 
     Attributes:
         text: the text of the span, or its special tokens.
-        a, b: positions of the span's tokens in models A and B, which are consecutive; empty for special
-            tokens that a model does not have.
+        a, b: consecutive positions of the span's tokens in the inputs of models A and B; empty if the model
+            lacks these special tokens.
         segment: 0 for the first text, 1 for the second text of a pair.
         special: whether the span consists of special tokens.
     """
@@ -65,16 +65,16 @@ class CommonSpans:
 
     @cached_property
     def rows(self) -> Places:
-        """Return the indices of the spans in which both models have tokens; only these are queries."""
+        """Return the indices of the spans in which both models have tokens; `queries` contains only these."""
         return tuple(index for index, span in enumerate(self.spans) if span.shared)
 
     @property
     def queries(self) -> tuple[Span, ...]:
-        """Return the spans in which both models have tokens; only these are queries."""
+        """Return the spans in which both models have tokens; merged attention has one query for each."""
         return tuple(self.spans[index] for index in self.rows)
 
     def merged(self, weights: Array, side: int) -> Array:
-        """Return the attention of one model between spans instead of tokens.
+        """Merge one model's attention between tokens into attention between spans.
 
         Weights are summed over the tokens of each key, and averaged over the tokens of each query.
 
@@ -100,7 +100,7 @@ class CommonSpans:
 
     @cached_property
     def _lenses(self) -> tuple[tuple[WordLens, Array], ...]:
-        """For each model, the lens that merges its tokens into spans, and the indices of these spans."""
+        """For each model, the `WordLens` that merges tokens into spans, and the indices of these spans."""
         lenses = []
         for side in (0, 1):
             positions_by_span = [(index, (span.a, span.b)[side]) for index, span in enumerate(self.spans)]
@@ -168,7 +168,7 @@ def _sections(encoding: Encoding) -> list[list[Token]]:
 
 
 def _text_spans(a: Sequence[Token], b: Sequence[Token], text: str) -> list[Span]:
-    """Return the common spans of a text from the tokens that models A and B give for it."""
+    """Return the common spans of the tokens of models A and B for the same text."""
     token_ranges = [
         (characters, side, token)
         for side, tokens in enumerate((a, b))
@@ -185,7 +185,7 @@ def _text_spans(a: Sequence[Token], b: Sequence[Token], text: str) -> list[Span]
 
 
 def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], Token]]:
-    """Return the character spans of tokens, widened where needed so that starts and ends never decrease."""
+    """Return the character spans of tokens, widened if needed so that starts and ends never decrease."""
     spans = [(token.start or 0, token.end or 0) for token in tokens]
     starts = [*accumulate((start for start, _ in reversed(spans)), min)][::-1]
     ends = accumulate((end for _, end in spans), max)
@@ -193,7 +193,7 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge groups that have tokens of only one model into the next group; at the end, into the previous."""
+    """Merge each group with tokens of only one model into the next group, or at the end into the previous."""
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:
@@ -228,7 +228,7 @@ class Alignment:
 
     Attributes:
         units_a, units_b: all tokens, or all words and special tokens, of each text.
-        pairs: indices (in A, in B) of each pair of matching units, which increase in both texts.
+        pairs: (index in A, index in B) of each pair of matching units, in the order of both texts.
     """
 
     units_a: tuple[Token | Unit, ...]
@@ -272,7 +272,7 @@ class Alignment:
 
     @property
     def shares_text(self) -> bool:
-        """Return whether the texts have matching units other than special tokens."""
+        """Return whether any aligned units are not special tokens."""
         return not all(unit.special for unit in self.aligned)
 
 
@@ -294,12 +294,12 @@ def align_traces(a: Trace, b: Trace, words: bool = False) -> Alignment:
 
 
 def align(a: Sequence[Key], b: Sequence[Key]) -> tuple[tuple[int, int], ...]:
-    """Align two sequences; return the pairs of indices of equal items, which increase in both sequences.
+    """Align two sequences; return the index pairs of equal items, in the order of both sequences.
 
-    The method is that of Ratcliff and Metzener 1988, as in Python's difflib: find the longest common run, and
-    continue recursively to the left and right of it. Items between the runs are not aligned. As difflib is
-    not symmetric, the sequences are always passed in the same order. Exchanging A and B therefore only
-    exchanges the indices in each pair.
+    Use the algorithm of Ratcliff and Metzener 1988, as in Python's difflib: find the longest common run, and
+    continue recursively to its left and right. Items between the runs are not aligned. Because difflib is not
+    symmetric, the sequences are sorted first. Exchanging A and B therefore only exchanges the indices in each
+    pair.
 
     >>> align([(0, False, word) for word in "it was full".split()],
     ...       [(0, False, word) for word in "it was quite empty".split()])

@@ -1,4 +1,4 @@
-"""Documents for a search, read from files with one document per line or row, or from a folder of files.
+"""Read documents for a search from files with one document per line or row, or from a folder of files.
 
 The columns of a table are those of the BEIR benchmark: `_id`, `title` and `text`.
 """
@@ -57,7 +57,7 @@ _NOT_UTF8 = re.compile("[\ud800-\udfff]")
 
 
 class Document(str):
-    """A document. The string is what a model reads: title and text, joined by a space.
+    """A document. The string value is the model's input: title and text, joined by a space.
 
     Attributes:
         id: ID of the document; "" if it has none.
@@ -88,7 +88,7 @@ class Document(str):
 
     @property
     def cache_key(self) -> Hashable:
-        """Key that distinguishes documents with the same string but another ID or title."""
+        """Cache key that distinguishes documents with the same string but different IDs or titles."""
         return type(self), self.id, self.title, self.text
 
 
@@ -96,9 +96,9 @@ class DocumentList(tuple[Document, ...]):
     """Documents, each with an ID, and the rows of their file that were skipped.
 
     Attributes:
-        skipped: number and problem of the first skipped rows; see `ValidationErrors`.
+        skipped: number and error of each of the first skipped rows; see `ValidationErrors`.
         skipped_count: number of all skipped rows.
-        unit: what the numbers of the skipped rows count: "line", "row" or "file".
+        unit: what a row number counts: "line", "row" or "file".
     """
 
     skipped: tuple[tuple[int, str], ...]
@@ -106,7 +106,7 @@ class DocumentList(tuple[Document, ...]):
     unit: str
 
     def __new__(cls, documents: Iterable[Document], errors: ValidationErrors | None = None) -> Self:
-        """Create a list from documents with IDs, and the errors of the rows that were skipped."""
+        """Create a list from documents with IDs and the errors in the skipped rows."""
         self = super().__new__(cls, documents)
         self.skipped = () if errors is None else tuple(errors.found)
         self.skipped_count = 0 if errors is None else errors.count
@@ -115,7 +115,7 @@ class DocumentList(tuple[Document, ...]):
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """The documents as JSON lines."""
+        """The documents as JSON lines, one string per document."""
         return tuple(document.line for document in self)
 
     @property
@@ -139,13 +139,13 @@ class DocumentList(tuple[Document, ...]):
 
     @property
     def cache_key(self) -> Hashable:
-        """Key that distinguishes lists with the same documents but other skipped rows."""
+        """Cache key that distinguishes lists with the same documents but different skipped rows."""
         keys = (document.cache_key for document in self)
         return type(self), *keys, self.skipped, self.skipped_count, self.unit
 
 
 def as_documents(texts: Iterable[str]) -> DocumentList:
-    """Return documents; the ID of one without an ID is its number, from 1.
+    """Convert texts to documents. A document without an ID gets its 1-based position as its ID.
 
     Raises:
         TextError: `texts` is a string, an item is not a string, or two documents have the same ID.
@@ -202,9 +202,9 @@ def read_documents(file: str | Path, as_named: bool = False, skip_broken: bool =
 
     Raises:
         InvalidFileError: rows are broken and `skip_broken` is False, or all rows are broken. The message
-            lists the first of them.
-        TextError: the file cannot be opened or decompressed, is not a text or a table, exceeds a limit, looks
-            like another format, or changes while it is read.
+            lists the first broken rows.
+        TextError: the file cannot be opened or decompressed, is neither text nor a table, exceeds a limit,
+            looks like another format, or changes while it is read.
         EmptyTextError: there are no documents.
         SelectionError: there is no column with the text.
     """
@@ -227,14 +227,13 @@ def parse_documents(
         name: the file name; its extension distinguishes tables from plain text.
         skip_broken: see `read_documents`.
         max_documents: maximum number of documents and broken rows.
-        max_bytes: maximum size of the decompressed file in bytes; by default that of `read_documents`.
+        max_bytes: maximum size of the decompressed file in bytes; by default the limit of `read_documents`.
     """
     return _documents(content, name, False, skip_broken, max_documents, max_bytes)
 
 
 def documents_in_text(text: str) -> list[str]:
-    """Return the documents of a typed text: the sequences of FASTA records, paragraphs if empty lines
-    separate them, or lines.
+    """Split a typed text into documents: FASTA sequences, paragraphs between empty lines, or lines.
 
     Raises:
         InvalidFileError: the text is FASTA with invalid lines.
@@ -250,10 +249,10 @@ def _document_of_record(record: FastaRecord) -> Document:
 
 
 def document_of_line(line: str) -> Document:
-    """Return the document for which `Document.line` returns this line.
+    """Parse a document from a line that `Document.line` returned.
 
     Raises:
-        TextError: there is no such document.
+        TextError: the line has another format.
     """
     try:
         values = json.loads(line)
@@ -271,7 +270,7 @@ def document_of_line(line: str) -> Document:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Indices of the columns of a table; None for a column that it lacks.
+    """Column indices in a table; None for a missing column.
 
     Attributes:
         names: names of all columns of the header, in lower case.
@@ -291,10 +290,10 @@ class _Columns:
         return cls(text, title, ids[0] if ids else None, frozenset(names))
 
     def document(self, row: Sequence[str]) -> Document:
-        """Return the document of a row, without an ID if the row has none.
+        """Return the document in a row; its ID is "" if the row has none.
 
         Raises:
-            ValueError: the row is broken; the message is a phrase that describes why.
+            ValueError: the row is broken; the message is a phrase with the reason.
         """
         if isinstance(row, JsonRow):
             keys = {key.strip().casefold() for key in row.keys} & {*ID_COLUMNS, "title", "text"}
@@ -304,7 +303,7 @@ class _Columns:
         def cell(index: int | None) -> str:
             try:
                 value = "" if index is None else row[index]
-            except TextError:  # raised by a row of a JSON lines file
+            except TextError:  # a JSON lines row raises this error for an invalid cell
                 raise ValueError("a text is not UTF-8, or contains a NUL or an unpaired surrogate") from None
             if isinstance(value, NonTextCell):
                 raise ValueError(f"a cell is {value}, but must be a text")
@@ -318,7 +317,7 @@ class _Reader:
 
     Args:
         name: name of the file, for error messages.
-        unit: what the numbers of the rows count: "line", "row" or "file".
+        unit: what a row number counts: "line", "row" or "file".
         max_rows: maximum number of rows.
     """
 
@@ -335,12 +334,12 @@ class _Reader:
         self.errors.add(number, problem)
 
     def refuse_all(self, errors: ValidationErrors) -> None:
-        """Add the broken lines of a record."""
+        """Add a FASTA record with broken lines."""
         self._count()
         self.errors.extend(errors)
 
     def add(self, number: int, document: Document) -> None:
-        """Add a document, unless it is empty or its ID is too long or not unique."""
+        """Add a document; refuse it if the document is empty or the ID is too long or not unique."""
         self._count()
         identifier = document.id or str(self._rows)
         if not document:
@@ -487,7 +486,7 @@ def _folder_documents(folder: Path, skip_broken: bool) -> DocumentList:
 
 
 def _walk(folder: Path) -> list[Path]:
-    """Return the text files in a folder and its subfolders, sorted; hidden files and links are left out."""
+    """Return the text files in a folder and its subfolders, sorted; skip hidden files and links."""
 
     def fail(error: OSError) -> None:
         raise TextError(f"{error.filename} cannot be opened: {error.strerror}. Check the path.") from None

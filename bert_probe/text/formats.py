@@ -62,7 +62,7 @@ _SENTENCE_WORDS = 6
 
 
 def format_of(name: str) -> str:
-    """Return the format that a file's extension indicates, or plain text if the extension is unknown."""
+    """Return the format that a file's extension indicates; unknown extensions indicate plain text."""
     return _ENDINGS.get(Path(name).suffix.lower(), LINES)
 
 
@@ -91,7 +91,7 @@ def check_format(lines: Iterator[str], name: str, read_as: str, as_named: bool) 
 
 
 def looks_like(lines: Sequence[str], read_as: str) -> str:
-    """Return the format that the first lines of a file look like; "" if it is unclear.
+    """Return the format that the first lines of a file look like; "" if the format is unclear.
 
     Lines with columns are a table only if they begin with a header whose cells are single words.
     """
@@ -118,7 +118,7 @@ _SEQUENCE = re.compile(r"[A-Za-z*.-]{2,}")
 
 
 def is_fasta(lines: Sequence[str]) -> bool:
-    """Return whether lines are FASTA: a header with a name, and after it a line that is only a sequence."""
+    """Return whether lines are FASTA: a header with a name, followed by a line with only a sequence."""
     filled = [line.strip() for line in lines[:_SAMPLE] if line.strip() and not line.startswith(";")]
     return (
         len(filled) > 1
@@ -164,13 +164,13 @@ def _is_conll(lines: Sequence[str]) -> bool:
 
 
 def _is_table(filled: Sequence[str], separators: str) -> bool:
-    """Return whether the first line is a header of single words, and all rows have as many cells as it."""
+    """Return whether the first line is a header of single words and all rows have as many cells."""
     if len(filled) < 2:
         return False
     for separator in separators:
         try:
             rows = list(csv_reader((f"{line}\n" for line in filled), separator))
-        except csv.Error:  # for example because a quoted cell continues after the sample
+        except csv.Error:  # for example, a quoted cell continues after the sample
             continue
         header = [cell.casefold() for cell in rows[0]]
         widths = {len(row) for row in rows}
@@ -227,7 +227,7 @@ class LabelList(str):
 
 
 class NonTextCell(str):
-    """A cell whose value is neither a text nor a number. The string describes it, such as "an object"."""
+    """A cell whose JSON value is neither a string nor a number; contains its type, such as "an object"."""
 
     __slots__ = ()
 
@@ -235,7 +235,7 @@ class NonTextCell(str):
 class JsonRow(Sequence[str]):
     """A JSON object as a row of a table. A cell is converted only when it is read.
 
-    Converting all cells would take long for a file with many keys and many lines.
+    Converting all cells would be slow for a file with many keys and many lines.
     """
 
     def __init__(self, header: Sequence[str], value: Mapping[str, object], name: str, line: int) -> None:
@@ -243,7 +243,7 @@ class JsonRow(Sequence[str]):
 
     @property
     def keys(self) -> Iterable[str]:
-        """The keys of the object, which may include others than those of the header."""
+        """The keys of the object, which may include keys that the header lacks."""
         return self._value.keys()
 
     def __len__(self) -> int:
@@ -277,8 +277,8 @@ def json_table(
 ) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
     """Read a JSON lines file as a table. Return its header, and an iterator over (line number, row) pairs.
 
-    A line that is a string becomes a row with the column "text". Numbers are written in digits, null becomes
-    an empty cell, and lists of labels are joined by "|".
+    A JSON string becomes a row with the column "text". Numbers become digits, null becomes an empty cell, and
+    lists of labels are joined by "|".
 
     Args:
         keep_broken: yield a `BrokenRow` for a line that cannot be read, instead of raising an error.
@@ -354,12 +354,12 @@ MAX_LISTED = 10
 
 
 class ValidationErrors:
-    """Collects the errors in a file, in order to report them together.
+    """Collects the errors in a file to report them together.
 
     Attributes:
         name: file name, for error messages.
-        unit: what the numbers of the errors count, such as "line".
-        remedy: sentence that says what to do.
+        unit: what the number of an error counts, such as "line".
+        remedy: sentence that tells the user what to do.
         found: line number and message of the first `MAX_LISTED` errors.
         count: total number of errors.
     """
@@ -378,7 +378,7 @@ class ValidationErrors:
             self.found.append((line, message))
 
     def extend(self, errors: ValidationErrors) -> None:
-        """Add the errors of a part of the file."""
+        """Add the errors that another collector found in a part of the file."""
         self.found += errors.found[: MAX_LISTED - len(self.found)]
         self.count += errors.count
 
@@ -386,7 +386,7 @@ class ValidationErrors:
         """Raise an exception if any errors were added.
 
         Raises:
-            InvalidFileError: errors were added. The message lists the first errors, and counts the others.
+            InvalidFileError: errors were added. The message lists the first errors and counts the rest.
         """
         if not self.count:
             return
@@ -407,11 +407,11 @@ class FastaRecord:
     """A record of a FASTA file.
 
     Attributes:
-        line: line number of its header, from 1.
+        line: line number of the header, from 1.
         name: first word of the header.
         description: the remaining words of the header.
-        sequence: the sequence on one line, as it is written: case, stops and gaps are kept.
-        errors: the errors in its lines.
+        sequence: the sequence without line breaks; case, stops and gaps are unchanged.
+        errors: the errors in the lines of the record.
     """
 
     line: int
@@ -429,7 +429,7 @@ def read_records(
     Args:
         lines: line number and text of each line.
         max_length: maximum length of a sequence. A longer sequence is an error and is not stored.
-        unique: whether a name that occurs again is an error.
+        unique: whether a duplicate name is an error.
     """
     header_lines: dict[str, int] = {}
     record: FastaRecord | None = None
@@ -506,7 +506,7 @@ def parse_fasta(lines: Iterable[str], name: str, max_records: int | None = None)
 
 
 def records_in_text(text: str, name: str) -> list[FastaRecord]:
-    """Return the FASTA records of a typed text; [] if it is not FASTA.
+    """Return the FASTA records in a typed text; [] if the text is not FASTA.
 
     Raises:
         InvalidFileError: the text is FASTA with invalid lines.
@@ -516,7 +516,7 @@ def records_in_text(text: str, name: str) -> list[FastaRecord]:
 
 
 def single_record(text: str) -> FastaRecord | None:
-    """Return the record of a typed text that is FASTA; None if it is not FASTA.
+    """Return the single FASTA record in a typed text; None if the text is not FASTA.
 
     Raises:
         TextError: the text has several records, or invalid lines.

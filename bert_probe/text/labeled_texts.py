@@ -1,4 +1,4 @@
-"""Read labeled texts from a table, with one class, any number of labels, or one number for each text."""
+"""Read labeled texts from a table; each text has one class, any number of labels, or one number."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LabeledText:
 
     Attributes:
         pair: the second text of a text pair; None for a single text.
-        label: the class, the sorted labels, or the number of the text.
+        label: the class, the sorted labels, or the number.
         line: number of the first line of the row, from 1.
         group: value of the row in the column group; "" if the table has no such column.
     """
@@ -188,7 +188,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
     """Find the columns with texts and labels in a header.
 
     Returns:
-        The indices of the text columns, followed by that of the label column; and the label column's name.
+        The indices of the text columns and, last, of the label column; and the name of the label column.
 
     Raises:
         TextError: a required column is missing or occurs twice.
@@ -240,7 +240,7 @@ def _detect_kind(column: str, labels: Sequence[str]) -> str:
         return MULTI_LABEL
     if column == "score":
         return NUMBER
-    # Missing and infinite numbers are ignored here, and reported later as errors of their rows.
+    # Missing and infinite numbers are ignored here and reported later as errors in their rows.
     distinct = {label for label in labels if not _NOT_FINITE.fullmatch(label)}
     are_numbers = bool(distinct) and all(map(_NUMBER.fullmatch, distinct))
     has_decimals = any(not re.fullmatch("[+-]?[0-9]+", label) for label in distinct)
@@ -256,7 +256,7 @@ def _has_decimal_commas(labels: Iterable[str]) -> bool:
 def _parse_label(cell: str, kind: str) -> tuple[Label, str]:
     """Return the label in a cell, and an error message, which is "" for a valid cell."""
     if kind == MULTI_LABEL:
-        # With this kind of labels, a text may have no label.
+        # In multi-label data, a text may have no label.
         names = [name.strip() for name in cell.split(SEPARATOR)] if cell else []
         return tuple(sorted(set(names))), "" if all(names) else f"an empty label among {cell[:40]}"
     if not cell:

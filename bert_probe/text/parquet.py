@@ -1,4 +1,4 @@
-"""Read columns of texts from an untrusted Parquet file with limited memory."""
+"""Read text columns from an untrusted Parquet file with limited memory."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _SECONDS = 60
 def check_readable(content: bytes, name: str) -> None:
     """Read an untrusted Parquet file in a separate process first.
 
-    Some damaged files end the process that reads them, because the C++ library raises an exception where this
-    is not allowed.
+    Some damaged files crash the process that reads them, because the C++ library raises an exception where
+    exceptions are not allowed.
 
     Raises:
-        TextError: the file ends the process, or takes too long.
+        TextError: the file crashes the process, or reading takes too long.
     """
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     try:
@@ -61,7 +61,7 @@ def check_upload(content: bytes, name: str, max_values: int | None = None) -> No
         max_values: maximum number of values of a page, for files with lists; by default, the number of rows.
 
     Raises:
-        TextError: the file is broken, or larger than `MAX_BYTES` when it is decoded.
+        TextError: the file is broken, or its decoded size exceeds `MAX_BYTES`.
     """
     import pyarrow
     import pyarrow.parquet
@@ -80,18 +80,18 @@ def parquet_table(
 ) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
     """Read columns of a Parquet file. Return their names, and an iterator over (row number, row) pairs.
 
-    A row with a text that is not UTF-8 is a `BrokenRow`. Whole numbers are written in digits, and null is an
+    A row with a text that is not UTF-8 becomes a `BrokenRow`. Integers become digits, and null becomes an
     empty cell.
 
     Args:
         stream: an open file, which need not be seekable.
         name: the file name, for error messages.
-        columns: names of columns in lower case; columns with other names are not read unless there is only
-            one column.
+        columns: names of the columns to read, in lower case. If the file has a single column, that column is
+            read under any name.
 
     Raises:
         TextError: the file is not Parquet, has columns of other types or an unsupported encoding, or is
-            larger than `MAX_BYTES` before or after it is decoded.
+            larger than `MAX_BYTES` before or after decoding.
         EmptyTextError: the file has no columns.
     """
     import pyarrow
@@ -115,7 +115,7 @@ def parquet_table(
         raise TextError(f"{name} has more than {MAX_SENTENCES:,} rows. Split the file.")
     try:
         _check_pages(content, metadata, names, name)
-        # Repeated texts stay dictionary-encoded, which saves memory.
+        # Repeated strings stay dictionary-encoded, which saves memory.
         file = pyarrow.parquet.ParquetFile(
             io.BytesIO(content), read_dictionary=names, pre_buffer=False, **limits
         )
@@ -125,7 +125,7 @@ def parquet_table(
 
 
 def _columns(schema: Any, columns: Sequence[str], name: str) -> list[str]:
-    """Return the names of the columns that are read, after checking that they contain texts or IDs."""
+    """Return the names of the columns to read, after checking that the columns contain texts or IDs."""
     import pyarrow
 
     names = []
@@ -158,7 +158,7 @@ def _too_large(name: str) -> TextError:
 def _rows(
     file: Any, names: Sequence[str], name: str, errors: tuple[type[Exception], ...]
 ) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield the rows with their numbers, from 1; the total size of their texts is limited."""
+    """Yield (row number from 1, row) pairs; the total size of the texts is limited."""
     number = size = 0
     try:
         for batch in file.iter_batches(_BATCH, columns=list(names), use_threads=False):
@@ -187,14 +187,14 @@ def _row(cells: Sequence[Any], index: int) -> Sequence[str]:
 def _check_pages(
     content: bytes, metadata: Any, names: Sequence[str] | None, name: str, max_values: int | None = None
 ) -> None:
-    """Check the sizes that the headers of all pages of the columns state, before a page is decompressed.
+    """Check the sizes in the headers of all pages of the columns, before a page is decompressed.
 
     Args:
         names: names of the columns; None for all.
         max_values: see `check_upload`.
 
     Raises:
-        TextError: the pages are too large, or have an encoding that is not supported.
+        TextError: the pages are too large, or have an unsupported encoding.
         ValueError: the headers contradict the metadata.
     """
     if metadata.num_columns > _MAX_COLUMNS:
@@ -220,7 +220,7 @@ def _check_pages(
 
 
 class Page(NamedTuple):
-    """The header of a page: the size of its decompressed content in bytes, and its values.
+    """The header of a page: decompressed size in bytes, number of values, and encoding.
 
     Attributes:
         encoding: number of the encoding in parquet.thrift; -1 if it is missing.
@@ -256,7 +256,7 @@ def pages(content: bytes, chunk: Any) -> list[Page]:
 
 
 def _page_headers(chunk: bytes) -> Sequence[dict[int, Any]]:
-    """Return the headers of all pages of a Parquet column chunk, each a mapping from field number to value.
+    """Return the headers of all pages of a Parquet column chunk as mappings from field number to value.
 
     The headers are structs in Thrift's compact protocol; see PageHeader in parquet.thrift.
     """
@@ -284,7 +284,7 @@ def _struct(data: bytes, offset: int, depth: int = 0) -> tuple[dict[int, Any], i
             number += delta
         else:
             number, offset = _zigzag(data, offset)
-        if field_type in (1, 2):  # the types of true and false
+        if field_type in (1, 2):  # in Thrift, true and false are types without content
             fields[number] = field_type == 1
         elif field_type in (4, 5, 6):
             fields[number], offset = _zigzag(data, offset)

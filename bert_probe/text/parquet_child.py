@@ -1,6 +1,6 @@
-"""A process that reads a Parquet file from its standard input, to find out whether the reader crashes.
+"""Child process that reads a Parquet file from standard input, to find out whether the reader crashes.
 
-Exceptions in C++ code that must not raise end the process. `parquet.check_readable` starts it.
+Damaged files can crash the Parquet library. `parquet.check_readable` starts this process.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ MAX_BYTES = 2 << 30
 
 
 def reader_limits(content: bytes) -> dict[str, int]:
-    """Return limits for `pyarrow.parquet.ParquetFile` on the sizes that the metadata of a file may state."""
+    """Return arguments for `pyarrow.parquet.ParquetFile` that limit the sizes in a file's metadata."""
     return {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
 
 
 def main() -> None:
-    """Read all columns of the file in batches. Exceptions are ignored: the caller raises them again."""
+    """Read all columns of the file in batches. Suppress exceptions: the parent reads the file again."""
     import pyarrow.parquet
 
     content = sys.stdin.buffer.read()
@@ -30,13 +30,13 @@ def main() -> None:
         for group in range(file.metadata.num_row_groups):
             for column in range(file.metadata.num_columns):
                 file.metadata.row_group(group).column(column).to_dict()
-    except Exception:  # only a crash matters
+    except Exception:  # only crashes matter; the parent process reports exceptions
         pass
     try:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
         for _ in file.iter_batches(1024, use_threads=False):
             pass
-    except Exception:  # only a crash matters
+    except Exception:  # only crashes matter; the parent process reports exceptions
         return
 
 
@@ -45,7 +45,7 @@ def _limit_memory() -> None:
         import resource
 
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    except (ImportError, OSError):  # not Linux
+    except (ImportError, OSError):  # not available on this system
         return
     resource.setrlimit(resource.RLIMIT_AS, (used + MAX_BYTES, used + MAX_BYTES))
 

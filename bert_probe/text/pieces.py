@@ -1,4 +1,4 @@
-"""Classify the tokens of a vocabulary by kind and script, and search them."""
+"""Classify the tokens of a vocabulary by kind and script, and search the vocabulary."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class BoundaryMarks:
 
     Attributes:
         continuing: prefix of a token that continues a word, such as ##; "" if there is no such prefix.
-        space: character that replaces the space before a token, Ġ or ▁; "" if there is no such character.
-        is_byte_level: whether tokens consist of bytes, each written as a character.
+        space: character that represents the space before a token, Ġ or ▁; "" if there is no such character.
+        is_byte_level: whether each character of a token represents a byte.
     """
 
     continuing: str
@@ -166,7 +166,7 @@ def _read(tokenizer: Any, rows: int) -> VocabularyTokens:
 
 
 def marks_of(tokenizer: Any) -> BoundaryMarks:
-    """Return the boundary marks of a tokenizer; one that is not fast marks no start of a word."""
+    """Return the boundary marks of a tokenizer; slow tokenizers have no marks."""
     if not tokenizer.is_fast:
         return BoundaryMarks("", "", is_byte_level=False)
     backend = tokenizer.backend_tokenizer
@@ -194,7 +194,7 @@ def kind_of(name: str, text: str, begins: bool, marks: BoundaryMarks) -> str:
     Args:
         name: vocabulary string.
         text: readable text.
-        begins: whether the token may start a word.
+        begins: whether the token may be the start of a word.
     """
     if not name or (name[0] in "[<|m" and _UNUSED.fullmatch(name)):
         return UNUSED
@@ -274,8 +274,8 @@ def check(search: str, match: str, case: bool = False) -> None:
 def matching(pieces: VocabularyTokens, search: str, match: str, case: bool) -> list[int]:
     """Return the ids of the tokens that match a search.
 
-    The search is in the vocabulary strings. If they have a mark such as Ġ or ▁ in place of a space, the
-    search is in the readable texts instead, unless the search text contains the mark.
+    The vocabulary strings are searched. If the tokenizer uses a mark such as Ġ or ▁ for spaces, the readable
+    texts are searched instead, unless the search text contains the mark.
 
     Args:
         match: one of `MATCHES`.
@@ -319,13 +319,13 @@ def _compiled(search: str, case: bool) -> Any:
 
 
 def _with_unicode(unit: re.Match[str]) -> str:
-    """Replace the Perl classes in a match of `_SYNTAX` by classes that match Unicode, as in Python."""
+    """Replace the Perl character classes in a match of `_SYNTAX` by Unicode classes, as in Python."""
     text = unit[0]
     if text.startswith("\\Q"):
         return text
     if text.startswith("["):
         return re.sub(r"\\(.)", _class_member, text, flags=re.DOTALL)
-    if text == r"\Z":  # written \z in RE2
+    if text == r"\Z":  # RE2 writes \z
         return r"\z"
     members = _UNICODE.get(text[1].lower())
     if members is None:

@@ -1,4 +1,4 @@
-"""Judged queries for the evaluation of a search, in the layout of the BEIR benchmark or of TREC."""
+"""Read documents, queries and relevance judgments for retrieval evaluation, in BEIR or TREC format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_GRADE = 1_000
 
 @dataclass(frozen=True, eq=False)
 class Judgments:
-    """How relevant documents are to queries (qrels).
+    """Relevance judgments of documents for queries (qrels).
 
     Attributes:
         grades: query ID → document ID → grade; documents with a grade above 0 are relevant.
@@ -56,7 +56,7 @@ class Judgments:
 
     @property
     def content(self) -> bytes:
-        """The judgments as a file with tabs and a header, sorted by query and document."""
+        """The judgments as TSV with a header, sorted by query and document."""
         lines = ["\t".join(_HEADERS[0])]
         for query, documents in sorted(self.grades.items()):
             lines += [f"{query}\t{document}\t{grade}" for document, grade in sorted(documents.items())]
@@ -66,8 +66,9 @@ class Judgments:
 def read_judgments(file: str | Path) -> Judgments:
     """Read judgments from a file, which may be compressed (.gz, .zst).
 
-    A line has the columns query-id, corpus-id and score (BEIR), separated by tabs, optionally after a header;
-    or the query, an ignored column, the document and the grade (TREC), separated by spaces or tabs.
+    In BEIR format, a line has the columns query-id, corpus-id and score, separated by tabs; a header is
+    optional. In TREC format, a line has the query, an ignored column, the document and the grade, separated
+    by spaces or tabs.
 
     Raises:
         TextError: the file cannot be opened or is not UTF-8, or has invalid lines, which are listed.
@@ -85,10 +86,10 @@ def parse_judgments(content: bytes, name: str) -> Judgments:
 def read_retrieval_data(
     folder: str | Path, skip_broken: bool = False
 ) -> tuple[DocumentList, DocumentList, Judgments]:
-    """Read the documents, queries and judgments of a folder in the layout of the BEIR benchmark.
+    """Read documents, queries and judgments from a folder in BEIR layout.
 
     Args:
-        skip_broken: skip rows without a text or with another error; see `read_documents`.
+        skip_broken: skip rows without a text or with other errors; see `read_documents`.
 
     Returns:
         The arguments of `RetrievalEvaluation.of`: documents, queries and judgments.
@@ -108,7 +109,7 @@ def find_retrieval_files(folder: Path, without: Collection[str] = ()) -> dict[st
     """Return the files of a folder: documents, queries and judgments.
 
     Args:
-        without: names of the files that the folder need not have.
+        without: names of optional files.
 
     Raises:
         TextError: the folder does not exist, or lacks a file.
@@ -159,7 +160,7 @@ def _read(stream: BinaryIO, name: str) -> Judgments:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a line: separated by tabs if there are at least two, and otherwise by spaces."""
+    """Split a line into cells: at tabs if this gives at least two cells, otherwise at spaces."""
     text = line.strip()
     cells = [cell.strip() for cell in text.split("\t")]
     return cells if len(cells) > 2 else text.split()

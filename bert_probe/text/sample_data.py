@@ -1,4 +1,4 @@
-"""Sample data that was written for this project: labeled texts, judged pairs and queries, and a treebank."""
+"""Sample data written for this project: labeled texts, scored pairs, judged queries, and a treebank."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TREEBANK_FILES = ("sample_treebank.conllu", "sample_treebank_held_out.conllu")
 def everyday_topics() -> LabeledTexts:
     """Return 300 short English sentences on six everyday topics, 50 per topic.
 
-    Few individual words indicate the topic. It follows from the meaning, so contextual vectors are useful.
+    Few individual words indicate the topic, so a classifier needs contextual vectors.
     """
     return parse_labeled_texts(everyday_topics_file(), FILE, CLASSES)
 
@@ -35,7 +35,7 @@ def everyday_topics_file() -> bytes:
 def sample_pairs() -> LabeledTexts:
     """Return 36 pairs of short English sentences with scores from 0 (unrelated) to 5 (same meaning).
 
-    The scores are those of the author of the sentences, not of several raters.
+    The author of the sentences assigned the scores; there were no other raters.
     """
     return parse_labeled_texts(_read(PAIRS_FILE), PAIRS_FILE, NUMBER)
 

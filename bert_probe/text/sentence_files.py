@@ -52,10 +52,10 @@ _CHUNK = 1 << 16
 
 
 class Sentence(str):
-    """A sentence together with its line number, which error messages state.
+    """A sentence with its line number, for error messages.
 
     Attributes:
-        line: line number in the file, from 1; blank lines are counted too.
+        line: line number in the file, from 1; blank lines count.
         name: name of a sequence, from the header of a FASTA record; "" for other sentences.
     """
 
@@ -75,9 +75,9 @@ class Sentence(str):
 
 
 def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[int, str]]:
-    """Return the texts that are not blank, as (line number, text) pairs.
+    """Return (line number, text) pairs of the texts that are not blank.
 
-    Texts without a line number are numbered from 1.
+    The line number of a text without one is its 1-based position.
 
     Args:
         item_name: noun for a text in error messages, such as "sentence".
@@ -105,9 +105,9 @@ def read_sentences(file: str | Path, column: str | None = None, as_named: bool =
     read in chunks, so memory is bounded by `MAX_BYTES` and `MAX_SENTENCES`.
 
     Args:
-        file: a file in UTF-8, which may be compressed by gzip (.gz). .csv, .tsv, .jsonl and .ndjson are
-            tables; .fasta, .fa, .faa and .fna are FASTA, of which each sequence is a sentence; all other
-            files have one sentence per line.
+        file: a file in UTF-8, which may be compressed by gzip (.gz). .csv, .tsv, .jsonl and .ndjson files are
+            tables. In .fasta, .fa, .faa and .fna files, each sequence is a sentence. All other files have one
+            sentence per line.
         column: name of the column. By default, the only column, or the column named "sentence" or "text".
         as_named: trust the file extension, even if the contents look like another format.
 
@@ -132,7 +132,7 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
     try:
         with path.open("rb") as stream:
             before = os.fstat(stream.fileno())
-            if before.st_size > MAX_BYTES:  # pipes have size 0, and are checked while reading
+            if before.st_size > MAX_BYTES:  # pipes have size 0, so their size is checked during reading
                 raise _too_large(path.name)
             yield stream, path.name
             if stat.S_ISREG(before.st_mode) and _version(os.fstat(stream.fileno())) != _version(before):
@@ -160,7 +160,7 @@ def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
             yield unpacked, stem
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # an I/O error, independent of the contents
+            raise  # an I/O error has nothing to do with the contents
         program = "gzip" if ending.lower() == "gz" else "zstd"
         raise TextError(
             f"{name} cannot be decompressed: {error}. Compress it with {program} again."
@@ -223,7 +223,7 @@ def _unpacked_sentences(
     if is_table(name):
         header, rows = table_of(file_lines, name)
         index = find_column(header, column, name)
-        # A row may be too short. Its missing cells are treated as empty cells.
+        # Treat the missing cells of a row that is too short as empty cells.
         cells = ((line, _one_line(row[index], name, line)) for line, row in rows if len(row) > index)
     else:
         if column is not None:
@@ -257,7 +257,7 @@ def _too_large(name: str, max_bytes: int = MAX_BYTES) -> TextError:
 
 
 def lines(text: str) -> list[Sentence]:
-    """Return the lines of a text that are not blank, without spaces at their ends."""
+    """Return the nonblank lines of a text, without leading and trailing spaces."""
     numbered = enumerate(_LINE_END.split(text), 1)
     return [Sentence(line.strip(), number) for number, line in numbered if line.strip()]
 
@@ -274,7 +274,7 @@ def sentence_name(text: str) -> str:
 
 
 def sentences_in_text(text: str) -> tuple[Sentence, ...]:
-    """Return the sentences of a typed text: the sequences of FASTA records, otherwise its lines.
+    """Split a typed text into sentences: the sequences of FASTA records, otherwise lines.
 
     Raises:
         InvalidFileError: the text is FASTA with invalid lines.
@@ -284,7 +284,7 @@ def sentences_in_text(text: str) -> tuple[Sentence, ...]:
 
 
 def column_names(content: bytes, name: str) -> tuple[str, ...]:
-    """Return the column names of a table, or no names for a file with plain text.
+    """Return the column names of a table; () for plain text.
 
     Raises:
         TextError: as in `read_sentences`.
@@ -394,7 +394,7 @@ def table_of(
 
 
 def detect_separator(header: str) -> str:
-    """Return the separator that is most frequent in the header of a table: tab, semicolon or comma."""
+    """Return the most frequent separator in the header of a table: tab, semicolon or comma."""
     return max("\t;,", key=header.count) if any(mark in header for mark in "\t;,") else ","
 
 
@@ -421,7 +421,7 @@ def _rows(
         if problem and (is_header or not keep_broken):
             raise TextError(f"{name} is a broken table: {where}{problem}. {remedy}")
         if problem:
-            if "not closed" in problem:  # the reader stopped within a cell, so no row begins here
+            if "not closed" in problem:  # the next line is not the start of a row
                 yield line, BrokenRow(f"{problem}; the row extends to the end of the file")
                 return
             is_long = reader.line_num > line
@@ -463,11 +463,12 @@ def unquoted_table_of(
 ) -> tuple[list[str], Sequence[tuple[int, Sequence[str]]]]:
     """Return the header of a table, and at most `MAX_SENTENCES` + 1 rows with their line numbers.
 
-    A TSV file whose quotation marks do not enclose cells is read without quoting, as many programs write it.
+    Many programs write TSV without quoting. A TSV file that cannot be read with quoting is therefore read
+    without it.
 
     Raises:
-        TextError: the table cannot be read with quoting, and is not a TSV file with equally many cells in
-            every line.
+        TextError: the table cannot be read with quoting, and is not a TSV file with the same number of cells
+            in every line.
     """
     all_lines = list(file_lines)
     try:

@@ -39,7 +39,7 @@ _FORMAT_HELP = (
 
 @dataclass(frozen=True)
 class SimilarityExample:
-    """Texts whose similarity is known.
+    """A training or test example for sentence similarity: a scored pair, a pair or a triplet.
 
     Attributes:
         texts: two texts; or an anchor, a similar text and a dissimilar text.
@@ -54,7 +54,7 @@ class SimilarityExample:
 
 @dataclass(frozen=True, eq=False)
 class SimilarityExamples:
-    """A dataset of texts whose similarity is known.
+    """A dataset of similarity examples.
 
     Attributes:
         kind: "scored pairs", "pairs" or "triplets".
@@ -107,9 +107,9 @@ def parse_similarity_examples(content: bytes, name: str, as_named: bool = False)
 
 
 def similarity_kind(header: Sequence[str]) -> str | None:
-    """Return the kind of examples in a table with these columns; None if it has no such examples.
+    """Return the kind of similarity examples in a table with these columns; None if there are none.
 
-    A table with a column label or labels contains labeled texts.
+    A table with a column `label` or `labels` contains labeled texts instead.
     """
     names = {cell.casefold() for cell in header}
     if names & {"label", "labels"}:
@@ -125,7 +125,7 @@ def has_similarity_examples(file: str | Path) -> bool:
         try:
             header, _ = table_of(lines_of(stream, name), name)
         except TextError:
-            return False  # the function that reads the file reports the error
+            return False  # read_similarity_examples reports the error
         return similarity_kind(header) is not None
 
 
@@ -161,7 +161,7 @@ def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:
 def _parse_row(
     line: int, row: Sequence[str], columns: Sequence[int], header: Sequence[str], kind: str
 ) -> tuple[SimilarityExample | None, str]:
-    """Return the example in a row, or None and what is wrong with the row."""
+    """Return the example in a row and "", or None and an error message."""
     if len(row) != len(header):
         size = "1 cell" if len(row) == 1 else f"{len(row)} cells"
         return None, f"{size} where the header has {len(header)}; quote texts that contain the separator"

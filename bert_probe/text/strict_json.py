@@ -11,7 +11,7 @@ from bert_probe.text.words import truncate_text
 
 
 class DuplicateKeyError(ValueError):
-    """Raised for a JSON object with a duplicate key, of which Python would silently keep the last value."""
+    """Raised for a JSON object with a duplicate key; Python's parser would silently keep the last value."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the key {truncate_text(json.dumps(key), 60)} is given twice; give it once")

@@ -1,4 +1,4 @@
-"""Write datasets in the formats that `labeled_texts` and `tagged_sentences` read."""
+"""Write datasets in the formats that the readers of this package accept."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def to_file(rows: Dataset) -> bytes:
     """Return the content of a file that contains a dataset.
 
     The format is JSON lines for documents, TSV for judgments, CSV for labeled texts and similarity examples,
-    CoNLL for tagged sentences, CoNLL-U for dependency trees, and otherwise one text per line. Reading the
-    file gives the same dataset, except for line numbers.
+    CoNLL for tagged sentences, CoNLL-U for dependency trees, and one text per line for everything else.
+    Reading the file returns the same dataset, except for line numbers.
     """
     if isinstance(rows, Judgments):
         return rows.content
@@ -66,8 +66,8 @@ def _conll_block(sentence: TaggedSentence | str) -> str:
 
 
 def _conllu_block(sentence: TaggedSentence | str) -> str:
-    """Return a sentence in the CoNLL-U format. Words with the same span follow their contracted token."""
-    assert isinstance(sentence, TaggedSentence)  # plain texts have no trees
+    """Return a sentence in CoNLL-U format. A contracted token precedes its words, which share one span."""
+    assert isinstance(sentence, TaggedSentence)  # only tagged sentences have trees
     metadata = {"text": sentence.text, **sentence.metadata}
     lines = [f"# {name} = {value}" for name, value in metadata.items()]
     span_counts = Counter(sentence.spans)

@@ -1,7 +1,7 @@
 """Read tagged sentences from CoNLL files, and sentences with dependency trees from CoNLL-U files.
 
-CoNLL has one word per line with its tag in the last column, and blank lines between sentences. CoNLL-U (Nivre
-et al. 2020) has ten columns, of which form, UPOS, head, relation and SpaceAfter are read.
+CoNLL has one word per line with the tag in the last column, and blank lines between sentences. CoNLL-U (Nivre
+et al. 2020) has ten columns, of which form, UPOS, head, relation and SpaceAfter are used.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class TaggedSentence:
     """A sentence with one tag per word, and optionally a dependency tree.
 
     Attributes:
-        words: the words as they are written.
-        tags: one tag per word, which is the UPOS tag in CoNLL-U.
+        words: the words as written in the file.
+        tags: one tag per word; the UPOS tag in CoNLL-U.
         heads: index of each word's syntactic head, from 0, or `ROOT`. Empty if there is no tree.
-        relations: relation of each word to its head. Empty if there is no tree.
+        relations: dependency relation of each word to its syntactic head. Empty if there is no tree.
         text: the text of the sentence in the file if it matches the words, otherwise the words joined by
             spaces.
         spans: start and end of each word in the text. The words of a contracted token may share its span.
@@ -143,19 +143,19 @@ def _read_comment(line: str, metadata: dict[str, str]) -> None:
 
 
 class BlockReader(Protocol):
-    """The interface of a reader, which parses the sentences of one file in order."""
+    """Protocol of readers, which parse the sentences of one file in order."""
 
     def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
         """Parse the lines of a sentence, or return None if they contain no words.
 
         Args:
             block: the lines as (line number, line) pairs.
-            faults: collects the errors in the lines. The sentence is valid only if no error is added.
+            faults: collects the errors in the lines. The sentence is valid only if no error was added.
         """
 
 
 def block_reader(treebank: bool) -> BlockReader:
-    """Return a reader for one file: for CoNLL-U if it is a treebank, otherwise for CoNLL."""
+    """Return a reader for one file: for a treebank a CoNLL-U reader, otherwise a CoNLL reader."""
     return _ConlluReader() if treebank else _ConllReader()
 
 
@@ -196,7 +196,7 @@ class _ConllReader:
         if not columns[0]:
             faults.add(line, f"tag {truncate_text(columns[-1])} has no word in a column before it")
             return False
-        # Otherwise, the second half of a word that contains a space would be read as the tag.
+        # Compare the numbers of columns: the second half of a word with a space must not be read as the tag.
         self._columns = self._columns or len(columns)
         if len(columns) != self._columns:
             faults.add(line, f"{len(columns)} columns, but previous lines have {self._columns}")
@@ -305,10 +305,10 @@ class _ConlluReader:
 
 
 def _find_cycle(heads: list[int]) -> int | None:
-    """Return the index of a word whose heads form a cycle, or None if there is no cycle.
+    """Return the index of a word on a cycle of syntactic heads, or None if there is no cycle.
 
     Args:
-        heads: head of each word, from 1; 0 for the root.
+        heads: syntactic head of each word, from 1; 0 for the root.
     """
     is_settled = [False] * len(heads)
     for start in range(len(heads)):
@@ -347,17 +347,17 @@ def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int],
     word_spans: list[tuple[int, int]] = []
     for (count, form, _), (start, end) in zip(tokens, spans, strict=True):
         forms = [word.form for word in words[len(word_spans) : len(word_spans) + count]]
-        if "".join(forms) == form:  # such as "cannot", which is can + not
+        if "".join(forms) == form:  # for example, "cannot" is "can" + "not"
             for word_form in forms:
                 word_spans.append((start, start + len(word_form)))
                 start += len(word_form)
-        else:  # such as "del", which is de + el
+        else:  # for example, "del" is "de" + "el"
             word_spans += [(start, end)] * count
     return text, tuple(word_spans)
 
 
 def _find_spans(text: str, forms: Sequence[str]) -> tuple[tuple[int, int], ...] | None:
-    """Return the span of each form in a text, or None if the text is not these forms and spaces."""
+    """Return the span of each form in a text, or None if the text contains anything else but spaces."""
     spans, position = [], 0
     for form in forms:
         while position < len(text) and text[position].isspace():
@@ -370,7 +370,7 @@ def _find_spans(text: str, forms: Sequence[str]) -> tuple[tuple[int, int], ...] 
 
 
 def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Join forms to a text; ``spaces`` states after which forms a space follows.
+    """Join forms to a text; ``spaces`` states whether a space follows each form.
 
     Returns:
         The text, and the span of each form in it.
@@ -388,7 +388,7 @@ NO_UNIT = -1
 
 @dataclass(frozen=True, eq=False)
 class AlignedWords:
-    """An alignment of the words of a tagged sentence with the tokens of the model's input.
+    """The alignment of the words of a tagged sentence with the tokens of the model's input.
 
     Attributes:
         lens: the lens that groups tokens into the words of the file. A token outside of words is its own
@@ -416,7 +416,7 @@ def align_words(sentence: TaggedSentence, encoding: Encoding) -> AlignedWords:
     owners = [_owner(token, word_of_character) for token in encoding.tokens]
     units: list[Unit] = []
     unit_of_word = np.full(len(sentence.words), NO_UNIT)
-    # Tokens of the same word form a group. Each token outside of words is a group of its own.
+    # Tokens of the same word form a group. Each token outside of words forms its own group.
     for (owner, _), run in groupby(
         zip(encoding.tokens, owners, strict=True),
         key=lambda entry: (entry[1], entry[0].position if entry[1] == NO_UNIT else 0),

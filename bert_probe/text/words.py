@@ -21,12 +21,12 @@ class Unit(str):
     """A word or special token, with the positions of its tokens in the input.
 
     Attributes:
-        positions: positions of the unit's tokens in the input, which are consecutive; there is at least one.
+        positions: consecutive positions of the unit's tokens in the input, at least one.
         position: position of the first token.
         segment: 0 for the first text, 1 for the second text of a pair.
         special: whether the unit is a special token.
         display: readable form of the unit.
-        residue: number of the residue, if the unit is one; see `Token`.
+        residue: number of the residue, if the unit is a residue; see `Token`.
     """
 
     positions: tuple[int, ...]
@@ -77,7 +77,7 @@ class WordLens:
         return np.array([len(unit.positions) for unit in self.units], dtype=np.float32)
 
     def merge(self, weights: Array) -> Array:
-        """Return attention between words and special tokens, instead of attention between tokens.
+        """Merge attention between tokens into attention between words and special tokens.
 
         Weights are summed over the tokens of each key, and averaged over the tokens of each query.
 
@@ -85,7 +85,8 @@ class WordLens:
             weights: attention between tokens, with shape [..., query, key].
 
         Returns:
-            Attention between units, with shape [..., query, key]. Rows that sum to 1 before still sum to 1.
+            Attention between units, with shape [..., query, key]. If the rows of `weights` sum to 1, so do
+            these rows.
 
         Raises:
             ShapeError: the shape does not match the number of tokens of this text.
@@ -98,13 +99,13 @@ class WordLens:
         return merged
 
     def merge_keys(self, weights: Array) -> Array:
-        """Merge only the keys, which are on the last axis, by summing the weights of each unit's tokens."""
+        """Merge only the keys (the last axis) by summing the weights of each unit's tokens."""
         return self._sum_tokens(weights, axis=-1)
 
     def _sum_tokens(self, weights: Array, axis: int) -> Array:
         """Return the sum over each unit's tokens along an axis.
 
-        As most units have one token, this is faster than `np.add.reduceat`.
+        This is faster than `np.add.reduceat`, because most units have one token.
         """
         merged: Array = np.take(weights, self._starts, axis)
         units, tokens = np.moveaxis(merged, axis, 0), np.moveaxis(weights, axis, 0)
@@ -147,14 +148,14 @@ def word_lens(source: Trace | Encoding) -> WordLens:
 def _unit(tokens: list[Token], texts: tuple[str, str]) -> Unit:
     first, last = tokens[0], tokens[-1]
     positions = tuple(token.position for token in tokens)
-    # The first token may consist of nothing but the space before the word.
+    # The first token may consist only of the space before the word.
     covered = texts[first.segment][first.start : last.end]
     text = str(first) if first.special else covered.strip() or covered or first.display
     return Unit(text, positions, first.segment, first.special, first.residue)
 
 
 def find_word(trace: Trace, word: str) -> Unit:
-    """Return the word or special token with a given text. Ignore case if there is no exact match.
+    """Find a word or special token by its text. Ignore case if there is no exact match.
 
     Args:
         word: a word such as "ground", or "ground:2" for its second occurrence; or a special token's name.
@@ -182,7 +183,7 @@ def find_word(trace: Trace, word: str) -> Unit:
 
 
 def find_token(trace: Trace, name: str) -> Token:
-    """Return the token at a given position, or the only token of a given word.
+    """Find a token by its position, or the only token of a word.
 
     Args:
         name: a position such as "11", a word such as "ground", or "ground:2" for its second occurrence. Write
@@ -191,7 +192,7 @@ def find_token(trace: Trace, name: str) -> Token:
     Raises:
         SelectionError: the token or word does not exist, or the word has several tokens.
     """
-    # Check for digits, because int() also accepts other texts, such as "1_0".
+    # Check for digits, because int() also accepts strings such as "1_0".
     if name.isascii() and name.isdigit():
         if len(name) > 9 or int(name) >= len(trace.tokens):
             raise SelectionError(

@@ -1,1 +1,1 @@
-"""Fine-tuning of checkpoints: datasets, objectives, trainable parameters, the training loop, and saving."""
+"""Fine-tune checkpoints: datasets, objectives, trainable parameters, the training loop, and saving."""

@@ -46,7 +46,7 @@ _LOSSES_OF_KIND = {SCORED: (COSENT, COSINE), PAIRS: (NEGATIVES,), TRIPLETS: (NEG
 
 
 def losses_for(kind: str) -> tuple[str, ...]:
-    """Return the losses that fit a kind of examples, the default first."""
+    """Return the losses for a kind of examples; the first loss is the default."""
     return _LOSSES_OF_KIND[kind]
 
 
@@ -60,7 +60,7 @@ _BLOCK = 1024
 
 
 def in_batch_negatives_loss(vectors: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy of each anchor's positive among all other texts of the batch.
+    """Return the mean cross-entropy for ranking each anchor's positive among all candidates in the batch.
 
     Args:
         vectors: anchors, positives and, for triplets, negatives, [example, text, size].
@@ -95,9 +95,9 @@ class SimilarityInputs(TrainingExample):
     """The encoded texts of an example.
 
     Attributes:
-        inputs: the inputs of the longest text.
+        inputs: the model inputs of the longest text.
         target: the score; 0 for pairs and triplets.
-        parts: the inputs of each text.
+        parts: the model inputs of each text.
         texts: the texts, which identify duplicates in a batch.
     """
 
@@ -106,7 +106,7 @@ class SimilarityInputs(TrainingExample):
 
 
 class SimilarityObjective(Objective):
-    """Training of the sentence vector on pairs, triplets or scored pairs.
+    """Training objective for the sentence vector on pairs, triplets or scored pairs.
 
     Args:
         loss: one of `LOSSES`.
@@ -140,7 +140,7 @@ class SimilarityObjective(Objective):
     def examples(
         self, checkpoint: Checkpoint, data: Sequence[SimilarityExample], longest: int | None
     ) -> list[TrainingExample]:
-        """Encode the texts of each example, with the default prompt of the checkpoint."""
+        """Encode the texts of each example with the checkpoint's default prompt."""
         limits = [limit for limit in (longest, self.config.max_tokens) if limit]
         examples: list[TrainingExample] = []
         errors = ValidationErrors("The data")
@@ -170,13 +170,13 @@ class SimilarityObjective(Objective):
         return inputs | {"labels": self.targets(examples, 0)}
 
     def order(self, examples: Sequence[TrainingExample], batch: int, seed: int) -> BatchOrder:
-        """Return batches in random order; with in-batch negatives, without equal texts in a batch."""
+        """Return batches in random order; with in-batch negatives, avoid duplicate texts in a batch."""
         if self.loss_name != NEGATIVES:
             return super().order(examples, batch, seed)
         return DistinctBatches([example.texts for example in examples], batch, seed)  # type: ignore[attr-defined]
 
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
-        """Return the score of each example, float64."""
+        """Return the score of each example as float64."""
         return torch.tensor([example.target for example in examples], dtype=torch.float64)
 
     def predict(
@@ -188,20 +188,20 @@ class SimilarityObjective(Objective):
         return columns.transpose(0, 1), batch["labels"]
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the loss of vectors, [example, text, size]."""
+        """Return the loss for vectors of shape [example, text, size]."""
         if self.loss_name in (COSENT, COSINE):
             loss_fn = cosent_loss if self.loss_name == COSENT else cosine_loss
             return loss_fn(logits, targets)
         return (in_batch_negatives_loss if self.loss_name == NEGATIVES else triplet_loss)(logits)
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the cosine of scored pairs; the normalized vectors of pairs and triplets."""
+        """Return cosines for scored pairs, and L2-normalized vectors for pairs and triplets."""
         if self.kind == SCORED:
             return F.cosine_similarity(logits[:, 0], logits[:, 1], dim=-1)
         return F.normalize(logits, dim=-1)
 
     def score(self, predictions: Array, targets: Array) -> float:
-        """Return Spearman's correlation, recall@1 among all held-out texts, or the accuracy of triplets."""
+        """Return Spearman correlation for scored pairs, recall@1 for pairs, or triplet accuracy."""
         if self.kind == SCORED:
             from scipy.stats import spearmanr
 
@@ -213,10 +213,10 @@ class SimilarityObjective(Objective):
 
 
 def recall_at_1(anchors: Array, positives: Array) -> float:
-    """Return the share of anchors to which no other example's positive is as similar as their own.
+    """Return the share of anchors whose own positive is more similar than the positive of any other example.
 
     Args:
-        anchors, positives: normalized vectors, [example, size].
+        anchors, positives: L2-normalized vectors, [example, size].
     """
     correct = 0
     for start in range(0, len(anchors), _BLOCK):
@@ -230,7 +230,7 @@ def recall_at_1(anchors: Array, positives: Array) -> float:
 
 
 class DistinctBatches:
-    """Random batches of a fixed number, in which no text occurs in two examples, as far as possible.
+    """Random batches that avoid the same text in two examples, as far as possible.
 
     With in-batch negatives, a text that occurs twice in a batch would be its own negative.
     """
@@ -263,10 +263,11 @@ class DistinctBatches:
 
 
 def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
-    """Return the pooling of the checkpoint.
+    """Return the checkpoint's pooling.
 
     Raises:
-        UnavailableError, CheckpointError: it declares no pooling, or one that cannot be trained.
+        UnavailableError, CheckpointError: the checkpoint declares no pooling, or a pooling that cannot be
+            trained.
     """
     config = resolve_pooling(checkpoint, "model")
     model = checkpoint.sentence_model
@@ -282,12 +283,12 @@ def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
 
 
 class SentenceEmbedder(torch.nn.Module):
-    """An encoder with the pooling of a checkpoint, as a network with trainable weights.
+    """An encoder with a checkpoint's pooling, as a network with trainable weights.
 
     Attributes:
         config: the config of the encoder.
-        trains_pooler: whether the loss depends on the pooler of the encoder.
-        networks: the modules of sentence-transformers that have weights.
+        trains_pooler: whether the loss depends on the encoder's pooler.
+        networks: the sentence-transformers modules that have weights.
     """
 
     base_model_prefix = "encoder"
@@ -313,7 +314,7 @@ class SentenceEmbedder(torch.nn.Module):
 
 
 def sentence_embedder(encoder: Any, pooling: PoolingConfig) -> SentenceEmbedder:
-    """Return an encoder with copies of the pooling's modules, and with fused attention if possible."""
+    """Return an encoder with copies of the pooling modules, and with fused attention if possible."""
     try:
         encoder.set_attn_implementation("sdpa")
     except ValueError:
@@ -333,7 +334,7 @@ def _copied(module: SentenceModule, double: bool) -> SentenceModule:
 
 
 def trained_sentence_model(original: SentenceModel, embedder: SentenceEmbedder) -> SentenceModel:
-    """Return how the trained model turns a text into a vector, with the weights of its modules."""
+    """Return the `SentenceModel` of the trained model, with the trained weights of its modules."""
     embedder.eval().requires_grad_(False)
     token_modules, vector_modules = (
         tuple(map(_with_digest, modules))
@@ -343,7 +344,7 @@ def trained_sentence_model(original: SentenceModel, embedder: SentenceEmbedder) 
 
 
 def _with_digest(module: SentenceModule) -> SentenceModule:
-    """Return a module with the SHA-256 of the file that `write_sentence_model` writes for its weights."""
+    """Set a module's SHA-256 to that of the weight file that `write_sentence_model` writes."""
     if not module.sha256:
         return module
     weights = {name: tensor.contiguous() for name, tensor in module.network.state_dict().items()}

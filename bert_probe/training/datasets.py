@@ -47,10 +47,11 @@ class Dataset:
     Attributes:
         lesson: the training objective.
         training, held_out: encoded examples for training and for evaluation.
-        data, asked: texts of the training and of the held-out examples; asked is None if nothing is held out.
-        about: numbers and digests of training and held-out texts, for provenance.
-        notes: notes for the user about the data, one sentence each.
-        files: names of the data files and of the function that reads them, used in code snippets.
+        data, asked: texts of the training and of the held-out examples; `asked` is None if nothing is held
+            out.
+        about: numbers and digests of training and held-out texts, for the provenance.
+        notes: notes on the data for the user, one sentence each.
+        files: names of the data files and of the function that reads these files, for code snippets.
     """
 
     lesson: Objective
@@ -85,10 +86,10 @@ def build_dataset(
     whole_words: bool,
     loss: str = AUTO,
 ) -> Dataset:
-    """Encode and split data.
+    """Encode data, and split them into training and held-out examples.
 
     Raises:
-        SubjectError: the data are of an unsupported type, or the held-out data have another type.
+        SubjectError: the type of the data is unsupported, or the held-out data have another type.
         TextError: the data cannot be used for training.
         UnavailableError: the model family has no head for the task.
     """
@@ -211,7 +212,7 @@ def _from_similarity_examples(
     config: SplitConfig,
     loss: str,
 ) -> Dataset:
-    """Return a dataset of similarity examples; examples that share their first text stay in one split."""
+    """Return a dataset of similarity examples; examples with the same first text stay in the same split."""
     if held_out is not None and held_out.kind != data.kind:
         raise TextError(
             f"The held-out data are {held_out.kind}, the training data {data.kind}. Give files with the same "
@@ -284,7 +285,7 @@ def _from_lines(
 def _split_or_given(
     data: Sequence[T], held_out: Sequence[T] | None, config: SplitConfig, key: Callable[[T], Hashable]
 ) -> tuple[list[T], list[T]]:
-    """Return training and held-out rows. If no held-out rows are given, split the data at random."""
+    """Return training and held-out rows; without separate held-out rows, split the data at random."""
     if held_out is not None:
         return [*data], [*held_out]
     train, evaluation = split(data, config.share, config.seed, key)
@@ -300,7 +301,7 @@ def _check_split(
     key: Callable[[T], Hashable],
     labels: Sequence[Hashable] = (),
 ) -> None:
-    """Raise an error if a split has no training rows, or no held-out rows although a share is requested."""
+    """Raise an error if a split has no training rows, or no held-out rows although a share is held out."""
     if train and (evaluation or not share):
         return
     count, remedy = len(data), "or hold out another file (--held-out FILE)"
@@ -361,8 +362,8 @@ def split(
 ) -> tuple[list[T], list[T]]:
     """Split rows into training and held-out rows, each in their original order.
 
-    The share is held out of each stratum; at least one row is held out of a stratum with several keys. Rows
-    with the same key stay together, so that no text is in both splits.
+    The split is stratified. At least one row is held out of each stratum that has several keys, unless the
+    share is 0. Rows with the same key stay together, so that no text is in both splits.
     """
     groups_by_key: dict[Hashable, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -376,7 +377,7 @@ def split(
         target = round(share * sum(map(len, stratum_groups))) if share else 0
         target = max(target, 1) if share else 0
         count = 0
-        for group in random.permutation(len(stratum_groups))[:-1]:  # at least one group is kept for training
+        for group in random.permutation(len(stratum_groups))[:-1]:  # at least one group remains for training
             if count >= target:
                 break
             held_out.update(stratum_groups[group])
@@ -392,7 +393,7 @@ def split_texts(data: LabeledTexts, share: float, seed: int) -> tuple[list[Label
 
 
 def text_key(row: LabeledText) -> tuple[str, str | None]:
-    """Return the text and the pair of a row as a key, so that rows with equal texts have equal keys."""
+    """Return a key of text and pair, so that rows with equal texts stay in the same split."""
     return row.text, row.pair
 
 
@@ -440,7 +441,7 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
     """Check that all held-out labels occur in the training data.
 
     Args:
-        units: what the labels belong to, for error messages: "texts" or "words".
+        units: what is labeled, for error messages: "texts" or "words".
 
     Raises:
         TextError: a held-out label does not occur in the training data.
@@ -501,7 +502,7 @@ def split_notes(
 
 
 def _lookalikes(labels: Sequence[str]) -> list[str]:
-    """Return labels that differ only in case, Unicode form or invisible characters, as Python literals."""
+    """Return, as Python literals, labels that differ only in case, Unicode form or invisible characters."""
     forms: dict[str, list[str]] = defaultdict(list)
     for label in labels:
         visible = "".join(sign for sign in label if unicodedata.category(sign) not in ("Cf", "Cc"))
@@ -510,7 +511,7 @@ def _lookalikes(labels: Sequence[str]) -> list[str]:
 
 
 def format_lines(lines: Sequence[int]) -> str:
-    """Return line numbers as text for a message, in which at most `MAX_NAMED` lines are listed."""
+    """Format line numbers for a message; at most `MAX_NAMED` of them are listed."""
     listed_lines = ", ".join(f"{line:,}" for line in lines[:MAX_NAMED])
     more = f" and {len(lines) - MAX_NAMED:,} more" if len(lines) > MAX_NAMED else ""
     return f"line {listed_lines}" if len(lines) == 1 else f"lines {listed_lines}{more}"

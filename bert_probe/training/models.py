@@ -59,15 +59,15 @@ def without_weights(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (
 
 
 def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
-    """Return a model with a head for the task and a copy of the checkpoint's encoder weights.
+    """Return a model with a task head and a copy of the checkpoint's encoder weights.
 
-    The dtype is float64 if the checkpoint's dtype is float64, otherwise float32. The checkpoint's own head is
-    used if it has the same labels; otherwise the head is initialized randomly. If the head needs a
-    pooler that the checkpoint lacks, the pooler is initialized randomly as well.
+    The dtype is float64 if the checkpoint's dtype is float64, otherwise float32. If the checkpoint's own task
+    head has the same labels, it is copied; otherwise the head is initialized randomly. If the head needs a
+    pooler that the checkpoint lacks, the pooler is also initialized randomly.
 
     Raises:
-        UnavailableError: the model family has no head for the task, or its encoder differs from the
-            checkpoint's.
+        UnavailableError: the model family has no head for the task, or the encoder of the task model differs
+            from the checkpoint's encoder.
     """
     full_model = _build(checkpoint, task, labels, problem)
     with checkpoint.running() as model:
@@ -84,7 +84,7 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
 
 
 def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str = "") -> bool:
-    """Return whether the head of a checkpoint is for the given task and has the given labels, in order."""
+    """Return whether a checkpoint has a head for the task with exactly these labels, in the same order."""
     head = checkpoint.outputs.get(task)
     if head is None or head.labels != tuple(labels) or isinstance(head.model, SentenceClassifier):
         return False
@@ -92,7 +92,7 @@ def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: 
 
 
 def in_checkpoint_order(checkpoint: Checkpoint, task: str, labels: Sequence[str]) -> tuple[str, ...]:
-    """Return labels in the order of the checkpoint's head if the head has exactly these labels."""
+    """Return the labels, in the order of the checkpoint's task head if that head has exactly these labels."""
     head = checkpoint.outputs.get(task)
     is_same = head is not None and sorted(head.labels) == sorted(labels)
     return head.labels if head is not None and is_same else tuple(labels)
@@ -131,13 +131,13 @@ def _with_fastest_attention(build: Callable[[str], Any]) -> Any:
 def to_checkpoint(
     full_model: Any, tokenizer: Any, name: str, before: Sequence[TrainingHistory]
 ) -> Checkpoint:
-    """Return a trained model as a frozen checkpoint, like one loaded from files.
+    """Return a trained model as a frozen checkpoint, like a checkpoint loaded from files.
 
     Args:
-        before: training history, including the latest training.
+        before: training history, including the latest training run.
 
     Raises:
-        CheckpointError: the attention of the model cannot be captured.
+        CheckpointError: the model's attention cannot be captured.
     """
     wrapped = wrap(full_model, tokenizer)
     full_model.eval().requires_grad_(False)
@@ -167,7 +167,7 @@ RANK, SCALE = 8, 16
 
 
 class UpdateScope(FieldType):
-    """Field type of update scopes, which are head, top:K, all and lora."""
+    """Field type of update scopes: head, top:K, all and lora."""
 
     metavar = "head|top:K|all|lora"
 
@@ -195,9 +195,9 @@ def encoder_layers(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Mod
 
 
 def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters after the last layer, by name: the head and the pooler.
+    """Return the parameters after the last layer (task head and pooler) by name.
 
-    Parameters that a head shares with the embeddings are not included.
+    Parameters that the head shares with the embeddings are not included.
     """
     prefix = full_model.base_model_prefix
     pooler = f"{prefix}.pooler" if getattr(full_model, "trains_pooler", True) else ()
@@ -209,10 +209,10 @@ def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
 
 
 def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that an update scope updates, by name; for lora, only those of the head.
+    """Return the parameters that an update scope trains, by name; for lora, only those of the task head.
 
     Raises:
-        SelectionError: the model has fewer layers than the update scope.
+        SelectionError: the update scope has more layers than the model.
         UnavailableError: the layers cannot be separated.
     """
     if update == ALL:
@@ -267,7 +267,7 @@ class ParameterCount:
     Attributes:
         update: the update scope.
         trainable: number of trainable parameters.
-        parameters: number of all parameters of the model with its head.
+        parameters: number of all parameters, including those of the task head.
     """
 
     update: str
@@ -280,8 +280,8 @@ class TrainableParameters:
     """The parameters that an update scope trains.
 
     Attributes:
-        inventory: parameters of the model, its head, and its LoRA matrices.
-        names: names of the updated parameters.
+        inventory: all parameters, including those of the task head and the LoRA matrices.
+        names: names of the trainable parameters.
     """
 
     inventory: Inventory
@@ -301,7 +301,7 @@ def trainable_parameters(
         labels: the number of labels of a classification head.
 
     Raises:
-        SelectionError: the model has fewer layers than the update scope.
+        SelectionError: the update scope has more layers than the model.
         UnavailableError: the layers cannot be separated, or the model family has no head for the task.
     """
     full_model = without_weights(checkpoint, task, _labels(labels))
@@ -326,15 +326,15 @@ def trainable_parameters(
 
 
 def _labels(count: int) -> tuple[str, ...]:
-    """Return placeholder names for a given number of labels."""
+    """Return placeholder names for this number of labels."""
     return tuple(f"label {number}" for number in range(1, count + 1))
 
 
 def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[ParameterCount]:
     """Yield the number of trainable parameters of each update scope, without allocating the model.
 
-    The scopes are head, top:K for each K, all, and lora; a model of sentence similarity has no head. The
-    modules of sentence-transformers are not counted.
+    The scopes are head, top:K for each K, all, and lora. Sentence-similarity models have no task head, so
+    their scopes do not include head. Parameters of sentence-transformers modules are not counted.
 
     Args:
         labels: the number of labels of a classification head.
@@ -359,7 +359,7 @@ def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterat
 
 
 class _EncoderAlone(torch.nn.Module):
-    """An encoder without a head, whose parameters are counted."""
+    """An encoder without a task head, for counting parameters."""
 
     base_model_prefix = "encoder"
     trains_pooler = False
@@ -379,15 +379,15 @@ class LoraAdapter:
     """A trained LoRA adapter, without its base model.
 
     Attributes:
-        config: peft's configuration.
-        parts: tensors of the adapter, keyed by their names in peft.
+        config: the peft configuration.
+        parts: peft's tensor names → tensors of the adapter.
     """
 
     config: Any
     parts: Mapping[str, torch.Tensor]
 
     def save(self, folder: Path) -> None:
-        """Save the adapter in a new folder that peft loads on top of the base model."""
+        """Save the adapter in a new folder, which peft can load on top of the base model."""
         folder.mkdir()
         self.config.save_pretrained(str(folder))
         save_file(dict(self.parts), folder / "adapter_model.safetensors")
@@ -397,7 +397,7 @@ class LoraModel:
     """A model with LoRA matrices in its layers.
 
     Attributes:
-        updated: trainable parameters by name: the LoRA matrices and the head.
+        updated: trainable parameters by name: the LoRA matrices and the task head.
     """
 
     def __init__(self, full_model: Any) -> None:
@@ -417,10 +417,10 @@ class LoraModel:
         }
 
     def merged(self, task: str, base: str) -> tuple[Any, LoraAdapter | None]:
-        """Return the model with merged LoRA matrices, and the adapter.
+        """Merge the LoRA matrices into the weights; return the model and the adapter.
 
-        The adapter is None for masked-language modeling, whose head is tied to the embeddings of the
-        base model, and for similarity training, whose model is not a class of transformers.
+        The adapter is None for masked-language modeling, whose head is tied to the embeddings of the base
+        model, and for similarity training, whose model is not a transformers class.
 
         Args:
             base: name of the base model.
@@ -445,14 +445,14 @@ class LoraModel:
 
 @contextmanager
 def _no_warnings() -> Iterator[None]:
-    """Suppress the warnings of peft and transformers in the block."""
+    """Suppress peft and transformers warnings within the block."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _module(name: str, full_model: Any) -> str:
-    """Return the outermost module of the head that contains a parameter."""
+    """Return the outermost module of the task head that contains a parameter."""
     prefix = f"{full_model.base_model_prefix}."
     within = name.removeprefix(prefix)
     return (prefix if within != name else "") + within.partition(".")[0]
@@ -481,7 +481,7 @@ _COPIES = 4
 
 
 def frozen_activations(config: Any, examples: Sequence[TrainingExample]) -> int:
-    """Return the number of activations of an encoder without gradients for a batch of examples."""
+    """Return the number of activations that an encoder without gradients stores for a batch of examples."""
     hidden = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     batch_tokens = min(BATCH_TOKENS, sum(len(example) for example in examples))
@@ -491,7 +491,7 @@ def frozen_activations(config: Any, examples: Sequence[TrainingExample]) -> int:
 def estimate_memory(
     full_model: Any, objective: Objective, update: str, batch: int, examples: Sequence[TrainingExample]
 ) -> int:
-    """Estimate the peak memory of a training in bytes, in addition to the original checkpoint.
+    """Estimate the peak memory of a training run in bytes, excluding the original checkpoint.
 
     The estimate includes weights, gradients, AdamW moments, the best checkpoint, and the activations of the
     largest batch.
@@ -507,7 +507,7 @@ def estimate_memory(
     longest = max(len(example) for example in examples)
     tokens = batch * longest * objective.texts_per_example
     if update == HEAD and objective.task != FILL_MASK:
-        # Vectors for the head (at most one per token), and the activations of the encoder without gradients.
+        # Vectors for the task head (at most one per token), and activations of the encoder without gradients.
         stored = sum(len(example) for example in examples) if objective.of_tokens else len(examples)
         activations = stored * hidden + frozen_activations(config, examples)
     else:

@@ -1,4 +1,4 @@
-"""Training objectives: encoded examples, loss, and held-out measure of each task."""
+"""Training objectives: encoding, loss and held-out measure for each task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TrainingExample:
     Attributes:
         inputs: model inputs by name, each with one value per token.
         target: the target in the format of the objective.
-        line: line number in the file.
+        line: line number of the example in its file.
     """
 
     inputs: ModelInputs
@@ -46,17 +46,17 @@ class TrainingExample:
 
 
 class Objective(ABC):
-    """A training objective, independent of which parameters are updated.
+    """A training objective. It does not depend on the parameters that are updated.
 
     Attributes:
         task: name of the task in transformers.
-        of_tokens: whether the head treats tokens independently.
-        labels: names of the head's outputs.
+        of_tokens: whether the task head processes each token independently.
+        labels: names of the task head's outputs.
         problem: `problem_type` in the configuration of the model.
         measure: name of the held-out measure that selects the best checkpoint; higher is better.
         padding: padding value of each model input.
-        pads: whether texts of different lengths may share a batch.
-        texts_per_example: number of texts that the model reads for an example.
+        pads: whether texts of different lengths may share a padded batch.
+        texts_per_example: number of texts in an example.
     """
 
     task: ClassVar[str]
@@ -73,7 +73,7 @@ class Objective(ABC):
         """Encode texts, truncated to a maximum number of tokens.
 
         Raises:
-            TextError: some texts cannot be encoded; the message names all their lines.
+            TextError: some texts cannot be encoded; the message lists their line numbers.
         """
 
     def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
@@ -82,26 +82,26 @@ class Objective(ABC):
         return inputs | {"labels": self.targets(examples, inputs["input_ids"].shape[1])}
 
     def order(self, examples: Sequence[TrainingExample], batch: int, seed: int) -> BatchOrder:
-        """Return the training batches, as indices of examples with similar lengths."""
+        """Return the training batches; each batch contains indices of examples with similar lengths."""
         return LengthBuckets([len(example) for example in examples], batch, seed, self.pads)
 
     def groups(self, examples: Sequence[TrainingExample], tokens: int) -> list[list[int]]:
-        """Return the indices of examples to encode together, with at most this many tokens per group."""
+        """Group examples of similar length; return groups of indices with at most `tokens` padded tokens."""
         return group_by_length([len(example) for example in examples], tokens, self.pads)
 
     @abstractmethod
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
-        """Return the targets of each text, or of each token of texts padded to a length."""
+        """Return the target of each text, or of each token after padding the texts to `length`."""
 
     def predict(
         self, full_model: Any, batch: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the model's logits and the targets, each with one row per target."""
+        """Return the model's logits and the targets; both have one row per target."""
         inputs = {name: values for name, values in batch.items() if name != "labels"}
         return full_model(**inputs).logits, batch["labels"]
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss over rows, computed as in the model's class in transformers."""
+        """Return the mean loss over all rows, computed as in the transformers class of the model."""
         if self.problem == "regression":
             return mse_loss(logits.squeeze(-1), targets)
         if self.problem == "multi_label_classification":
@@ -109,13 +109,13 @@ class Objective(ABC):
         return cross_entropy(logits, targets)
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
-        """Convert logits to predictions, which are small enough to be stored for every row."""
+        """Convert logits to predictions, which are small enough to store for every row."""
         if self.problem == "regression":
             return logits.squeeze(-1)
         return (logits > 0).long() if self.problem == "multi_label_classification" else logits.argmax(dim=-1)
 
     def score(self, predictions: Array, targets: Array) -> float:
-        """Return the held-out measure, which is accuracy by default."""
+        """Return the held-out measure; by default accuracy."""
         return float((predictions == targets).mean())
 
 
@@ -128,7 +128,7 @@ _MEASURES = {CLASSES: "accuracy", MULTI_LABEL: "micro F1", NUMBER: "R²"}
 
 
 class TextObjective(Objective):
-    """Single-label classification, multi-label classification or regression of texts or text pairs."""
+    """Single-label classification, multi-label classification or regression for texts or text pairs."""
 
     task = TEXT_CLASSIFICATION
 
@@ -162,7 +162,7 @@ class TextObjective(Objective):
         return row.label
 
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
-        """Return one class index or number per text; for multiple labels, 0 or 1 per text and label."""
+        """Return one class index or number per text, or in multi-label data 0 or 1 per text and label."""
         targets = [example.target for example in examples]
         return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float32)
 
@@ -171,7 +171,7 @@ class TextObjective(Objective):
         return super().loss(logits, targets if self.kind == CLASSES else targets.to(logits.dtype))
 
     def score(self, predictions: Array, targets: Array) -> float:
-        """Return accuracy for classes, micro F1 for multiple labels, and R² for numbers."""
+        """Return accuracy for single-label data, micro F1 for multi-label data, or R² for numbers."""
         if self.kind == CLASSES:
             return super().score(predictions, targets)
         if self.kind == MULTI_LABEL:
@@ -183,9 +183,9 @@ class TextObjective(Objective):
 
 
 class TokenObjective(Objective):
-    """Token classification, in which the label of a word is predicted at its first token.
+    """Token classification. The label of a word is predicted at the word's first token.
 
-    The target of an example is the label index at the first token of each word, and `IGNORE_INDEX` elsewhere.
+    The target is the label index at the first token of each word, and `IGNORE_INDEX` at all other tokens.
     """
 
     task = TOKEN_CLASSIFICATION
@@ -242,10 +242,11 @@ tokens to predict are unchanged.
 
 
 class MaskedLmObjective(Objective):
-    """Masked-language modeling, BERT's own objective (Devlin et al. 2019).
+    """Masked-language modeling, the pretraining objective of BERT (Devlin et al. 2019).
 
     Masks are sampled again each time that a text is used for training, but only once for held-out texts. The
-    target of an example is each token's word index (-1 for special tokens), from which masks are sampled.
+    target of an example contains the word index of each token (-1 for special tokens), from which masks are
+    sampled.
 
     Args:
         whole_words: whether to mask all tokens of a word or none.
@@ -269,7 +270,7 @@ class MaskedLmObjective(Objective):
     def examples(
         self, checkpoint: Checkpoint, data: Sequence[str], longest: int | None
     ) -> list[TrainingExample]:
-        """Encode each line, and store the word index of each token as target."""
+        """Encode each line, and store the word indices of its tokens as the target."""
         examples, errors = [], ValidationErrors("The data")
         for line, text in with_line_numbers(data, "text"):
             try:
@@ -314,7 +315,7 @@ class MaskedLmObjective(Objective):
         return inputs
 
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
-        """Return an array of shape [text, token]: 0 at tokens to predict, `IGNORE_INDEX` at all others."""
+        """Return an array of shape [text, token]: 0 at tokens to predict, `IGNORE_INDEX` at other tokens."""
         rows = torch.full((len(examples), length), IGNORE_INDEX)
         for row, example in zip(rows, examples, strict=True):
             row[self._draw_positions(example.target)] = 0
@@ -338,9 +339,9 @@ class MaskedLmObjective(Objective):
     def predict(
         self, full_model: Any, batch: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits (shape [token, vocabulary entry]) and targets, only at the tokens to predict.
+        """Return logits (shape [token, vocabulary entry]) and targets at the tokens to predict only.
 
-        The head has one output per vocabulary entry, so running it at all tokens would cost more than the
+        The head has one output per vocabulary entry, so applying it to all tokens would cost more than the
         encoder.
         """
         is_target = batch["labels"] != IGNORE_INDEX

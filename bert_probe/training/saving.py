@@ -1,7 +1,7 @@
 """Reserve a model folder before training, and write it completely or not at all.
 
-A folder that this program wrote lists its files with their SHA-256 in ``bert_probe.json``. Only such a folder
-is ever replaced, and only if it contains exactly these files, apart from tuned lenses of the model.
+A folder that this program wrote lists its files with their SHA-256 in ``bert_probe.json``. Only such folders
+are replaced, and only if they contain exactly these files, apart from tuned lenses for the model.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _NAME_BYTES = 200
 
 @contextmanager
 def reserve_folder(target_folder: Path, replaces: bool) -> Iterator[None]:
-    """Reserve a folder until the block ends; within it, `write_folder` can write the folder.
+    """Reserve a folder for the duration of the block, in which `write_folder` may write to it.
 
-    Enter the block before training, so that a folder that cannot be written raises an error immediately.
+    Enter the block before training, so that an unwritable folder fails early.
 
     Raises:
         ExportError: another process is writing to this folder, the folder cannot be written, or it exists and
@@ -52,7 +52,7 @@ def reserve_folder(target_folder: Path, replaces: bool) -> Iterator[None]:
 
 @contextmanager
 def _locked(target_folder: Path, replaces: bool, reserve: bool) -> Iterator[Path]:
-    """Lock a folder until the block ends; yield its path with all links resolved."""
+    """Lock a folder for the duration of the block; yield its path with all symbolic links resolved."""
     with ExitStack() as stack:
         with _system_errors(target_folder):
             real = _target(target_folder)
@@ -69,7 +69,7 @@ def check_space(target_folder: Path, size: int) -> None:
     """Check that the disk has enough free space for a folder of about `size` bytes.
 
     Raises:
-        ExportError: the disk has less free space.
+        ExportError: the disk has too little free space.
     """
     with _system_errors(target_folder):
         free = shutil.disk_usage(_target(target_folder).parent).free
@@ -81,10 +81,10 @@ def check_space(target_folder: Path, size: int) -> None:
 
 
 def _target(target_folder: Path) -> Path:
-    """Return the path of a folder with all links resolved."""
+    """Return the path of a folder with all symbolic links resolved."""
     real = Path(os.path.realpath(target_folder))
     with suppress(FileNotFoundError):
-        os.lstat(real)  # raises for a name that is too long, and for a path through a file
+        os.lstat(real)  # raises if the name is too long or a parent is a file
     if real.is_symlink():
         raise ExportError(f"{target_folder} is a link in a loop. Remove it, or choose another name.")
     try:
@@ -120,7 +120,7 @@ def _check_replaceable(target_folder: Path, real: Path, replaces: bool) -> None:
 
 
 def _own_files(target_folder: Path, folder: Path) -> list[Path]:
-    """Return the files of a folder if this program wrote all of them: a model, and lenses trained for it.
+    """Return the files of a folder if this program wrote all of them: a model and its tuned lenses.
 
     Args:
         target_folder: name of the folder in error messages.
@@ -164,7 +164,7 @@ def _raise(error: OSError) -> None:
 
 
 def _sealed(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file that a folder's `HISTORY_FILE` lists; {} if the list is invalid."""
+    """Return file name → SHA-256 as listed in a folder's `HISTORY_FILE`; {} if the list is invalid."""
     try:
         files = read_json(folder / HISTORY_FILE)["files"]
     except (CheckpointError, OSError, KeyError, TypeError):
@@ -175,7 +175,7 @@ def _sealed(folder: Path) -> dict[str, str]:
 
 
 def _seal(folder: Path) -> None:
-    """Add the list of a folder's files, with their digests, to its `HISTORY_FILE`."""
+    """Add the list of a folder's files and their SHA-256 digests to its `HISTORY_FILE`."""
     metadata = read_json(folder / HISTORY_FILE) if (folder / HISTORY_FILE).is_file() else {}
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / HISTORY_FILE)
     metadata["files"] = {path.relative_to(folder).as_posix(): _digest(path) for path in files}
@@ -188,7 +188,7 @@ def _digest(file: Path) -> str:
 
 
 def find_leftovers(target_folder: Path) -> list[str]:
-    """Return a sentence for each temporary folder that a killed process left next to a model folder."""
+    """Return a message for each temporary folder that a killed process left next to a model folder."""
     results = []
     with suppress(OSError, ValueError):
         real = Path(os.path.realpath(target_folder))
@@ -205,19 +205,19 @@ def find_leftovers(target_folder: Path) -> list[str]:
 
 
 def _prefix(target_folder: Path) -> str:
-    """Return the prefix that the names of all temporary folders of a model folder have."""
+    """Return the name prefix of the temporary folders for a model folder."""
     return f".{os.fsencode(target_folder.name)[:_NAME_BYTES].decode(errors='ignore')}"
 
 
 def _escaped(name: str) -> str:
-    """Return a glob pattern that matches only the given name."""
+    """Return a glob pattern that matches only this name."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
 def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bool = False) -> None:
     """Create a folder, or replace an existing one, completely or not at all.
 
-    If the path is a link, the link is kept and its target is written.
+    If the path is a symbolic link, the target of the link is written.
 
     Args:
         target_folder: path of the folder.
@@ -226,8 +226,8 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
 
     Raises:
         ExportError: the folder cannot be written; an existing folder is unchanged. If the new folder is
-            complete but cannot be moved to its path, for example because another program has written to
-            that path, the new folder is kept next to it, and the message names it.
+            complete but cannot be moved to its path, for example because another program has written to that
+            path, the new folder remains next to the path, and the message names it.
     """
     with _locked(target_folder, replaces, reserve=False) as real, _system_errors(target_folder):
         token = secrets.token_hex(6)
@@ -249,13 +249,13 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
 
 
 def _publish(part: Path, old: Path, target_folder: Path, real: Path, replaces: bool) -> None:
-    """Move a complete folder to its path. An existing folder is first renamed, then checked and deleted."""
+    """Move a complete folder to its path. First rename an existing folder, then check and delete it."""
     if not replaces or not real.is_dir() or not any(real.iterdir()):
         part.replace(real)  # fails if the path exists and is not an empty folder
         return
     real.replace(old)
     try:
-        # The folder was renamed, so other programs no longer add files after this check.
+        # Other programs cannot add files after this check, because the folder has been renamed.
         files = _own_files(target_folder, old)
         part.replace(real)
     except BaseException:
@@ -279,10 +279,10 @@ def _restore(old: Path, target_folder: Path, real: Path) -> None:
 
 
 def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int) -> None:
-    """Write a folder as an uncompressed zip, via a temporary folder; weights are hardly compressible.
+    """Write a folder as an uncompressed ZIP via a temporary folder, because weights are hardly compressible.
 
     Args:
-        file: the open file that the zip is written to.
+        file: the open file to which the zip is written.
         name: name of the folder in the zip.
         fill: function that writes the files into an empty folder.
         size: approximate size in bytes.
@@ -315,9 +315,9 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
 
 
 def _sync(folder: Path) -> None:
-    """Flush all files to the disk, and give them the permissions of the folder.
+    """Flush all files to the disk, and set their permissions like those of the folder.
 
-    safetensors writes files that only their owner can read.
+    Only their owner can read the files that safetensors writes.
     """
     mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for file in folder.rglob("*"):
@@ -332,7 +332,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _system_errors(target_folder: Path) -> Iterator[None]:
-    """Turn errors of the operating system and of safetensors into an ExportError that names a folder."""
+    """Convert errors from the operating system and safetensors to an ExportError that names the folder."""
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:  # ValueError if the name contains a NUL
@@ -354,7 +354,7 @@ _DEFAULT = "default"
 def write_sentence_model(folder: Path, model: SentenceModel) -> None:
     """Write the files that `read_sentence_model` reads, in the format of sentence-transformers.
 
-    A route that is not supported is not written. The modules of a Router are in a folder of its own.
+    Unsupported routes are omitted. A Router and its modules have their own folder.
     """
     routes = {task: route for task, route in model.routes if isinstance(route, SentenceModel)}
     lengths = {
@@ -403,16 +403,16 @@ def _write_router(folder: Path, model: SentenceModel, routes: dict[str, Sentence
         "structure": {task: [path for path, _ in route] for task, route in modules.items()},
         "parameters": parameters,
     }
-    # Versions before 5 read config.json.
+    # Versions of sentence-transformers before 5 read config.json.
     for name in ("router_config.json", "config.json"):
         _write(folder / name, config)
 
 
 def _write_modules(folder: Path, model: SentenceModel, prefix: str) -> list[tuple[str, str]]:
-    """Write the modules after the Transformer; return the name of the folder and the kind of each.
+    """Write the modules after the Transformer; return the folder name and the kind of each module.
 
     Args:
-        prefix: start of the names of the folders.
+        prefix: prefix of the folder names.
     """
     entries = []
     for number, module in enumerate((*model.token_modules, None, *model.vector_modules), 1):

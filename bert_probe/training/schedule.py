@@ -1,4 +1,4 @@
-"""Training schedule: default settings, learning rate, batches, and random seeds."""
+"""The training schedule: default settings, learning rate, batches and random seeds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TrainingDefaults:
     """Default settings for an update scope.
 
     Attributes:
-        epochs: passes over the data.
+        epochs: number of passes over the data.
         rate: peak learning rate.
         patience: consecutive evaluations without improvement after which training ends; see `TrainingLoop`.
     """
@@ -65,10 +65,10 @@ class Schedule:
 
     Attributes:
         batches: number of steps per epoch.
-        epochs: passes over the data.
+        epochs: number of passes over the data.
         batch: maximum number of texts per step.
         rate: peak learning rate.
-        patience: evaluations without improvement until early stopping, see `TrainingLoop`.
+        patience: evaluations without improvement until early stopping; see `TrainingLoop`.
     """
 
     batches: int
@@ -84,11 +84,11 @@ class Schedule:
 
     @property
     def warm_up(self) -> int:
-        """Number of steps at the start during which the learning rate rises."""
+        """Number of warmup steps, during which the learning rate rises."""
         return math.ceil(WARM_UP * self.steps)
 
     def optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> tuple[torch.optim.Optimizer, Any]:
-        """Return AdamW and a learning-rate scheduler. Only matrices have weight decay, as in BERT."""
+        """Return AdamW and a learning-rate scheduler. Weight decay applies only to matrices, as in BERT."""
         trainable = list(parameters)
         groups = [
             {"params": [parameter for parameter in trainable if parameter.ndim > 1], "weight_decay": _DECAY},
@@ -112,7 +112,7 @@ class LengthBuckets:
     """Batches of texts with similar lengths. Each epoch contains each text once, in a new random order.
 
     Args:
-        pads: whether texts of different lengths may share a batch.
+        pads: whether texts of different lengths may share a padded batch.
     """
 
     def __init__(self, lengths: Sequence[int], batch: int, seed: int, pads: bool = True) -> None:
@@ -139,9 +139,7 @@ class LengthBuckets:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the random generators of Python, NumPy and torch in the block, and restore their states
-    afterwards.
-    """
+    """Seed the random generators of Python, NumPy and torch for the block, then restore their states."""
     before, arrays = random.getstate(), np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     with torch.random.fork_rng(devices):

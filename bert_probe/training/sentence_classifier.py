@@ -1,7 +1,7 @@
-"""Training of a linear head on the sentence vectors of a frozen encoder, with scikit-learn.
+"""Train a linear head on the sentence vectors of a frozen encoder, with scikit-learn.
 
-The head minimizes the loss plus an L2 penalty, which has a single minimum. The strength of the penalty is
-selected on the held-out texts.
+The head minimizes the loss plus an L2 penalty. This objective has a single minimum. The strength of the
+penalty is selected on the held-out texts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MAX_ITERATIONS = 1_000
 
 
 def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
-    """Return why no head on the sentence vector can be trained on data, as a clause; "" if it can."""
+    """Return why no head on the sentence vector can be trained on these data, as a clause; "" if one can."""
     if not isinstance(data, LabeledTexts):
         return "it classifies texts, not words or masks"
     if any(row.pair is not None for row in data.rows):
@@ -71,7 +71,7 @@ def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class SentenceHead:
-    """A fitted head, with the evaluations of all values of C.
+    """A fitted head on the sentence vector, with the evaluations for all values of C.
 
     Attributes:
         weights: [label, size].
@@ -98,16 +98,17 @@ def fit_sentence_head(
     progress: Progress,
     on_evaluation: OnEvaluation,
 ) -> SentenceHead:
-    """Fit a head to the sentence vectors of texts, for each value of C, and return the best.
+    """Fit a head on the sentence vectors of texts for each value of C, and return the best head.
 
-    The best head is selected by its scores on the held-out texts: whether a text is classified correctly, or
-    the negative squared error of a number. Among the heads whose mean score is at most one standard error of
-    the paired difference below the highest, the one whose C is nearest to `DEFAULT_PENALTY` is selected. So
-    few held-out texts cannot select an extreme C by chance. Without held-out texts, C is `DEFAULT_PENALTY`.
+    The score of a held-out text is the share of correct labels, or the negative squared error of a number.
+    Candidates are the heads whose mean score is at most one standard error of the paired difference below the
+    highest mean score. Of the candidates, the head whose C is nearest to `DEFAULT_PENALTY` is selected, so
+    that a few held-out texts cannot select an extreme C by chance. Without held-out texts, C is
+    `DEFAULT_PENALTY`.
 
     Args:
-        progress: called with the number of finished texts and fits, and the total. If it raises `Cancelled`
-            after the first fit, the best head so far is returned.
+        progress: called with the number of finished texts and fits, and their total. If the callback raises
+            `Cancelled` after the first fit, the best head so far is returned.
         on_evaluation: called after each fit.
     """
     penalties = PENALTIES if held_out else (DEFAULT_PENALTY,)
@@ -160,11 +161,11 @@ def select_penalty(penalties: Sequence[float], scores: Array) -> int:
     """Return the index of the selected C; see `fit_sentence_head`.
 
     Args:
-        scores: the score of each held-out text with each C, [C, text].
+        scores: the score of each held-out text for each C, [C, text].
     """
     if not scores.shape[1]:
         return 0
-    differences = scores[scores.mean(axis=1).argmax()] - scores  # of the highest mean score, [C, text]
+    differences = scores[scores.mean(axis=1).argmax()] - scores  # from the best mean, [C, text]
     errors = differences.std(axis=1) / math.sqrt(scores.shape[1])
     candidates = np.flatnonzero(differences.mean(axis=1) <= errors)
     return min(candidates.tolist(), key=lambda index: abs(math.log(penalties[index] / DEFAULT_PENALTY)))
@@ -183,7 +184,7 @@ def _notes(unfinished: Sequence[str], held_out: Sequence[Any]) -> list[str]:
 
 
 def _evaluate(objective: TextObjective, logits: Array, targets: torch.Tensor) -> tuple[float, float]:
-    """Return the mean loss and the measure; NaN for no texts."""
+    """Return the mean loss and the measure; NaN if there are no texts."""
     if not len(logits):
         return math.nan, math.nan
     tensor = torch.from_numpy(logits)
@@ -196,7 +197,7 @@ _Fit = tuple[Array, Array, bool]
 
 
 def _fit_classes(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
-    """Fit multinomial logistic regression. With two classes, each logit is half of scikit-learn's logit."""
+    """Fit multinomial logistic regression. For two classes, the logits are ±half of scikit-learn's logit."""
     weights, bias, is_converged = _logistic_regression(x, y, penalty)
     if labels == 2:
         weights, bias = (np.concatenate([-part / 2, part / 2]) for part in (weights, bias))
@@ -206,8 +207,8 @@ def _fit_classes(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
 def _fit_multilabel(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
     """Fit one logistic regression per label.
 
-    A label that all texts have, or none, gets a constant logit: the log odds with half a text added to each
-    side.
+    If all texts or no texts have a label, its logit is constant: the log odds after adding 0.5 to both
+        counts.
     """
     fits = []
     for label in range(labels):
@@ -222,7 +223,7 @@ def _fit_multilabel(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
 
 
 def _fit_number(x: Array, y: Array, labels: int, penalty: float) -> _Fit:  # noqa: ARG001
-    """Fit ridge regression; its penalty is 1 / (2 C), as in logistic regression with a squared error."""
+    """Fit ridge regression with alpha = 1 / (2 C), so that C means the same as in `LogisticRegression`."""
     from sklearn.linear_model import Ridge
 
     model = Ridge(alpha=1 / (2 * penalty)).fit(x, y)
@@ -254,7 +255,7 @@ def _logistic_regression(x: Array, y: Array, penalty: float) -> _Fit:
 def estimate_sentence_memory(
     checkpoint: Checkpoint, examples: Sequence[TrainingExample], batch_memory: int
 ) -> int:
-    """Estimate the peak memory in bytes: a copy of the encoder, the vectors in float64, and a batch."""
+    """Estimate the peak memory in bytes: a copy of the encoder, the vectors in float64, and one batch."""
     model = checkpoint.sentence_model
     assert model is not None
     copied = checkpoint.description.parameter_count * (8 if checkpoint.description.dtype == "float64" else 4)
@@ -262,7 +263,7 @@ def estimate_sentence_memory(
 
 
 def count_sentence_head(checkpoint: Checkpoint, labels: int) -> ParameterCount:
-    """Return the number of parameters of a head on the sentence vector, and of the model with this head."""
+    """Return the number of parameters in a head on the sentence vector, and in the model with this head."""
     model = checkpoint.sentence_model
     assert model is not None
     count = labels * ((model.dimensions or model.size) + 1)
@@ -282,15 +283,15 @@ def sentence_checkpoint(
     history: Sequence[TrainingHistory],
     make_heads: Callable[[Any], Sequence[OutputHead]] = lambda _: (),
 ) -> Checkpoint:
-    """Return an encoder with the pooling of the original checkpoint, like one loaded from files.
+    """Return a checkpoint of an encoder with the original checkpoint's pooling, as if loaded from files.
 
     Args:
-        encoder: the encoder, whose attention implementation is changed.
-        history: training history, including the latest training.
-        make_heads: returns the output heads of the encoder.
+        encoder: the encoder. Its attention implementation is changed in place.
+        history: training history, including the latest training run.
+        make_heads: returns the task heads for the encoder.
 
     Raises:
-        CheckpointError: the attention of the encoder cannot be captured.
+        CheckpointError: the encoder's attention cannot be captured.
     """
     wrapped, model = wrap(encoder, original.tokenizer), original.sentence_model
     encoder.eval().requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Fine-tuning: the `Train` question, the training plan, and its execution."""
+"""Fine-tuning: the `Train` question, and the training plan and its execution."""
 
 from __future__ import annotations
 
@@ -84,20 +84,19 @@ class Train(Question):
 
     The type of the data determines the task: `LabeledTexts` for text classification, tagged sentences for
     token classification, `SimilarityExamples` for sentence similarity, plain lines for masked-language
-    modeling. On the CPU of one machine, repeated runs
-    give the same weights.
+    modeling. On the CPU of the same machine, repeated runs return the same weights.
 
     Attributes:
         update: one of `UPDATES`; "top" is followed by the number of layers, as in "top:2".
-        epochs: passes over the data; None for the default of the update scope.
+        epochs: number of passes over the data; None for the default of the update scope.
         rate: peak learning rate; None for the default of the update scope.
         batch: number of texts per step.
-        seed: random seed of the split, the order, new weights, dropout and masks.
-        held_out: share of the data that is held out, if no held-out data are given.
+        seed: random seed for the split, the order of the examples, new weights, dropout and masks.
+        held_out: share of the data to hold out if there are no separate held-out data.
         max_tokens: maximum number of tokens per text; longer texts are truncated. None for the model's limit.
         whole_words: whether masked-language modeling masks all tokens of a word or none.
-        head: head of text classification, from `HEADS`. The head on the sentence vector has a single best
-            solution for each strength of its penalty, so it has no epochs, learning rate and batch.
+        head: text-classification head, from `HEADS`. The head on the sentence vector has a single optimum for
+            each strength of the L2 penalty, so it has no epochs, learning rate or batch size.
         loss: loss of similarity training, from `contrastive.LOSSES`.
     """
 
@@ -128,18 +127,18 @@ class Train(Question):
         """Prepare the training: encode the texts, and estimate the number of steps and the memory.
 
         Args:
-            data: from `read_labeled_texts` for text-classification, `read_tagged_sentences` for
-                token-classification, `read_similarity_examples` for sentence-similarity, `read_sentences`
+            data: the result of `read_labeled_texts` for text-classification, `read_tagged_sentences` for
+                token-classification, `read_similarity_examples` for sentence-similarity, or `read_sentences`
                 for fill-mask.
             held_out: held-out data of the same type. If None, a share of the data is held out.
 
         Raises:
-            TextError: the data cannot be used for training; the message names all lines with errors.
+            TextError: the data cannot be used for training; the message lists all lines with errors.
             SelectionError, UnavailableError: the model does not support the task or the settings, or a
                 package of the extra ``train`` is missing.
         """
         if isinstance(data, SimilarityExamples) and self.update == HEAD:
-            # A model of sentence similarity has no head.
+            # Sentence-similarity models have no task head.
             return replace(self, update=ALL).plan(checkpoint, data, held_out)
         checkpoint = checkpoint.snapshot()
         head, head_notes = self._resolve_head(checkpoint, data)
@@ -178,9 +177,9 @@ class Train(Question):
             epochs=self.epochs or defaults.epochs,
             rate=defaults.rate if self.rate is None else self.rate,
         )
-        assert resolved.epochs is not None  # `replace` has set the default
+        assert resolved.epochs is not None  # `replace` above has filled in the default
         assert resolved.rate is not None
-        # A linear head is trained on vectors, which need no padding.
+        # A linear head is trained on precomputed vectors, which need no padding.
         has_linear_head = _trains_linear_head(self.update, objective)
         if not has_linear_head:
             extras.require("accelerate")
@@ -209,10 +208,10 @@ class Train(Question):
         )
 
     def _resolve_head(self, checkpoint: Checkpoint, data: Any) -> tuple[str, list[str]]:
-        """Return the head to train, `SENTENCE` or `CLS`, and notes on it.
+        """Return the head to train, `SENTENCE` or `CLS`, and notes on this choice.
 
         Raises:
-            SelectionError: the head on the sentence vector is requested, but not supported.
+            SelectionError: the head on the sentence vector is requested but not supported.
         """
         problem = sentence_head_problem(checkpoint, data)
         if not problem and self.update != HEAD:
@@ -245,7 +244,7 @@ class Train(Question):
         warnings: tuple[str, ...],
         notes: tuple[str, ...],
     ) -> TrainingPlan:
-        """Return the plan of a head on the sentence vector."""
+        """Return the plan for training a head on the sentence vector."""
         count = count_sentence_head(checkpoint, len(dataset.lesson.labels))
         examples = [*dataset.training, *dataset.held_out]
         batch_memory = frozen_activations(checkpoint.model.config, examples)
@@ -266,7 +265,7 @@ class Train(Question):
         )
 
     def _training(self, dataset: Dataset) -> TrainingHistory:
-        """Return the record of this training that is saved with the model."""
+        """Return the record of this training run, which is saved with the model."""
         held_out_digest = dataset.about.get("held_out_sha256", "")
         share, seed = (0.0, 0) if held_out_digest or not self.held_out else (self.held_out, self.seed)
         return TrainingHistory(dataset.about["sentences_sha256"], held_out_digest, share, seed)
@@ -283,15 +282,15 @@ class Train(Question):
 
         Args:
             data, held_out: as in `plan`.
-            progress: called with the completed and the total amount of work. If it raises `Cancelled`, the
-                best checkpoint so far is returned; before the first evaluation, `Cancelled` is propagated.
+            progress: called with the completed and the total amount of work. If the callback raises
+                `Cancelled`, the best checkpoint so far is returned, or before the first evaluation, the
+                exception propagates.
             on_evaluation: called after each evaluation.
 
         Raises:
             TextError, SelectionError: as in `plan`.
             UnavailableError: as in `plan`, or the loss is not finite from the start.
-            OutOfMemoryError: there is not enough memory; raised before the training starts if this can be
-                estimated.
+            OutOfMemoryError: there is not enough memory; if possible, raised before the training starts.
         """
         return self.plan(checkpoint, data, held_out).run(progress, on_evaluation)
 
@@ -301,15 +300,15 @@ class TrainingPlan:
     """A prepared training run: question, encoded texts, schedule, memory estimate and notes.
 
     Attributes:
-        question: the question, with the defaults of epochs and learning rate filled in.
+        question: the question, with the default number of epochs and learning rate filled in.
         material: encoded texts with targets.
         pace: the training schedule.
-        trainable, parameters: number of updated and of all parameters.
+        trainable, parameters: number of trainable and of all parameters.
         memory: estimated peak memory in bytes.
-        training: the record of this training that is saved with the model.
-        warnings: reasons why the held-out measure may be too optimistic, one sentence each.
+        training: the record of this training run, which is saved with the model.
+        warnings: reasons why the held-out measure may be overly optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
-        head: head of text classification, `SENTENCE` or `CLS`.
+        head: text-classification head, `SENTENCE` or `CLS`.
     """
 
     question: Train
@@ -389,7 +388,7 @@ class TrainingPlan:
                     else to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, fine-tuned", history)
                 )
         sentence_model = checkpoint.sentence_model or self.checkpoint.sentence_model
-        assert run.best is not None  # `Cancelled` before the first evaluation is propagated
+        assert run.best is not None  # before the first evaluation, `Cancelled` propagates
         return TrainingResult(
             self.question,
             InputRecord(self.checkpoint.provenance(), (), self.material.about),
@@ -469,9 +468,9 @@ class TrainingPlan:
 
 
 def _trains_linear_head(update: str, objective: Objective) -> bool:
-    """Return whether only the head is trained, on vectors that are computed once.
+    """Return whether only the task head is trained, on vectors that are computed once.
 
-    Masked-language modeling cannot reuse vectors, because it samples new masks in each epoch.
+    Masked-language modeling cannot reuse vectors, because new masks are sampled in each epoch.
     """
     return update == HEAD and objective.task != FILL_MASK
 
@@ -479,14 +478,14 @@ def _trains_linear_head(update: str, objective: Objective) -> bool:
 def embedder_checkpoint(
     original: Checkpoint, embedder: SentenceEmbedder, history: Sequence[TrainingHistory]
 ) -> Checkpoint:
-    """Return a trained model of sentence similarity as a checkpoint with its own pooling."""
+    """Return a trained sentence-similarity model as a checkpoint with its trained pooling modules."""
     assert original.sentence_model is not None
     model = trained_sentence_model(original.sentence_model, embedder)
     return sentence_checkpoint(replace(original, sentence_model=model), embedder.encoder, history)
 
 
 def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
-    """Return a note on whether training continues an existing head or starts with a new one."""
+    """Return a note that states whether training starts from an existing or a new task head."""
     if not has_head(checkpoint, objective.task, objective.labels, objective.problem):
         note = "has no head for masked words. Training a new head needs many texts"
         return [f"{checkpoint.description.name} {note}."] if objective.task == FILL_MASK else []
@@ -494,7 +493,7 @@ def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
 
 
 def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[str]:
-    """Return notes on how a training ended: why it ended early, or which penalty was selected."""
+    """Return notes on the end of a training run: why it ended early, or which penalty was selected."""
     if isinstance(loop, SentenceHead):
         stopped = [f"The training was stopped after {len(loop.history)} values of C."] if loop.ended else []
         return [*stopped, *loop.notes]
@@ -526,7 +525,7 @@ _turn = threading.Lock()
 
 @contextmanager
 def _one_at_a_time(progress: Progress) -> Iterator[None]:
-    """Run one training at a time, because trainings use torch's global random generators."""
+    """Serialize training runs, because they use torch's global random generators."""
     while not _turn.acquire(timeout=0.3):
         progress(0, 0)
     try:

@@ -1,4 +1,4 @@
-"""The training loops: the Trainer of transformers, or only the head on vectors of the frozen encoder."""
+"""Training loops: with the transformers Trainer, or of only the task head on frozen encoder outputs."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class EvaluationPoint:
         loss: mean training loss since the last evaluation.
         held_out_loss, measure: mean loss and measure on the held-out texts; NaN if there are none.
         seconds: time since the training loop was created.
-        penalty: C, the inverse of the strength of the L2 penalty in scikit-learn, for a head on the sentence
-            vector, which is fitted once for each C; None for a training in steps.
+        penalty: scikit-learn's C, the inverse of the L2 regularization strength, for a head on the sentence
+            vector, which is fitted once for each C; None for training in steps.
     """
 
     step: int
@@ -52,7 +52,7 @@ class EvaluationPoint:
     penalty: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON, with None for values that are not finite."""
+        """Return the fields as JSON values; NaN and infinity become None."""
         values = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
@@ -75,7 +75,7 @@ class TrainingLoop:
     Attributes:
         history: all evaluations.
         best: the evaluation of the best checkpoint; None before the first evaluation.
-        ended: reason why the training ended early: `EARLY`, `STOPPED` or `DIVERGED`; "" if it did not.
+        ended: reason why training ended early: `EARLY`, `STOPPED` or `DIVERGED`; "" if it did not.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class TrainingLoop:
 
         Args:
             updated: trainable parameters by name.
-            held_out: function that evaluates the held-out texts and returns loss and measure; it calls its
-                argument regularly, so that progress is reported.
-            patience: consecutive evaluations without a better measure or a lower loss, after which training
-                ends.
+            held_out: function that evaluates the held-out texts and returns loss and measure. It calls its
+                argument regularly to report progress.
+            patience: number of consecutive evaluations without a better measure or a lower loss after which
+                training ends.
             progress: called with the completed and the total amount of work.
             on_evaluation: called after each evaluation.
-            before: amount of work already reported before the first step.
+            before: amount of work that was reported before the first step.
         """
         self.history: list[EvaluationPoint] = []
         self.best: EvaluationPoint | None = None
@@ -115,7 +115,7 @@ class TrainingLoop:
         self._start = time.monotonic()
 
     def evaluate_start(self) -> None:
-        """Evaluate the weights before the first step, which are kept unless training improves the measure."""
+        """Evaluate the initial weights, which remain the best unless training improves the measure."""
         held_out_loss, measure = self._held_out(lambda: self._report_progress(0))
         if math.isnan(held_out_loss):
             return
@@ -126,14 +126,14 @@ class TrainingLoop:
         self._on_evaluation(evaluation)
 
     def _keep(self, evaluation: EvaluationPoint) -> None:
-        """Copy the current weights as those of the best evaluation."""
+        """Store a copy of the current weights as the best weights."""
         self.best = evaluation
         for name, parameter in self._updated.items():
             copy = self._best_weights.setdefault(name, torch.empty_like(parameter, requires_grad=False))
             copy.copy_(parameter.detach())
 
     def step(self, done: int, loss: torch.Tensor) -> bool:
-        """Process a completed step, and return whether the training must end."""
+        """Process a completed step, and return whether training must end."""
         self._losses.append(loss.detach())
         try:
             self._report_progress(done)
@@ -187,7 +187,7 @@ class TrainingLoop:
 def _rank(evaluation: EvaluationPoint) -> tuple[float, ...]:
     """Return a sort key that is higher for a better evaluation: the measure, then the negative loss.
 
-    A measure that is NaN is worst. Without held-out texts, the latest evaluation is best.
+    NaN is the worst measure. Without held-out texts, the latest evaluation is the best.
     """
     if math.isnan(evaluation.held_out_loss):
         return (-math.inf, evaluation.step)
@@ -201,9 +201,9 @@ PredictFn = Callable[[], tuple[torch.Tensor, torch.Tensor]]
 def make_evaluator(
     objective: Objective, full_model: Any, batches: Sequence[PredictFn]
 ) -> Callable[[Callable[[], None]], tuple[float, float]]:
-    """Return a function that evaluates a model without dropout, and returns its mean loss and its measure.
+    """Return a function that evaluates a model without dropout and returns its mean loss and measure.
 
-    Both are NaN if there are no held-out texts. The function calls its argument before each batch.
+    Both values are NaN if there are no held-out texts. The function calls its argument before each batch.
     """
 
     def evaluate(on_batch: Callable[[], None]) -> tuple[float, float]:
@@ -252,12 +252,13 @@ def _read_mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class FrozenFeatures:
-    """Encoder outputs for texts, reduced to the vectors that the head depends on.
+    """Encoder outputs for texts, reduced to the vectors on which the task head depends.
 
     Attributes:
-        states: one tensor of shape [token, hidden] per text. If the head depends on one vector per text, a
-            single tensor of shape [text, 1, hidden].
-        pooled: pooler outputs, shape [text, hidden], if there is a pooler that cannot be run separately.
+        states: one tensor of shape [token, hidden] per text. If the head depends on only one vector per text,
+            a single tensor of shape [text, 1, hidden].
+        pooled: pooler outputs of shape [text, hidden]; None unless there is a pooler that cannot be run
+            separately.
         targets: targets, one tensor per text.
     """
 
@@ -267,9 +268,9 @@ class FrozenFeatures:
 
 
 class LinearHead:
-    """The head of a model, trained on vectors of the frozen encoder.
+    """A task head, trained on vectors of the frozen encoder.
 
-    The pooler is part of the head if it can be run separately on the encoder's last hidden states, as in
+    The pooler is trained with the head if it can be run separately on the encoder's last hidden states, as in
     BERT; otherwise the pooler outputs are stored with the vectors.
     """
 
@@ -281,13 +282,13 @@ class LinearHead:
         self._reading: ReadFn | None = None
 
     def frozen(self, examples: Sequence[TrainingExample], on_batch: Callable[[int], None]) -> FrozenFeatures:
-        """Run the encoder and return the features for the head.
+        """Run the encoder and return the features for the task head.
 
         Args:
             on_batch: called with the number of texts in each finished batch.
 
         Raises:
-            UnavailableError: the head labels tokens and depends on more than each token's own vector.
+            UnavailableError: the head classifies tokens and depends on more than each token's own vector.
         """
         device = next(self._whole.parameters()).device
         states = [torch.empty(0)] * len(examples)
@@ -326,14 +327,14 @@ class LinearHead:
     def _find_read_fn(
         self, states: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor | None, targets: torch.Tensor
     ) -> ReadFn:
-        """Return a function that selects the fewest vectors for which the head gives the same logits.
+        """Return a function that selects the fewest vectors from which the head computes the same logits.
 
         As a side effect, determine whether the pooler can be run separately.
         """
         if self._pooler is not None and pooled is not None:
             try:
                 self._runs_pooler = _almost_equal(self._pooler(states), pooled)
-            except (RuntimeError, TypeError, IndexError):  # poolers of other families may take other inputs
+            except (RuntimeError, TypeError, IndexError):  # some poolers take other inputs
                 self._runs_pooler = False
         logits = self._answer(states, mask, pooled)
         if self._objective.of_tokens:
@@ -362,7 +363,7 @@ class LinearHead:
         )
 
     def predict(self, frozen: FrozenFeatures, indices: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the logits and targets of the selected texts, with one row per target."""
+        """Return the logits and targets for the selected texts, with one row per target."""
         targets = [frozen.targets[index] for index in indices]
         if isinstance(frozen.states, torch.Tensor):
             states = frozen.states[indices]
@@ -379,7 +380,7 @@ class LinearHead:
         )
 
     def train(self, frozen: FrozenFeatures, schedule: Schedule, seed: int, loop: TrainingLoop) -> None:
-        """Train the head on the vectors of the encoder until the training loop ends."""
+        """Train the head on the encoder's vectors until the training loop ends."""
         updated = [part for part in self._whole.parameters() if part.requires_grad]
         optimizer, learning_rates = schedule.optimizer(updated)
         order = LengthBuckets([len(state) for state in frozen.states], schedule.batch, seed)
@@ -399,14 +400,14 @@ class LinearHead:
                     return
 
     def groups(self, count: int) -> list[range]:
-        """Return the evaluation batches, as ranges of text indices."""
+        """Return the evaluation batches as ranges of text indices."""
         return [
             range(start, min(start + EVALUATION_BATCH, count)) for start in range(0, count, EVALUATION_BATCH)
         ]
 
 
 def _almost_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether two tensors are equal except for rounding errors of sums."""
+    """Return whether two tensors are equal up to rounding errors in sums."""
     tolerance = 64 * torch.finfo(a.dtype).eps * max(1.0, float(b.abs().max()))
     return a.shape == b.shape and bool((a - b).abs().max() <= tolerance)
 
@@ -419,7 +420,7 @@ def train_model(
     seed: int,
     loop: TrainingLoop,
 ) -> None:
-    """Train on texts until the training loop ends. Only parameters that require gradients change."""
+    """Train a model until the training loop ends. Only parameters that require gradients change."""
     device = next(full_model.parameters()).device
     settings = TrainingArguments(
         output_dir=tempfile.gettempdir(),  # required, but nothing is saved

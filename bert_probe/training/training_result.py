@@ -1,4 +1,4 @@
-"""The result of a training: its history and notes, and the trained checkpoint with files for its use."""
+"""The result of a training run: history, notes, and the trained checkpoint with files for its use."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ DEFAULT_HELD_OUT = 0.2
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingResult(Result):
-    """The result of a training: the trained checkpoint, and how it was trained.
+    """The result of a training run: the trained checkpoint, and how it was trained.
 
     Attributes:
-        question: the question, with the number of epochs and the learning rate that were used.
+        question: the question, with the number of epochs and the learning rate of this run.
         task: name of the task in transformers.
-        labels: the labels of the head.
+        labels: the labels of the task head.
         measure: name of the measure that selected the best checkpoint.
         history: all evaluations.
         best: the evaluation of the returned checkpoint.
-        ended: reason why the training ended early: "early", "stopped" or "diverged"; "" if it did not.
-        trainable, parameters: number of updated and of all parameters.
+        ended: reason why training ended early: "early", "stopped" or "diverged"; "" if it did not.
+        trainable, parameters: number of trainable and of all parameters.
         memory: estimated peak memory in bytes.
-        warnings: reasons why the held-out measure may be too optimistic, one sentence each.
+        warnings: reasons why the held-out measure may be overly optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
         checkpoint: the trained model, in memory.
-        sentence_model: how the original model turns a text into one vector; None if it does not say.
+        sentence_model: the original checkpoint's `SentenceModel`; None if it has none.
         data: training texts.
         held_out: held-out texts, of the same type; None if there are none.
-        adapter: the LoRA adapter, if there is one.
-        files: names of the data files and of the function that reads them, for code snippets.
+        adapter: the LoRA adapter; None if there is none.
+        files: names of the data files and of the function that reads these files, for code snippets.
     """
 
     task: str
@@ -76,7 +76,7 @@ class TrainingResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Values saved with the table: step of the best checkpoint, number of updated parameters, notes."""
+        """Values saved with the table: step of the best checkpoint, number of trainable parameters, notes."""
         return {
             "task": self.task,
             "measure": self.measure,
@@ -88,8 +88,9 @@ class TrainingResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per evaluation: step, epoch, loss, held_out_loss, the measure, and whether the
-        evaluation is the best. For a head on the sentence vector, C replaces the epoch.
+        """Return one row per evaluation: step, epoch, loss, held_out_loss, measure, and whether it is best.
+
+        For a head on the sentence vector, C replaces the epoch.
         """
         is_path = self.best.penalty is not None
         return pd.DataFrame(
@@ -109,8 +110,8 @@ class TrainingResult(Result):
         """Save the checkpoint in a folder that transformers and `load` can open.
 
         If the original model is a sentence-transformers model, so is the saved model, with the same pooling.
-        A head on the sentence vector is in the subfolder ``classification_head``, and ``predict.py`` applies
-        it with sentence-transformers; transformers opens only the encoder.
+        A head on the sentence vector is saved in the subfolder ``classification_head``. The script
+        ``predict.py`` applies this head with sentence-transformers; transformers opens only the encoder.
         LoRA matrices are merged into the weights, and the adapter is saved in the subfolder ``adapter``. The
         folder is written completely or not at all.
 
@@ -128,7 +129,7 @@ class TrainingResult(Result):
         """Write the folder of `save_model` as a zip.
 
         Args:
-            file: the open file that the zip is written to.
+            file: the open file to which the zip is written.
             name: name of the folder in the zip.
 
         Raises:
@@ -158,7 +159,7 @@ class TrainingResult(Result):
         (folder / MODEL_CARD).write_text(text, encoding="utf-8")
 
     def snippets(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
-        """Return the Python snippet and the shell snippet, which contain no training texts."""
+        """Return the Python and shell snippets, which refer to the data files instead of containing texts."""
         return self.python, self.shell
 
     @property
@@ -203,7 +204,7 @@ class TrainingResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Size of the weights in bytes."""
+        """Size of the trained weights in bytes."""
         return sum(
             parameter.numel() * parameter.element_size() for parameter in self.checkpoint.model.parameters()
         )
@@ -211,10 +212,10 @@ class TrainingResult(Result):
 
 @dataclass(frozen=True)
 class Usage:
-    """How a saved model is used, for its model card.
+    """Instructions for using a saved model, for its model card.
 
     Attributes:
-        library: the library in the metadata of the card.
+        library: the library named in the metadata of the card.
         lines: lines of Markdown.
     """
 
@@ -223,7 +224,7 @@ class Usage:
 
 
 def transformers_usage(task: str) -> Usage:
-    """Return how a model with the head of transformers' class is used."""
+    """Return instructions for a model with a transformers task head."""
     lines = (
         "Fine-tuned with BERT Probe. Open it with transformers or BERT Probe:",
         "",
@@ -301,7 +302,7 @@ def model_card(
     notes: Sequence[str],
     usage: Usage,
 ) -> str:
-    """Return a model card in Markdown. Names and values from files are written as JSON, not as markup."""
+    """Return a model card in Markdown. Names and values from files are JSON literals, never markup."""
     metadata = provenance["facts"]
     front = {
         "library_name": usage.library,

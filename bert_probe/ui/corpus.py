@@ -192,6 +192,8 @@ _TIMEOUT: Final = 20.0
 """Time limit for an SQL query, in seconds."""
 _MAX_ROWS: Final = 5_000
 """Maximum number of rows of a query result that are sent to the browser."""
+_MAX_RESULT_BYTES: Final = 4_000_000
+"""Maximum size of these rows, as Arrow stores them."""
 
 EXAMPLES: Final = {
     "Longest rows": f"SELECT row, tokens, text FROM {ROWS} ORDER BY tokens DESC LIMIT 20",
@@ -278,11 +280,13 @@ def _run_example() -> None:
 
 
 def _show_result(result: SqlQueryResult) -> None:
-    frame = result.frame()
-    blocks.table(frame.head(_MAX_ROWS), "Result of the query", max_height=560)
-    count = f"{len(frame):,} rows."
-    if len(frame) > _MAX_ROWS:
-        count = f"The first {_MAX_ROWS:,} of {len(frame):,} rows."
+    total = len(result.answer)
+    frame = result.head(_MAX_ROWS, _MAX_RESULT_BYTES)
+    if total and frame.empty:
+        st.info("The first row is too large to show here. Export the result, or select fewer values.")
+        return
+    blocks.table(frame, "Result of the query", max_height=560)
+    count = f"{total:,} rows." if len(frame) == total else f"The first {len(frame):,} of {total:,} rows."
     st.caption(f"{count} The export contains all rows.")
 
 

@@ -136,6 +136,7 @@ def _answer(question: Any, label: str, *inputs: Any) -> Any:
 
 
 def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
+    pairs: LabeledTexts | None
     if state.segmented_control("evaluate_pairs_from", "Source of the pairs", _SOURCES, "sample") == "sample":
         pairs = sample_pairs()
         blocks.caveat(

@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluationResult
-from bert_probe.analyses.evaluation.vector_formats import BINARY, FLOAT32, INT8
+from bert_probe.analyses.evaluation.vector_comparison import BINARY, FLOAT32, INT8
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout
 
 _MAX_POINTS = 2_000

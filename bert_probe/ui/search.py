@@ -42,7 +42,7 @@ from bert_probe.ui import (
     blocks,
     figures,
     jobs,
-    long_documents,
+    search_sections,
     sentence_input,
     state,
     url_texts,
@@ -51,8 +51,7 @@ from bert_probe.ui import (
 )
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
-from bert_probe.ui.rank_swap import show_swap
-from bert_probe.ui.score_threshold import show_threshold
+from bert_probe.ui.search_sections import show_swap, show_threshold
 from bert_probe.ui.sentences import choose_dimensions, choose_prompt
 from bert_probe.views.contributions import (
     ShadedSpan,
@@ -193,7 +192,7 @@ def _search(
         scorer = state.segmented_control("search_explained", "Explain", scorers, scorer, help_text)
     _explanation(checkpoint, index, result, truncate, selected, scorer)
     if "bi-encoder" in question.scorers:
-        long_documents.render(question, checkpoint, documents, truncate)
+        search_sections.show_long_documents(question, checkpoint, documents, truncate)
 
 
 def _result(
@@ -297,8 +296,8 @@ def _agreement(result: SearchResult) -> None:
         correlation = "undefined" if pair.about["spearman"] is None else f"{pair.spearman:.2f}"
         st.markdown(
             f"{_SCORERS[pair.a]} and {_SCORERS[pair.b]} share **{pair.overlap} of their first "
-            f"{pair.max_overlap} documents**. Spearman's rank correlation of all {len(result.documents):,} documents is "
-            f"**{correlation}**."
+            f"{pair.max_overlap} documents**. Spearman's rank correlation of all "
+            f"{len(result.documents):,} documents is **{correlation}**."
         )
         if absent := result.without_match:
             blocks.caveat(

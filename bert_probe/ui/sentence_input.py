@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import DeletedFile
 
-from bert_probe.corpus.vector_files import VectorSet, has_vectors, parse_vectors, read_vectors
 from bert_probe.errors import InvalidFileError, ProbeError, TextError
 from bert_probe.model.progress import Progress
 from bert_probe.reports.drafts import Draft, DraftEntry
@@ -35,6 +34,10 @@ from bert_probe.text.sentence_files import (
 from bert_probe.text.tables import to_file
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, state, url_texts
+
+if TYPE_CHECKING:
+    # Imported when vectors are read, because the input form is drawn before torch is imported.
+    from bert_probe.corpus.vector_files import VectorSet
 
 T = TypeVar("T")
 
@@ -440,6 +443,8 @@ def choose_documents() -> DocumentList | VectorSet | None:
     if file is None:
         return None
     documents = file.documents
+    from bert_probe.corpus.vector_files import VectorSet
+
     if isinstance(documents, VectorSet):
         blocks.caveat(f"{len(documents):,} vectors from {state.escape(file.name)}.")
         return documents
@@ -482,6 +487,8 @@ def _choose_vectors() -> VectorSet | None:
 
 
 def _read(path: Path, progress: Progress) -> VectorSet:
+    from bert_probe.corpus.vector_files import read_vectors
+
     return read_vectors(path, progress)
 
 
@@ -515,6 +522,8 @@ class _DocumentsFile:
 
 
 def _read_documents(name: str, content: bytes) -> _DocumentsFile:
+    from bert_probe.corpus.vector_files import has_vectors, parse_vectors
+
     try:
         check_size(name, content)
         if has_vectors(name, io.BytesIO(content)):

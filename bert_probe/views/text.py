@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_probe.analyses.vectors.pooling import SCORES
 from bert_probe.model.encoding import Token
 from bert_probe.text.words import Unit
 
@@ -36,6 +35,9 @@ def describe_calibration(calibration: Mapping[str, Any]) -> str:
     Raises:
         TypeError, ValueError, LookupError: the values do not have this form.
     """
+    # Imported here, because the input form labels tokens before torch is imported.
+    from bert_probe.analyses.vectors.pooling import SCORES
+
     reference = f"random pairs of {int(calibration['sentences']):,} short English reference sentences"
     name = calibration["score_name"]
     if name not in SCORES.values():

@@ -26,7 +26,6 @@ import { Trace } from "./trace.js";
 
 const APP = "http://127.0.0.1:8501";
 const TYPING_PAUSE = 250; // milliseconds between the last key and a forward pass
-const BACKENDS = { wasm: "WebAssembly", webgpu: "WebGPU" };
 const VIEWS = /** @type {const} */ (["heads", "model", "tokens", "similarity", "sentences"]);
 
 /** The page of the installed app that shows a view. @type {Record<ViewName, string>} */
@@ -59,8 +58,6 @@ const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module
 /** @type {import("./encoder.js").Manifest | null} */
 let manifest = null;
 let isLoaded = false;
-/** @type {import("./encoder.js").Backend} */
-let backend = "wasm";
 /** @type {Float32Array} */
 let calibration = new Float32Array();
 /** @type {Record<Side, Trace | null>} */
@@ -96,7 +93,7 @@ worker.onmessage = ({ data }) => {
   const reply = /** @type {Reply} */ (data);
   if (reply.kind === "manifest") offerDownload(reply);
   else if (reply.kind === "progress") showProgress(reply.loaded, reply.total);
-  else if (reply.kind === "loaded") finishLoading(reply);
+  else if (reply.kind === "loaded") finishLoading(reply.calibration);
   else if (reply.kind === "error" && reply.id === null) showLoadingError(reply.message);
   else {
     const id = reply.id ?? 0;
@@ -133,10 +130,9 @@ function showProgress(loaded, total) {
   );
 }
 
-/** @param {import("./worker.js").LoadedReply} reply */
-function finishLoading(reply) {
-  calibration = reply.calibration;
-  backend = reply.backend;
+/** @param {Float32Array} scores */
+function finishLoading(scores) {
+  calibration = scores;
   isLoaded = true;
   bar.hidden = true;
   button.disabled = false;
@@ -195,9 +191,7 @@ async function run() {
     if (!b) side = "a";
     show();
     const counts = [a, b].flatMap((trace) => (trace ? [`${trace.tokens.length} tokens`] : []));
-    setStatus(
-      `${counts.join(" + ")} in ${Math.round(performance.now() - start)} ms, in this browser with ${BACKENDS[backend]}`,
-    );
+    setStatus(`${counts.join(" + ")} in ${Math.round(performance.now() - start)} ms, in this browser`);
     find("results").hidden = false;
     find("results").dataset.texts = JSON.stringify(texts);
     writeAddress();

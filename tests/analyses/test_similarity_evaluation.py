@@ -10,7 +10,7 @@ from scipy import stats
 
 from bert_probe import SimilarityEvaluation
 from bert_probe.analyses.evaluation import bootstrap, similarity_evaluation, vector_comparison
-from bert_probe.analyses.evaluation.vector_formats import VectorFormat
+from bert_probe.analyses.evaluation.vector_comparison import VectorFormat
 from bert_probe.errors import InvalidFileError, ProbeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import no_progress

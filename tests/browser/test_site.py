@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, Playwright, ViewportSize, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from benchmarks import running_app
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.prove]
 PHONE = ViewportSize(width=390, height=844)
 MAX_DOWNLOAD = 50_000_000
 
-IN_WORKER = """async ([texts, hasArrays, backend]) => {
+IN_WORKER = """async ([texts, hasArrays]) => {
   const worker = new Worker(new URL("../assets/worker.js", location.href), { type: "module" });
   const ask = (request) => new Promise((resolve, reject) => {
     worker.onmessage = ({ data }) => {
@@ -44,7 +44,7 @@ IN_WORKER = """async ([texts, hasArrays, backend]) => {
     };
     worker.postMessage(request);
   });
-  const loaded = await ask({ kind: "load", ...(backend && { backend }) });
+  await ask({ kind: "load" });
   const results = [];
   for (const [id, text] of texts.entries()) {
     const { encoded } = await ask({ kind: "encode", id, text });
@@ -54,7 +54,6 @@ IN_WORKER = """async ([texts, hasArrays, backend]) => {
         ["hidden", "queries", "keys"].map((name) => [name, [...encoded.arrays[name]]]),
       )),
       milliseconds: encoded.milliseconds,
-      backend: loaded.backend,
     });
   }
   worker.terminate();
@@ -122,32 +121,7 @@ def test_size(folder: Path) -> None:
 def test_numbers_in_browser_are_near_those_of_library(page: Page, site: str, minilm: Checkpoint) -> None:
     page.goto(f"{site}playground/")
     texts = list(compared_sentences())
-    results = page.evaluate(IN_WORKER, [texts, True, None])
-    assert results[0]["backend"] == "wasm", "this browser has no graphics processor"
-    expect_near(texts, results, minilm)
-
-
-def test_numbers_with_webgpu_are_near_those_of_library(
-    playwright: Playwright, site: str, minilm: Checkpoint
-) -> None:
-    """The graphics processor is simulated; real ones can differ, so the playground checks its own numbers."""
-    flags = [flag for flag in running_app.FLAGS if flag != "--disable-gpu"]
-    flags += ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
-    browser = playwright.chromium.launch(executable_path=running_app.browser(), args=flags)
-    page = browser.new_page()
-    page.goto(f"{site}playground/")
-    if not page.evaluate("navigator.gpu?.requestAdapter().then(Boolean)"):
-        browser.close()
-        pytest.skip("this Chromium has no WebGPU")
-    texts = list(compared_sentences())
-    results = page.evaluate(IN_WORKER, [texts, True, "webgpu"])
-    browser.close()
-    assert results[0]["backend"] == "webgpu"
-    expect_near(texts, results, minilm)
-
-
-def expect_near(texts: Sequence[str], results: Sequence[dict[str, Any]], minilm: Checkpoint) -> None:
-    """Compare the numbers that a browser computed with those of the library."""
+    results: list[dict[str, Any]] = page.evaluate(IN_WORKER, [texts, True])
     largest = dict.fromkeys(("attention", "hidden", "cosine"), 0.0)
     pooled = []
     for text, result in zip(texts, results, strict=True):
@@ -176,7 +150,7 @@ def expect_near(texts: Sequence[str], results: Sequence[dict[str, Any]], minilm:
 def test_duration_of_forward_pass(page: Page, site: str) -> None:
     page.goto(f"{site}playground/")
     texts = [" ".join(["ferry"] * (count - 2)) for count in (20, 128) for _ in range(5)]
-    times = [result["milliseconds"] for result in page.evaluate(IN_WORKER, [texts, False, None])]
+    times = [result["milliseconds"] for result in page.evaluate(IN_WORKER, [texts, False])]
     assert min(times[:5]) < 300
     assert min(times[5:]) < 1500
 

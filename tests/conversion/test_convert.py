@@ -160,6 +160,16 @@ def test_existing_folder_is_not_replaced_before_anything_is_read(folder: Path, t
     assert (tmp_path / "converted" / "mine.txt").read_text() == "mine"
 
 
+def test_folder_may_begin_with_the_home_directory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "converted").write_text("mine")
+    pickle_weights(folder)
+    with pytest.raises(ExportError, match="converted is a file"):
+        bert_probe.convert(folder, "~/converted")
+
+
 def test_cancelled_conversion_leaves_nothing(folder: Path, tmp_path: Path) -> None:
     pickle_weights(folder)
 

@@ -16,7 +16,7 @@ import pytest
 import bert_probe
 from bert_probe import CorpusHealth
 from bert_probe.analyses.vectors.clusters import _log_odds, cluster_words
-from bert_probe.corpus import exact_neighbors
+from bert_probe.corpus import exact_neighbors, health
 from bert_probe.corpus.exact_neighbors import nearest_neighbors
 from bert_probe.corpus.health import (
     group_duplicates,
@@ -28,8 +28,10 @@ from bert_probe.corpus.health import (
 )
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
-from bert_probe.errors import TextError
+from bert_probe.errors import OutOfMemoryError, TextError
+from bert_probe.model import preflight
 from tests.helpers.command_line import bert_probe as run
+from tests.helpers.memory import measure_peak
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -218,3 +220,78 @@ def test_uploads_are_bounded() -> None:
     for content in (*contents, buffer.getvalue(), b"PK\x03\x04"):
         with pytest.raises(TextError, match=r"when it is decompressed|not a valid NPZ"):
             parse_vectors(content, "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"ids": np.array("a")}, r"ids of a\.npz must have shape \(4,\), not \(\)"),
+        ({"tokens_dropped": np.array(["x"] * 4)}, "tokens_dropped of a.npz must be whole numbers"),
+        ({"tokens_dropped": np.array([1, np.nan, 0, 2])}, "tokens_dropped of a.npz must be whole numbers"),
+        ({"tokens_dropped": np.array([1, -1, 0, 2])}, "tokens_dropped of a.npz must be whole numbers"),
+        ({"tokens_dropped": np.ones((4, 1))}, r"must have shape \(4,\), not \(4, 1\)"),
+    ],
+)
+def test_columns_of_another_form_are_refused(
+    arrays: dict[str, np.ndarray], message: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "a.npz", vectors=np.ones((4, 2)), **arrays)
+    with pytest.raises(TextError, match=message):
+        bert_probe.read_vectors(tmp_path / "a.npz")
+
+
+def test_memory_is_reserved_for_the_decoded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compressed file needs the memory of its arrays, not of the file."""
+    monkeypatch.setattr(preflight, "free_memory", lambda: 1_500_000)
+    vectors = np.zeros((1_000, 1_000), np.float32)
+    np.savez_compressed(tmp_path / "a.npz", vectors=vectors)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 1_000)
+    pq.write_table(pa.table({"vector": lists}), tmp_path / "a.parquet")
+    for name in ("a.npz", "a.parquet"):
+        assert (tmp_path / name).stat().st_size < 100_000
+        with pytest.raises(OutOfMemoryError, match=rf"{name} needs about .* of memory"):
+            bert_probe.read_vectors(tmp_path / name)
+
+
+def test_broken_headers_are_refused(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, vectors=np.arange(8.0).reshape(4, 2))
+    content = buffer.getvalue()
+    start = content.index(b"vectors.npy") + 40
+    headers = [b"{'descr':'<f4','fortran_order':False,'shape':" + b"(" * 90, b"{'descr': \x0c"]
+    files = [content[:start] + b"\xff" * 20 + content[start + 20 :]]
+    for header in headers:
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("vectors.npy", b"\x93NUMPY\x01\x00\xf0\x00" + header.ljust(240))
+        files.append(buffer.getvalue())
+    for file in files:
+        (tmp_path / "a.npz").write_bytes(file)
+        with pytest.raises(TextError, match="not a valid NPZ"):
+            bert_probe.read_vectors(tmp_path / "a.npz")
+
+
+def test_wide_vectors_have_few_components() -> None:
+    """The variances of fewer rows than dimensions come from the Gram matrix; the others are 0."""
+    rows = np.random.default_rng(1).normal(size=(20, 50))
+    centered = rows - rows.mean(axis=0)
+    expected = np.linalg.eigvalsh(centered.T @ centered / 19)[::-1]
+    np.testing.assert_allclose(principal_variances(rows), np.maximum(expected, 0), atol=1e-12)
+    with measure_peak() as peak:
+        principal_variances(np.ones((20, 100_000), np.float32))
+    assert peak() < 60e6
+
+
+def test_too_many_components_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "MAX_COMPONENTS", 15)
+    vectors = make_vector_set("a.npz", np.random.default_rng(1).normal(size=(20, 16)))
+    with pytest.raises(TextError, match="20 vectors of size 16 have 16 principal components; at most 15"):
+        CorpusHealth().of(vectors)
+
+
+def test_numbers_whose_variance_overflows_count_as_no_vector() -> None:
+    rows = np.random.default_rng(1).normal(size=(20, 4))
+    rows[3] = 1e150
+    result = CorpusHealth().of(make_vector_set("a.npz", rows))
+    assert result.summary()["rows_without_vector"] == 1
+    assert result.measures["iso_score"] > 0

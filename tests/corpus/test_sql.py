@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -490,3 +492,11 @@ def test_store_folder_may_have_any_name(stores: Stores, tmp_path: Path) -> None:
         counts = "SELECT (SELECT count(*) FROM rows) AS rows, (SELECT count(*) FROM vectors) AS vectors"
         table = bert_probe.SqlQuery(counts).of(store).table()
         assert table.iloc[0].tolist() == [6, 2 * store.tokens]
+
+
+def test_first_rows_are_converted_alone(stores: Stores) -> None:
+    table = pa.table({"n": range(50), "list": [list(range(100 * row)) for row in range(50)]})
+    result = replace(sql.SqlQuery("FROM rows").of(stores("tokens")), answer=table)
+    pd.testing.assert_frame_equal(result.head(20, 1_000_000), result.frame().head(20))
+    assert len(result.head(20, 50_000)) == 10
+    assert len(result.head(20, 0)) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,7 +88,8 @@ def test_notebook_is_committed_without_outputs_and_installs_itself_in_colab(path
     assert len(set(extras)) == 1
     assert {"model", "notebook"} <= {*extras[0].split(",")}
     assert '"google.colab" in sys.modules' in install
-    assert "%pip install" in install
+    assert 'run_line_magic("pip", "install' in install
+    ast.parse(install)  # marimo cannot read a cell with a line that begins with %
     assert len(re.findall(r"\*\*Runs in about \d+ seconds\*\*", text)) == 1
     for target in re.findall(r"\]\(([^)#]+)", text):
         assert (path.parent / target).is_file(), target

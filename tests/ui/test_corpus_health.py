@@ -15,7 +15,7 @@ from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
-from bert_probe.ui import corpus_health
+from bert_probe.ui import corpus_health, sentence_input
 from tests.helpers.pages import error_text, open_page, page_text
 
 
@@ -69,7 +69,7 @@ def test_uploaded_vectors() -> None:
 def test_a_row_opens_in_search(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = make_vector_set("a", np.eye(3), texts=["one", " ", "three"])
     opened = []
-    monkeypatch.setattr(corpus_health.sentence_input, "search_button", lambda *values: opened.append(values))
+    monkeypatch.setattr(sentence_input, "search_button", lambda *values: opened.append(values))
     corpus_health._detail(vectors, "three")
     ((query, documents, _),) = opened
     assert query == "three"

@@ -13,8 +13,7 @@ import pandas as pd
 from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap_means, interval
 from bert_probe.analyses.evaluation.ranking_measures import BLOCK, DEPTH, MEASURES, evaluate_rankings
 from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
-from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors
-from bert_probe.analyses.evaluation.vector_formats import vector_formats
+from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
 from bert_probe.analyses.retrieval.search import (
     BI_ENCODER,
     BM25_SCORER,

@@ -1,0 +1,422 @@
+"""Sections of the Search page: a threshold of the score, words that swap two documents, long documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import streamlit as st
+
+from bert_probe.analyses.retrieval.chunked_search import METHODS, ChunkedSearch, ChunkedSearchResult
+from bert_probe.analyses.retrieval.position_effect import PositionEffect
+from bert_probe.analyses.retrieval.rank_swap import RankSwap, RankSwapResult, SwapSteps
+from bert_probe.analyses.retrieval.search import IndexedDocuments, Search
+from bert_probe.analyses.retrieval.threshold import ScoreThreshold, ScoreThresholdResult
+from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit, TruncationAuditResult
+from bert_probe.errors import ProbeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.documents import Document
+from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from bert_probe.ui import blocks, figures, jobs, sentence_input, state
+from bert_probe.ui.export import export
+from bert_probe.views.text import shorten
+
+MAX_PAIRS = 20_000
+"""Maximum number of pairs on the page. The command line has no such limit."""
+_TARGETS = {"f1": "Largest F1", "precision": "Required precision"}
+_MEASURE_NAMES = {"f1": "F1", "average_precision": "average precision"}
+
+
+@dataclass(frozen=True)
+class _PairsFile:
+    """The pairs of an uploaded file, or the error that occurred when they were read."""
+
+    name: str
+    pairs: LabeledTexts | ProbeError
+
+
+def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: bool) -> None:
+    """Draw an uploader for labeled pairs, and the threshold that separates them.
+
+    Args:
+        question: the pooling, the prompts and the dimensions of the search.
+    """
+    label = "Which score is a match? Find a threshold from labeled pairs"
+    with st.expander(label, expanded="threshold_file" in st.session_state):
+        file = sentence_input.upload_file(
+            "threshold",
+            "A table with the columns text_a, text_b and label",
+            ["csv", "tsv", "jsonl"],
+            "text_a is a query, text_b a document; label is 1 if they match and 0 if not, or a grade. UTF-8, "
+            f"{sentence_input.upload_note()}",
+            _read_pairs,
+        )
+        if file is None:
+            return
+        try:
+            if isinstance(file.pairs, ProbeError):
+                raise file.pairs
+            sentence_input.check_count(file.pairs.rows, MAX_PAIRS, "pairs")
+            _show_threshold_result(checkpoint, _choose_target(question, file.pairs), file.pairs, truncate)
+        except ProbeError as error:
+            blocks.error_box(error, "Choose another file, or change the options above.")
+
+
+def _read_pairs(name: str, content: bytes) -> _PairsFile:
+    try:
+        sentence_input.check_size(name, content)
+        return _PairsFile(name, parse_labeled_texts(content, name))
+    except ProbeError as error:
+        return _PairsFile(name, error)
+
+
+def _choose_target(question: ScoreThreshold, pairs: LabeledTexts) -> ScoreThreshold:
+    """Draw selectors for the required precision and for the smallest label of a pair that matches."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+        target = state.segmented_control(
+            "threshold_target",
+            "Criterion",
+            _TARGETS,
+            "f1",
+            "F1 is the harmonic mean of precision and recall. With a required precision, the lowest "
+            "threshold that reaches it has the highest recall.",
+        )
+        if target == "precision":
+            value = st.number_input("Precision", 0.05, 1.0, 0.9, 0.05, key="threshold_precision", width=140)
+            question = replace(question, precision=float(value))
+        labels = _grades(pairs)
+        if labels is not None:
+            value = st.number_input(
+                "A pair matches from label",
+                float(labels.min()),
+                float(labels.max()),
+                float(np.median(labels)),
+                key=f"threshold_from {labels.min():g} {labels.max():g}",
+                width=220,
+            )
+            question = replace(question, positive_from=float(value))
+    return question
+
+
+def _grades(pairs: LabeledTexts) -> np.ndarray | None:
+    """Return the labels of pairs that are numbers other than 0 and 1; None for other labels."""
+    try:
+        labels = np.array([float(str(row.label)) for row in pairs.rows])
+    except ValueError:
+        return None
+    return None if np.isin(labels, (0, 1)).all() or not np.isfinite(labels).all() else labels
+
+
+def _show_threshold_result(
+    checkpoint: Checkpoint, question: ScoreThreshold, pairs: LabeledTexts, truncate: bool
+) -> None:
+    result: ScoreThresholdResult | None = jobs.answer(
+        "score threshold",
+        question.of,
+        checkpoint,
+        pairs,
+        truncate,
+        label="Score the pairs",
+        unit="texts",
+        activity="Encoding",
+        start=True,
+    )
+    if result is None:
+        return
+    name, measures = result.recipe.score_name, result.measures
+    st.markdown(
+        f"With a {name} of at least **{measures['threshold']:.4f}**, a pair is predicted to match. Of "
+        f"{len(result.scores):,} pairs, {int(result.positive.sum()):,} match: precision "
+        f"**{measures['precision']:.3f}**, recall **{measures['recall']:.3f}**, F1 **{measures['f1']:.3f}**."
+    )
+    blocks.chart(
+        figures.threshold_histograms(
+            result.scores, result.positive, result.threshold, result.bootstrap.interval("threshold"), name
+        ),
+        f"Histograms of the {name} of pairs that match and of pairs that do not, with the threshold marked",
+    )
+    table = result.table()
+    table["measure"] = [_MEASURE_NAMES.get(measure, shorten(measure)) for measure in table["measure"]]
+    blocks.table(
+        table,
+        "Threshold, precision, recall, F1 and average precision with 95% intervals",
+        column_config={
+            key: st.column_config.NumberColumn(label, format="%.4f")
+            for key, label in {"value": "value", "low": "95% from", "high": "to"}.items()
+        },
+    )
+    blocks.caveat(
+        "The threshold is chosen on these pairs, so new pairs will be predicted somewhat worse. The "
+        f"intervals are those of {result.metadata['resamples']:,} resamples of the pairs, each with its own "
+        "threshold."
+    )
+    pairs_table = result.showing(show="pairs")
+    with st.container(horizontal=True):
+        export(
+            result,
+            "threshold",
+            label="Export the threshold",
+            caption="The table above.",
+            data={"pairs": pairs},
+        )
+        export(
+            pairs_table,
+            "threshold-pairs",
+            label="Export the pairs",
+            caption="Each pair with its score and the prediction.",
+            data={"pairs": pairs},
+        )
+
+
+def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwap, truncate: bool) -> None:
+    """Draw a button that finds the words that swap two documents, and the result."""
+    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        st.subheader("Which words would swap them?", anchor=False)
+        menu = st.container(width="content")
+    result: RankSwapResult | None = jobs.answer(
+        "rank swap",
+        question.of,
+        checkpoint,
+        index,
+        truncate,
+        label="Find words that swap them",
+        unit="texts",
+        note="Words are removed from the first document, and words of the second one are added to the query. "
+        "Each text is scored again.",
+        activity="Scoring",
+    )
+    if result is None:
+        return
+    with menu:
+        export(result, "search-swap", label="Export the steps", caption="Each step with its scores and text.")
+    a, b = (f"document {state.escape(result.documents[position].id)}" for position in result.pair)
+    for name, steps in result.changes.items():
+        _show_steps(name, steps, a, b, result.question.max_words)
+    blocks.caveat(
+        "Each step takes the word that lowers the margin most. If one word is enough, it is found. A set "
+        "of several words is not always the smallest."
+    )
+
+
+def _show_steps(name: str, steps: SwapSteps, a: str, b: str, limit: int) -> None:
+    """Draw the outcome of removing or adding words, and the table of steps."""
+    words = ", ".join(f"**{state.escape(shorten(word))}**" for word in steps.words)
+    first, second = (f"{score:.4f}" for score in steps.verified)
+    if name == "remove":
+        success = f"Without {words}, {b} ranks above {a}: {second} against {first}."
+        action = f"whose removal from {a} puts {b} above it"
+    else:
+        success = f"With {words} added to the query, {b} ranks above {a}: {second} against {first}."
+        action = f"of {b} whose addition to the query puts it above {a}"
+    counted = "one word" if limit == 1 else f"at most {limit} words"
+    failure = f"No set of {counted} was found {action}."
+    remark = ""
+    if steps.is_smallest:
+        remark = " This is the smallest set." if len(steps.words) == 1 else " No single word is enough."
+    elif not steps.is_complete:
+        remark = f" {steps.candidates:,} of {steps.count:,} words were tested."
+    st.markdown((success if steps.is_swapped else failure) + remark)
+    if not steps.words:
+        return
+    table = steps.frame().drop(columns="text")
+    table["word"] = ["(unchanged)", *map(shorten, steps.words)]
+    numbers = {"score_a": a, "score_b": b, "margin": "margin"}
+    blocks.table(
+        table.drop(columns="step"),
+        "Scores after each removed word" if name == "remove" else "Scores after each added word",
+        column_config={
+            key: st.column_config.NumberColumn(label, format="%.4f") for key, label in numbers.items()
+        },
+    )
+    with st.expander("The changed document" if name == "remove" else "The changed query"):
+        st.text(steps.texts[-1])
+
+
+_VIEWS = {"lengths": "Lengths", "chunks": "Chunks", "positions": "Positions"}
+_SIZES = {"32": "32", "64": "64", "128": "128", "256": "256"}
+_ORDERS = {"chunk": "Best chunk", "late": "Late chunking", "whole": "Whole document"}
+_SHOWN = ("whole", "chunk", "late")
+"""Rankings in the table on the page. The exported table has all of `METHODS`."""
+
+
+def show_long_documents(
+    question: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool
+) -> None:
+    """Draw the selected view of the documents' lengths, chunks or positions."""
+    st.header("Long documents", anchor=False)
+    view = state.segmented_control(
+        "long_view",
+        "Show",
+        _VIEWS,
+        "lengths",
+        "Lengths: the text that the model does not read. Chunks: the ranking by the best chunk of each "
+        "document. Positions: how much the score depends on each part of a document.",
+    )
+    try:
+        if view == "lengths":
+            _lengths(TruncationAudit(document_prompt=question.document_prompt), checkpoint, documents)
+        elif view == "chunks":
+            _chunks(question, checkpoint, documents, truncate)
+        else:
+            _positions(question, checkpoint, documents)
+    except ProbeError as error:
+        blocks.error_box(error)
+
+
+def _lengths(question: TruncationAudit, checkpoint: Checkpoint, documents: tuple[Document, ...]) -> None:
+    result: TruncationAuditResult | None = jobs.answer(
+        "document lengths",
+        question.of,
+        checkpoint,
+        documents,
+        label="Count the tokens",
+        unit="documents",
+        activity="Tokenizing",
+        start=True,
+    )
+    if result is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown(result.finding)
+        export(result, "truncation-audit", label="Export the lengths")
+    blocks.chart(
+        figures.length_histogram(result.lengths, result.limit),
+        f"Histogram of the number of tokens of the documents, with the limit of {result.limit:,} marked",
+    )
+    if result.truncated:
+        blocks.table(
+            result.showing(show="lost").frame().drop(columns="characters_read"),
+            "Documents that are not read completely, with the text that is lost",
+            max_height=300,
+            column_config={"lost": st.column_config.TextColumn("text that is not read", width="large")},
+        )
+        with st.expander("Losses with other limits"):
+            percent = st.column_config.NumberColumn(format="%.1f%%")
+            blocks.table(
+                result.limits,
+                "Documents and tokens that are lost, by limit",
+                column_config={"percent_of_documents": percent, "percent_of_tokens": percent},
+            )
+            blocks.caveat("A larger limit needs a model that was trained with it. Chunks avoid the limit.")
+
+
+def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+        size = state.segmented_control(
+            "chunk_size",
+            "Tokens per chunk",
+            _SIZES,
+            "64",
+            "Maximum number of tokens. A chunk consists of complete sentences if they fit.",
+        )
+        by = state.segmented_control(
+            "chunks_by",
+            "Rank by",
+            _ORDERS,
+            "chunk",
+            "Best chunk: each chunk is read separately. Late chunking: the tokens of a chunk are read within "
+            "the document, then pooled (Günther et al. 2024).",
+        )
+    question = ChunkedSearch(
+        search.query,
+        int(size),
+        "chunk",
+        search.count,
+        prompt=search.prompt,
+        document_prompt=search.document_prompt,
+        dimensions=search.dimensions,
+    )
+    result: ChunkedSearchResult | None = jobs.answer(
+        "chunks",
+        question.of,
+        checkpoint,
+        documents,
+        truncate,
+        label="Rank by chunks",
+        unit="texts",
+        note="Reads every document as a whole and in chunks.",
+        activity="Encoding",
+    )
+    if result is None:
+        return
+    result = result.showing(by=by)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown(
+            f"{len(documents):,} documents have **{len(result.chunks):,} chunks** of at most {size} tokens. "
+            + _agreement(result)
+        )
+        export(result, "chunked-search", label="Export the chunks")
+    names = [name for name in _SHOWN if name in result.scores]
+    columns = [
+        "rank",
+        "document",
+        "chunks",
+        *(f"{name}_{part}" for name in names for part in ("score", "rank")),
+    ]
+    blocks.table(
+        result.frame()[[*columns, "text"]],
+        "The best documents by their chunks, with the text of the best chunk",
+        max_height=390,
+        column_config={
+            **{f"{name}_score": st.column_config.NumberColumn(format="%.4f") for name in names},
+            "text": st.column_config.TextColumn("best chunk", width="large"),
+        },
+    )
+    if result.late is None:
+        blocks.caveat(
+            f"Late chunking pools the tokens of a chunk by their mean. This checkpoint uses {result.recipe}."
+        )
+    blocks.caveat(
+        " ".join(f"{name}: {METHODS[name][0].lower()}{METHODS[name][1:]}" for name in names)
+        + " A document with many chunks is more likely to have a high best score."
+    )
+
+
+def _agreement(result: ChunkedSearchResult) -> str:
+    pair = next(pair for pair in result.agreement if (pair.a, pair.b) == ("whole", "chunk"))
+    return (
+        f"The ranking by the best chunk shares **{pair.overlap} of its first {pair.max_overlap}** documents "
+        "with the ranking by whole documents."
+    )
+
+
+def _positions(search: Search, checkpoint: Checkpoint, documents: tuple[Document, ...]) -> None:
+    compared = state.segmented_control(
+        "position_compared",
+        "Compare with",
+        {"query": "Query", "document": "Whole document"},
+        "query",
+        "Sentences are removed from a document. Its vector is then compared with the query, or with the "
+        "vector of the complete document.",
+    )
+    question = PositionEffect(
+        search.query if compared == "query" else None,
+        prompt=search.prompt if compared == "query" else None,
+        document_prompt=search.document_prompt,
+        dimensions=search.dimensions,
+    )
+    result = jobs.answer(
+        "positions",
+        question.of,
+        checkpoint,
+        documents,
+        label="Remove sentences",
+        unit="texts",
+        note="Reads each document about ten times, without one part each time.",
+        activity="Encoding",
+    )
+    if result is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown(result.finding)
+        export(result, "position-effect", label="Export the positions")
+    blocks.chart(
+        figures.position_curve(result.curve, result.recipe.score_name),
+        f"Mean change of the {result.recipe.score_name} by the position of the sentences that are removed",
+    )
+    left_out = result.metadata["documents_left_out"]
+    blocks.caveat(
+        f"Points are means over documents, bars 95% bootstrap intervals. {left_out:,} documents with only "
+        "one sentence, or longer than the model reads, are left out. Sentences at the start often state the "
+        "topic, so a larger change does not prove that the model favors the start."
+    )
