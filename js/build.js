@@ -31,7 +31,7 @@ await build({
 
 await build({ ...options, entryPoints: [{ in: "notebook/bridge.js", out: "bridge" }], format: "esm" });
 
-// The bundle for the JavaScript engine embedded in Python, which lacks browser APIs; see `shims.js`.
+// Builds the bundle for the JavaScript engine embedded in Python, which lacks browser APIs; see `shims.js`.
 await build({
   ...options,
   entryPoints: [{ in: "files.js", out: "files" }],
@@ -40,7 +40,7 @@ await build({
   globalName: "files",
 });
 
-// The scripts of self-contained pages start by themselves.
+// The scripts of self-contained pages mount their views when they are loaded.
 await build({
   ...options,
   entryPoints: ["matrix", "head_view", "model_view", "layer_map", "report"].map((name) => ({

@@ -26,5 +26,5 @@ await build({
   format: "esm",
 });
 
-// Sets the theme before the page is painted, so it is not a module.
+// This script sets the theme before the page is painted, so it cannot be a module, which would run later.
 await build({ ...options, entryPoints: [{ in: "site/theme.js", out: "theme" }], format: "iife" });

@@ -42,7 +42,7 @@ export function renderFile(payloads, { component, kind, paints, measure, encodeI
   const encodeRgba = (/** @type {import("./core/pen.js").Pixels} */ { width, height, rgba }) => {
     return encodeImage(width, height, new Uint8Array(rgba.buffer).toBase64());
   };
-  // A PNG is not enlarged, so details smaller than its pixels can be omitted.
+  // A PNG cannot be enlarged without loss, so details smaller than its pixels are omitted.
   const resolution = kind === "png" ? picture.ratio : Number.POSITIVE_INFINITY;
   return JSON.stringify({ svg: renderSvg(picture, encodeRgba, resolution), ratio: picture.ratio });
 }

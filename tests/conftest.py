@@ -1,10 +1,10 @@
-"""Shared setup: no network, checkpoints built once per run, and the order in which files run."""
+"""Shared setup: no network, checkpoints built once per run, and the order of the test files."""
 
 import gc
 import os
 import signal
 
-# Before anything imports huggingface_hub, which reads these variables once.
+# Set these variables before huggingface_hub and tokenizers are imported, because they are read only once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
@@ -26,18 +26,18 @@ from bert_probe.model.float64 import keep_float64
 from tests.helpers import families, trained
 from tests.helpers.gate import PROVE
 
-# A process in the background ignores Ctrl+C, and all of its child processes would inherit that.
+# A background process ignores SIGINT, and its child processes would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# In models this small a second thread only waits for the first, even more so on a busy machine.
+# The test models are so small that additional threads only add overhead.
 if "OMP_NUM_THREADS" not in os.environ:
     torch.set_num_threads(1)
 
-# The gate uses the same examples in every run; `make prove` draws new ones.
+# `make test` uses the same examples in every run; `make prove` draws new ones.
 hypothesis.settings.register_profile("gate", derandomize=not PROVE, database=None, deadline=None)
 hypothesis.settings.load_profile("gate")
 
-# Two groups, each with its own browser and server: the pages of the app, and everything else.
+# Browser tests form two groups, each with its own browser and server: pages of the app, and everything else.
 BROWSER = "tests/browser/"
 WITHOUT_APP = {
     "bertviz",
@@ -55,21 +55,21 @@ LONGEST = ("tests/ui/", "tests/core/", "tests/test_packaging.py")
 
 
 def _group(nodeid: str) -> str | None:
-    """Return the name of the group of browser tests that a test belongs to."""
+    """Return the name of the group of browser tests that contains a test, or None for other tests."""
     if nodeid.startswith(BROWSER_WITHOUT_APP):
         return "browser without app"
     return "browser" if nodeid.startswith(BROWSER) else None
 
 
 def _rank(item: pytest.Item) -> int:
-    """Return the sort key of a test; long files start first, because one that starts last would end alone."""
+    """Return the sort key of a test. Slow files start first, so that all processes end at a similar time."""
     if group := _group(item.nodeid):
         return ("browser", "browser without app").index(group)
     return 2 if item.nodeid.startswith(LONGEST) else 3
 
 
 class _BrowserGroups(LoadFileScheduling):  # type: ignore[misc]
-    """Assigns whole files, and whole groups of browser tests, to one process, so that servers start once."""
+    """Assigns each file, and each group of browser tests, to a single process, so that servers start once."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _group(nodeid) or super()._split_scope(nodeid)
@@ -77,7 +77,7 @@ class _BrowserGroups(LoadFileScheduling):  # type: ignore[misc]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Keep the order of collection instead of starting with the files that have most tests."""
+    """Keep the order of collection instead of starting with the files that have the most tests."""
     if config.getoption("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False
@@ -94,17 +94,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Freeze the imported modules, which live as long as the process, so that only objects of tests are
-    collected.
-    """
+    """Exempt imported modules from garbage collection, because they live as long as the process."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Free the models of a file's tests, which are reference cycles that the collector rarely reaches.
-
-    Objects that survive are shared by later files. They are frozen, so that later collections skip them.
+    """Collect garbage after each file: models are reference cycles that are rarely collected otherwise.
+    The remaining objects are shared with later files. They are frozen, so that later collections skip them.
     """
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
@@ -113,7 +110,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_freezing_by_commands() -> Iterator[None]:
-    """Keep commands from freezing existing objects: the command line freezes everything after its imports."""
+    """Prevent commands from freezing all existing objects, which the command line does after its imports."""
     with patch.object(lazy_commands, "long_lived_imports", nullcontext):
         yield
 
@@ -126,7 +123,10 @@ def minilm() -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function: family → folder with a tiny model, built on first use. Tests must not change it."""
+    """Return a factory that maps a family to the folder of a tiny model, which is built on first use.
+
+    Tests must not change the folder.
+    """
     root = tmp_path_factory.mktemp("families")
 
     def folder(name: str) -> Path:
@@ -140,7 +140,7 @@ def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 
 @pytest.fixture(scope="session")
 def family(family_folder: Callable[[str], Path]) -> Callable[[str], Checkpoint]:
-    """Return a function: family → its tiny checkpoint, opened once."""
+    """Return a factory that maps a family to its tiny checkpoint, opened only once."""
     opened: dict[str, Checkpoint] = {}
 
     def checkpoint(name: str) -> Checkpoint:
@@ -153,7 +153,7 @@ def family(family_folder: Callable[[str], Path]) -> Callable[[str], Checkpoint]:
 
 @pytest.fixture(scope="session")
 def double_minilm() -> Checkpoint:
-    """Return the built-in model in float64, which tests of formulas use."""
+    """Return the built-in model in float64, for exact comparisons with formulas."""
     checkpoint = bert_probe.load(dtype="float64")
     keep_float64(checkpoint.model)
     return checkpoint
@@ -161,7 +161,7 @@ def double_minilm() -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def double_family(family_folder: Callable[[str], Path]) -> Callable[[str], Checkpoint]:
-    """Return a function: family → its tiny checkpoint in float64, opened once."""
+    """Return a factory that maps a family to its tiny float64 checkpoint, opened only once."""
     opened: dict[str, Checkpoint] = {}
 
     def checkpoint(name: str) -> Checkpoint:
@@ -175,8 +175,9 @@ def double_family(family_folder: Callable[[str], Path]) -> Callable[[str], Check
 
 @pytest.fixture(scope="session")
 def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
-    """Return a function: family, task → folder with a tiny model with an output head, built on first use.
-    Tests must not change it.
+    """Return a factory that maps a family and a task to the folder of a tiny model with a task head.
+
+    Each folder is built on first use. Tests must not change it.
     """
     root = tmp_path_factory.mktemp("trained")
 
@@ -189,7 +190,7 @@ def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, s
 
 @pytest.fixture(scope="session")
 def trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[str, str], Checkpoint]:
-    """Return a function: family, task → its tiny checkpoint with an output head, opened once."""
+    """Return a factory that maps a family and a task to a tiny checkpoint with a task head, opened once."""
     opened: dict[tuple[str, str], Checkpoint] = {}
 
     def checkpoint(name: str, task: str) -> Checkpoint:
@@ -202,7 +203,7 @@ def trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[str, str
 
 @pytest.fixture(scope="session")
 def double_trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[str, str], Checkpoint]:
-    """Return a function: family, task → its tiny checkpoint with an output head in float64, opened once."""
+    """Return a factory that maps a family and a task to a tiny float64 checkpoint with a task head."""
     opened: dict[tuple[str, str], Checkpoint] = {}
 
     def checkpoint(name: str, task: str) -> Checkpoint:

@@ -63,7 +63,7 @@ INTERFACES = {"streamlit", "plotly", "bertviz", "uvicorn", "mpld3", "xstatic"}
 
 
 def short_name(path: Path) -> str:
-    """Return the dotted name relative to the package or the root: ``model.trace``, ``pages.steps``."""
+    """Return the dotted name relative to the package or the root, such as "model.trace" or "pages.steps"."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(part for part in parts if part not in ("bert_probe", "__init__"))
 
@@ -89,7 +89,7 @@ def imports(path: Path) -> list[str]:
 
 
 def upward_imports(importer: str, source: str) -> list[str]:
-    """Return the imports of a module from packages that are not on a lower level."""
+    """Return a module's imports that do not come from a lower-level package."""
     own = package_of(importer)
     faults = []
     for name, _ in imported(source):
@@ -112,7 +112,7 @@ def test_package_and_page_modules_are_found() -> None:
     assert "torch" in imports(ROOT / "bert_probe" / "model" / "loading.py")
 
 
-# ---------------------------------------------------------------- rooms
+# ---------------------------------------------------------------- package levels
 
 
 def test_imports_follow_layer_order() -> None:
@@ -158,7 +158,7 @@ def test_import_of_lower_layer_is_allowed(importer: str, line: str) -> None:
 
 
 def find_cycle(edges: dict[str, set[str]]) -> set[str]:
-    """Return the modules of a cycle, or imported by one; empty if there are none."""
+    """Return the modules that form an import cycle or are on a path to one; empty if there is no cycle."""
     left = dict(edges)
     while left:
         free = {name for name, needed in left.items() if not needed & left.keys()}
@@ -172,7 +172,7 @@ def test_imports_have_no_cycles() -> None:
     modules = {short_name(path) for path in PACKAGE} - {"", "__main__"}
     edges = {}
     for path in PACKAGE:
-        # Imports for types are not executed when the program runs.
+        # Imports for type checking are not executed at run time.
         needed = {
             name.removeprefix("bert_probe.")
             for name, for_types in imported(source(path))
@@ -196,7 +196,7 @@ def test_only_server_and_ui_import_streamlit_and_plotly() -> None:
 
 
 def importers(packages: set[str], allowed: set[str]) -> list[str]:
-    """Return the files outside the allowed rooms that import one of the packages."""
+    """Return the files outside the allowed packages that import one of the given libraries."""
     outside = [path for path in PACKAGE if package_of(short_name(path)) not in allowed]
     return names([path for path in outside if {name.partition(".")[0] for name in imports(path)} & packages])
 
@@ -377,7 +377,7 @@ def test_all_imports_are_declared_dependencies() -> None:
         assert not packages - called - sys.stdlib_module_names, path.name
 
 
-# ---------------------------------------------------------------- what is public, and how large
+# ---------------------------------------------------------------- public API and file sizes
 
 
 def test_public_names_exist_and_are_documented() -> None:

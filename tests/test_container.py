@@ -65,7 +65,7 @@ def test_image_gets_the_files_that_the_package_needs_and_no_others() -> None:
     patterns = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     allowed = {line.removeprefix("!") for line in patterns if line.startswith("!")}
     assert (allowed, "*" in patterns) == (copied, True)
-    # The license, the description and the top level are part of the wheel.
+    # The wheel contains the license, the description and top-level files, so they must be copied.
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
     top = {name.partition("/")[0] for name in re.findall(r'"(\.streamlit/[^"]+|pages/[^"]+)"', setup)}
     assert {*top, "app.py", "README.md", "LICENSE", "pyproject.toml", "bert_probe"} <= copied

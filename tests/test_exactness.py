@@ -1,4 +1,4 @@
-"""The tolerances of the other tests: which differences pass and which fail."""
+"""Tests of the tolerances in `helpers.exactness`: which differences pass and which fail."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def test_printed_adds_tolerance_and_half_of_last_decimal() -> None:
 def test_tolerance_is_multiple_of_raw_model_error() -> None:
     off = 1e-4 * np.array([1, -1, 0])
     expected = expect_raw((VALUES + off).astype(np.float32), VALUES)
-    # The largest value is 4; rounding it to float32 changes the error by half an ulp.
+    # The largest value is 4. Rounding it to float32 changes the error by at most half an ulp.
     assert abs(expected.share - FACTOR * 1e-4 / 4) <= FACTOR * ULP / 2
     expected.check(VALUES - (FACTOR - 2) * off)
     with pytest.raises(AssertionError):

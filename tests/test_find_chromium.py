@@ -1,4 +1,4 @@
-"""The browser of `make test`: found, installed by a possibly busy apt-get, or reported missing."""
+"""The browser for `make test`: finding it, installing it with a possibly busy apt-get, and error messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent / "browser" / "find_chromium.sh"
 MISSING = "No Chromium here, and "
-# Fails for the first calls; then `install` creates a browser.
+# A stub of apt-get that fails for the first calls. Then, `install` creates a browser.
 APT_GET = """#!/bin/bash
 echo "$@" >>"$HERE/calls"
 if [ "$1" = update ]; then
@@ -25,7 +25,7 @@ cp "$HERE/id" "$HERE/chromium"
 
 @pytest.fixture
 def system(tmp_path: Path) -> Path:
-    """A folder that stands for the system: no browser, no apt-get, a user without privileges."""
+    """Return a folder that replaces the system: without a browser, apt-get or root privileges."""
     put(tmp_path, "id", "echo 1000")
     put(tmp_path, "sudo", "exit 1")
     put(tmp_path, "sleep", 'echo sleep >>"$HERE/calls"')

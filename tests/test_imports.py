@@ -1,4 +1,4 @@
-"""What is imported when, measured by module names, because times depend on the machine."""
+"""Lazy imports, tested by the names of loaded modules, because import times depend on the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BROWSER_SIDE = {"streamlit", "plotly", "starlette", "uvicorn", "bertviz", "mpld3
 
 
 def modules_after(code: str) -> set[str]:
-    """Return the full names of the modules that a fresh interpreter has loaded after running the code."""
+    """Return the full names of all modules that a new interpreter has loaded after running code."""
     script = f"import json, sys\ntry:\n    {code}\nfinally:\n    sys.stderr.write(json.dumps([*sys.modules]))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, encoding="utf-8", check=True
@@ -30,7 +30,7 @@ def modules_after(code: str) -> set[str]:
 
 
 def after_command(*arguments: str) -> set[str]:
-    """Return the same for a shell command, and assert its success."""
+    """Return the full names of all modules that a new interpreter has loaded after running a command."""
     return modules_after(f"from bert_probe.cli.main import main; main({list(arguments)!r})")
 
 

@@ -1,4 +1,4 @@
-"""The JavaScript: its unit tests, and that the shipped files are built from its sources.
+"""JavaScript: runs its unit tests, and checks that the built files match the sources.
 
 Node's test runner is started here, so that one command runs all tests, in parallel with the others.
 """
@@ -27,7 +27,7 @@ BUILT = ROOT / "bert_probe" / "views" / "built"
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """Return the Node of the development environment, or an installed one."""
+    """Return the path of Node in the development environment, or of an installed one."""
     return find_node()
 
 
@@ -91,7 +91,7 @@ def test_tokens_and_words_of_payload_match_python(
     for actual, (trace, measure, words, head) in zip(merged, expected, strict=True):
         label = f"{measure}, {words=}, {head=}"
         weights = Attention(2, head, measure, words).of(trace).weights
-        # Each token of a word was rounded, and each head's row.
+        # The values of each token and of each head were rounded before they were merged.
         assert_rounded(actual["rows"], weights, 32, label)
         assert_rounded(np.transpose(actual["columns"]), weights, 32, label)
         if measure == "value-norm":

@@ -25,13 +25,13 @@ def packages() -> ModuleType:
 
 
 def stub(folder: Path, name: str, source: str) -> None:
-    """Write a module that `python -m NAME` runs instead of the installed one."""
+    """Write a stub module that `python -m NAME` runs instead of the installed one."""
     (folder / f"{name}.py").write_text(f"import sys\narguments = sys.argv[1:]\n{source}\n", encoding="utf-8")
 
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in which stubs of pip and uv, which always succeed, write their arguments."""
+    """Replace pip and uv by stubs that always succeed, and return the file to which they log arguments."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     path = tmp_path / "log"
     for name in ("pip", "uv"):

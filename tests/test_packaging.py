@@ -1,4 +1,4 @@
-"""The distribution: its requirements, the content of the wheel, and that it works like the clone."""
+"""The distribution: requirements, the content of the wheel, and the installed package."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def requirements(lines: list[str]) -> dict[str, Requirement]:
 
 
 def pins(name: str) -> dict[str, str]:
-    """Return versions by canonical name, from a list in which every line is a pin."""
+    """Return the pinned versions in a requirements file, by canonical name."""
     lines = [line.strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
     pinned = requirements([line for line in lines if line and not line.startswith(("#", "-r "))])
     for line in pinned.values():
@@ -108,7 +108,7 @@ def _owners() -> Mapping[str, list[str]]:
 
 
 def imported(files: Iterator[Path]) -> dict[str, Path]:
-    """Return the canonical names of the distributions that files import, each with one of those files."""
+    """Return the canonical names of the distributions that files import, each with a file that imports it."""
     owners = _owners()
     paths: dict[str, Path] = {}
     for path in files:
@@ -237,7 +237,7 @@ def test_installed_app_serves_own_hosts_and_ends_quietly(installed: Installed) -
     )
     try:
         assert process.stdout is not None
-        # The server accepts connections from this line on, but responses wait until the app is ready.
+        # From this line on, the server accepts connections, but it responds only when the app is ready.
         assert process.stdout.readline() == f"BERT Probe is at http://127.0.0.1:{port} (Ctrl+C stops it)\n"
         status, body = get_response(port, "/health")
         assert (status, json.loads(body)["status"]) == (200, "ok")
@@ -249,7 +249,7 @@ def test_installed_app_serves_own_hosts_and_ends_quietly(installed: Installed) -
         assert get_response(port, "/_stcore/stream", upgrade | {"Host": f"example.org:{port}"})[0] == 421
         process.send_signal(signal.SIGINT)
         remaining, _ = process.communicate(timeout=60)
-        # uvicorn logs this for every connection that is refused with a response.
+        # uvicorn logs this line for every WebSocket that is refused with a response.
         assert remaining.replace("ASGI callable returned without completing handshake.\n", "", 1) == ""
         assert process.returncode == 0
     finally:
@@ -270,7 +270,7 @@ def get_response(port: int, path: str, headers: dict[str, str] | None = None) ->
 
 @pytest.mark.prove
 def test_usage_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this process with models opened once; the tests above run the installed package."""
+    """Runs in this process, with each model opened once; other tests run the installed package."""
     blocks: list[tuple[str, str]] = re.findall(
         r"^```(\w*)\n(.*?)^```$", (ROOT / "docs" / "usage.md").read_text(encoding="utf-8"), re.S | re.M
     )
@@ -281,7 +281,7 @@ def test_usage_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(shell) >= 15
     assert not [line for line in lines if ".venv/bin/bert-probe" in line]
     monkeypatch.chdir(tmp_path)
-    # Files that the document assumes: models in folders, and files of sentences, labels and trees.
+    # Create the files that the document assumes: models in folders, and files of sentences, labels and trees.
     for name in ("path/to/a/folder", "path/to/what/it/became"):
         model = tmp_path / name
         model.parent.mkdir(parents=True, exist_ok=True)
@@ -326,7 +326,7 @@ def _save_guide_models(guide: str, folder: Path) -> None:
 def test_guide_examples_run(guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    # The files that the guides assume: those of the clone, and those that the reader saves.
+    # Create the files that the guides assume: those in the repository and those that the reader saves.
     (tmp_path / "bert_probe").symlink_to(ROOT / "bert_probe", target_is_directory=True)
     for name, content in re.findall(r"^Save as `(.*?)`:\n\n```\n(.*?)^```$", text, re.S | re.M):
         (tmp_path / name).write_text(content)

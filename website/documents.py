@@ -63,7 +63,7 @@ _SHORT: Final = {
 def all_sources() -> tuple[str, ...]:
     """Return the paths of all documents, relative to the repository."""
     listed = [OVERVIEW, *(source for group in GROUPS.values() for source in group)]
-    # A new document is never left out; it comes last.
+    # New documents are added at the end, so that none is missing.
     unlisted = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
     return tuple(dict.fromkeys([*listed, *unlisted]))
 
@@ -165,7 +165,7 @@ class Document:
         target = self._resolve(name)
         if target in all_sources():
             return self._relative(page_path(target)) + (f"#{anchor}" if anchor else "")
-        # The site has no copy of the repository's other files.
+        # The site does not contain the other files of the repository.
         return ""
 
     def _resolve(self, address: str) -> str:

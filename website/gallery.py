@@ -1,4 +1,4 @@
-"""The gallery: views of the built-in model that BERT Probe exports, each with the lines that make it."""
+"""The gallery: views of the built-in model that BERT Probe exports, each with the code that creates it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ KEY: Final = "site"
 
 @dataclass(frozen=True)
 class GalleryEntry:
-    """A view, and the lines that make it.
+    """A view, and the code that creates it.
 
     Attributes:
         slug: name of its files.
-        title: what it shows.
-        summary: one sentence on what there is to see.
+        title: title of the view.
+        summary: one sentence about what the view shows.
         source: author, work and year of the text.
         command: the command without `--out`.
         setup: Python statements before the view.
         view: Python expression of the view.
-        files: name → content of the files that the lines read.
+        files: contents of the files that the code reads, by name.
     """
 
     slug: str
@@ -57,11 +57,11 @@ class GalleryEntry:
 
     @property
     def python(self) -> str:
-        """The Python lines that write the same page."""
+        """The Python code that writes the same page."""
         return f'import bert_probe\n\n{self.setup}\n{self.view}.save("{self.slug}.html")'
 
     def page(self, checkpoint: Checkpoint) -> Page:
-        """Run the Python lines, without saving, and return the page.
+        """Run the Python code, without saving, and return the page.
 
         Args:
             checkpoint: the built-in model, which is not opened again for each entry.
@@ -96,7 +96,7 @@ def write_gallery(
     for number, entry in enumerate(entries):
         page = entry.page(checkpoint)
         (folder / f"{entry.slug}.view.html").write_text(page.html(), encoding="utf-8")
-        # The same view for the frame in the page of the entry, which sets its theme.
+        # Write the same view again, for the frame in the page of the entry, which sets its theme.
         framed = replace(page, key=KEY).html(framed=True)
         (folder / f"{entry.slug}.frame.html").write_text(framed, encoding="utf-8")
         for theme in ("light", "dark"):

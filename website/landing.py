@@ -79,14 +79,14 @@ _GUIDES: Final = (
 
 
 class Hero(NamedTuple):
-    """The moving picture: the number of tokens, and each scene with its layer, head and caption."""
+    """The animation: the number of tokens, and each scene with its layer, head and caption."""
 
     tokens: int
     scenes: tuple[dict[str, object], ...]
 
 
 def write_hero(path: Path, checkpoint: Checkpoint) -> Hero:
-    """Write the head view of the landing page, and return what moves in it."""
+    """Write the head view of the landing page, and return its animation."""
     trace = checkpoint.trace(_SENTENCE)
     labels = Heads().of(trace).labels
     layer, head = _SCENES[0]
@@ -107,7 +107,7 @@ def landing_page(hero: Hero, views: int) -> SitePage:
     """Return the page.
 
     Args:
-        hero: the moving picture.
+        hero: the animation.
         views: number of views in the gallery.
     """
     fields = {

@@ -36,7 +36,7 @@ def write_model(folder: Path, model: OnnxModel, checkpoint: Checkpoint, runtime:
         runtime: ONNX Runtime as WebAssembly.
     """
     description = checkpoint.description
-    # Bytes at the same place of similar numbers are similar: the planes are 15% smaller.
+    # Bytes at the same position of similar numbers are similar, so separate byte planes compress 15% better.
     planes = np.frombuffer(model.weights, np.uint8).reshape(-1, 2).T.tobytes()
     parts = [planes[start : start + PART_BYTES] for start in range(0, len(planes), PART_BYTES)]
     encoded = json.dumps(tokenizer_data(checkpoint), ensure_ascii=False, separators=(",", ":")).encode()
@@ -74,7 +74,7 @@ def calibration(checkpoint: Checkpoint) -> bytes:
 def _write(folder: Path, name: str, content: bytes) -> Mapping[str, Any]:
     compressed = gzip.compress(content, 9, mtime=0)
     digest = hashlib.sha256(compressed).hexdigest()
-    # Some hosts decompress files named .gz on their own.
+    # The names do not end with .gz, because some hosts decompress such files automatically.
     path = f"{name}-{digest[:12]}.bin"
     (folder / path).write_bytes(compressed)
     return {"path": path, "bytes": len(compressed), "length": len(content), "sha256": digest}

@@ -33,7 +33,7 @@ class OnnxModel(NamedTuple):
 
     Attributes:
         graph: the serialized model, without weights.
-        weights: the weights, float16, in the order and at the offsets that the graph states.
+        weights: the weights, float16, in the order and at the offsets that the graph specifies.
     """
 
     graph: bytes

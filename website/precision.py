@@ -1,4 +1,4 @@
-"""How much the exported model differs from the library."""
+"""The differences between the exported model and the library."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def cosine(a: Array, b: Array) -> float:
 
 
 def _qkv(trace: Trace) -> tuple[Array, Array, Array]:
-    assert trace.q is not None  # a BERT encoder shows all three
+    assert trace.q is not None  # A BERT encoder exposes all three.
     assert trace.k is not None
     assert trace.v is not None
     return trace.q, trace.k, trace.v

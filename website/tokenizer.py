@@ -76,15 +76,16 @@ def _characters() -> dict[str, Any]:
 def _normalize_each(characters: Sequence[str], step: str) -> list[str]:
     """Return each character after one step of BERT's normalizer."""
     normalizer = BertNormalizer(**{name: name == step for name in _STEPS})
-    # One call is much faster than a million. No step changes the separator or what is next to it.
+    # One call is much faster than a million calls. No step changes the separator or the characters next to
+    # it.
     results: list[str] = normalizer.normalize_str(_SEPARATOR.join(characters)).split(_SEPARATOR)
     place = characters.index(_SEPARATOR)
     return [*results[:place], normalizer.normalize_str(_SEPARATOR), *results[place + 2 :]]
 
 
 def _punctuation(characters: Sequence[str]) -> Iterator[str]:
-    """Yield the characters that are words of their own, even between letters."""
-    # Letters and unassigned characters are nine tenths of all, and never punctuation.
+    """Yield the characters that are separate words, even between letters."""
+    # Skip letters and unassigned characters, which are 90% of all characters and never punctuation.
     candidates = (character for character in characters if unicodedata.category(character) not in _LETTERS)
     text = "".join(f"a{character}a " for character in candidates)
     for word, (start, end) in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text):

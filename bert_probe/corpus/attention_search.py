@@ -60,7 +60,7 @@ class AttentionSearch(Question):
     min_weight: float = param(Number(0, 1, integer=False), default=0.0, about="Minimum weight, 0 to 1.")
 
     def of(self, store: Store, progress: Progress = no_progress) -> AttentionSearchResult:
-        """Return the matching word pairs by decreasing weight; ties are in the order of the store.
+        """Return the matching word pairs by descending weight. Ties keep the order of the store.
 
         Args:
             store: a store with neighbors and tags.

@@ -191,7 +191,7 @@ def _manifest(
     count: int,
     column: str | None,
 ) -> dict[str, Any]:
-    """Return the manifest of a new store, except for the sizes of its shards."""
+    """Return the manifest of a new store."""
     description = checkpoint.description
     return {
         "format": FORMAT,
@@ -259,7 +259,7 @@ def reserved_store(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock(folder: Path, reserve: bool) -> Iterator[None]:
-    """Lock the folder of a store, and create it if needed; remove it at the end if it is new and empty."""
+    """Lock the folder of a store, and create it if needed. At the end, remove it if it is new and empty."""
     with ExitStack() as stack:
         try:
             path = Path(os.path.realpath(folder))

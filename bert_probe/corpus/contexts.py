@@ -49,7 +49,7 @@ class NearestContexts(Question):
         word: a word of the text, see `find_word`; WORD:2 is its second occurrence.
         layer: layer of the vectors; 0 is the output of the embeddings. If None, the last layer of the store.
         top: number of contexts.
-        every: list every near word of a row. By default, a row is listed only once, with its nearest word.
+        every: list all near words of a row. By default, each row is listed only once, with its nearest word.
         others: leave out rows whose text equals the text of the query word.
         exact: compare with every vector. By default, large stores are searched with an approximate index.
     """
@@ -128,7 +128,7 @@ class NearestContexts(Question):
             contexts = tuple(islice(self._filter(hits, words, text), self.top))
             if len(contexts) == self.top or len(hits) < count:
                 return contexts
-            # Search again from the start, because with a larger count an index may find nearer vectors.
+            # Repeat the complete search, because an index may find nearer vectors if the count is larger.
             count *= 4
 
     def _filter(self, hits: Hits, words: WordLookup, text: str) -> Iterator[ContextMatch]:
@@ -355,7 +355,7 @@ class LayerSearch:
 
 
 class SearchCache:
-    """Caches what searches in a store need: vector lengths, indexes, and the words of a few shards."""
+    """Caches the data of searches in a store: vector norms, indexes, and the words of a few shards."""
 
     def __init__(self, store: Store) -> None:
         # No attribute refers to the store, because `_CACHES` would then keep the store in memory forever.

@@ -12,13 +12,13 @@ _BLOCK = 4096
 
 
 def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progress) -> tuple[Array, Array]:
-    """Return the nearest other rows of each row by cosine, and their cosines, both of shape [row, count].
+    """Return the rows with the highest cosine to each row, and their cosines, both of shape [row, count].
 
     The product of each pair of blocks is computed once, and used for both blocks. Neighbors are in descending
-    order; rows with equal cosines are in no particular order.
+    order; the order of ties is arbitrary.
 
     Args:
-        vectors: vectors of length 1, [row, size], more than `count` rows.
+        vectors: L2-normalized vectors, shape [row, size], with more than `count` rows.
         count: number of neighbors.
         progress: called with the number of finished blocks and the total.
     """
@@ -44,14 +44,18 @@ def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progre
 def _update(
     scores: torch.Tensor, neighbors: torch.Tensor, block: torch.Tensor, start: int, offset: int, axis: int
 ) -> None:
-    """Update the neighbors of the rows from `start` with the scores of a block, reduced over an axis.
+    """Update the nearest neighbors of some rows, in place, with the cosines in a block.
 
     Args:
+        scores, neighbors: cosines and row numbers of the neighbors found so far, shape [row, count].
+        block: cosines of the rows with the candidates.
+        start: number of the first row of the block.
         offset: row number of the first candidate.
+        axis: axis of the candidates in the block.
     """
     count, width = scores.shape[1], block.shape[axis]
     current = scores[start : start + block.shape[1 - axis], -1]
-    if torch.isinf(current).any():  # the first candidates
+    if torch.isinf(current).any():  # These are the first candidates.
         values, indices = (block if axis == 1 else block.T).topk(min(count, width), dim=1)
         changed = torch.arange(len(current))
     else:

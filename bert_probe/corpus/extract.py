@@ -227,7 +227,7 @@ class _Predictions:
         inputs: Mapping[str, torch.Tensor],
         output: Any,
     ) -> None:
-        """Compute and keep the logits of a batch of sentences.
+        """Compute and store the logits of a batch of sentences.
 
         Args:
             group: indices of the sentences.

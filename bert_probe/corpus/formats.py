@@ -438,7 +438,7 @@ def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileR
 
 
 def _tagged_starts(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
-    """Yield the first line number of each sentence in a tagged file. Most sentences are not parsed."""
+    """Yield the number of the first line of each sentence in a tagged file, mostly without parsing it."""
     reader = block_reader(treebank)
     for block in _blocks(lines):
         # A block with an invalid line or a numbered word is always a row. Other blocks must be parsed.

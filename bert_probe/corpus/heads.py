@@ -246,7 +246,7 @@ class HeadStatistics(Question):
 
 
 def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tuple[int, int], ...]:
-    """Resolve (layer, head) pairs to numbers from 0, and remove duplicates.
+    """Convert (layer, head) pairs to nonnegative indices, and remove duplicates.
 
     Args:
         heads: (layer, head) pairs; negative numbers count from the end. If None, all heads.
@@ -268,7 +268,7 @@ def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tup
 def _quantiles(store: Store, measure: str, heads: Sequence[int], progress: Progress) -> Array:
     """Return the `QUANTILES` of a measure over all rows, exact and linearly interpolated, for some heads.
 
-    The shape is [head, quantile].
+    The result has the shape [head, quantile].
     """
     heads_per_pass = max(1, MAX_VALUES // store.rows)
     passes = [heads[first : first + heads_per_pass] for first in range(0, len(heads), heads_per_pass)]
@@ -445,7 +445,7 @@ class HeadExamples(Question):
     )
 
     def of(self, store: Store, progress: Progress = no_progress) -> HeadExamplesResult:
-        """Return the best rows in rank order; rows with equal values are in the order of the store.
+        """Return the top-ranked rows, best first. Ties keep the order of the store.
 
         Args:
             store: a store with profiles.
@@ -493,7 +493,7 @@ class HeadExamplesResult(Result):
         sentences: the best rows, in rank order.
         values: value of the measure for each of these rows.
         median: median of the measure over all rows of the store.
-        among: number of rows that were ranked, which are all rows or those in the requested bin.
+        among: number of ranked rows: all rows, or those in the requested bin.
         links: URL of each row's head view within the app; "" if the model is only in memory.
     """
 

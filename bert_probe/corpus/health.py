@@ -43,7 +43,7 @@ _DISCARDED = 0.1
 class CorpusHealth(Question):
     """Find duplicates, outliers and hubs among the vectors of texts, and describe their geometry.
 
-    Rows without a vector (zero or not finite) are listed, and left out of everything else.
+    Rows without a usable vector (zero or not finite) are listed but left out of all measures.
 
     Attributes:
         neighbors: number k of nearest neighbors, by cosine.
@@ -139,7 +139,7 @@ class CorpusHealthResult(Result):
         groups: number of the group of duplicates of each row, from 0; −1 for a row without duplicates.
         nearest: cosine of each row with its nearest neighbor.
         outlier_scores: modified z-score of the mean cosine distance to the nearest neighbors.
-        occurrences: number of rows of whose nearest neighbors each row is one.
+        occurrences: number of rows that have each row among their nearest neighbors.
         sample: indices into `rows` of the rows that were clustered.
         labels: cluster of each row of the sample, from 0; −1 for rows in no cluster.
         variances: variance along each principal component, in descending order.
@@ -297,7 +297,7 @@ def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array
     from scipy.sparse.csgraph import connected_components
 
     count = len(neighbors)
-    tolerance = 4 * np.finfo(scores.dtype).eps  # equal vectors may have a cosine just below 1
+    tolerance = 4 * np.finfo(scores.dtype).eps  # Equal vectors may have a cosine below 1.
     first, column = np.nonzero(scores >= threshold - tolerance)
     graph = coo_array((np.ones(len(first)), (first, neighbors[first, column])), shape=(count, count))
     _, labels = connected_components(graph, directed=False)
@@ -363,8 +363,8 @@ def iso_score(variances: Array) -> float:
 def two_nn(unit: Array, neighbors: Array) -> float:
     """Return the intrinsic dimension by TwoNN (Facco et al. 2017); NaN if too few rows differ.
 
-    The slope through 0 of −log(1 − F(μ)) over log μ, where μ is the ratio of the distances to the second and
-    the first neighbor. Rows with a duplicate have no ratio and are left out.
+    It is the slope through 0 of −log(1 − F(μ)) over log μ, where μ is the ratio of the distances to the
+    second and the first neighbor. Rows with a duplicate have no ratio and are left out.
     """
     exact = unit.astype(np.float64)
     first, second = (np.linalg.norm(exact - exact[neighbors[:, column]], axis=1) for column in (0, 1))

@@ -300,7 +300,7 @@ def _digest(
 
 def _stamp(file: MatchedFile) -> tuple[int, ...]:
     status = file.path.stat()
-    # The time of the inode change is included because programs cannot set it, unlike the modification time.
+    # The inode change time is included, because programs cannot set it, unlike the modification time.
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

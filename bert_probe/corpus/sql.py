@@ -90,7 +90,7 @@ class StoreTables:
         """Kill the child process that runs the queries."""
         self._child.kill()
         for stream in (self._child.stdin, self._child.stdout):
-            with suppress(OSError):  # closing fails if the child has not read all input
+            with suppress(OSError):  # Closing fails if the child has not read all of its input.
                 assert stream is not None
                 stream.close()
         self._child.wait()
@@ -125,7 +125,7 @@ class StoreTables:
         def run() -> None:
             try:
                 answers.append(work())
-            except BaseException as error:  # raised again below, in the caller's thread
+            except BaseException as error:  # The error is raised below, in the caller's thread.
                 errors.append(error)
             finally:
                 finished.set()
@@ -169,7 +169,7 @@ def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
         },
         process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only this process
     )
-    with suppress(OSError):  # if the child has ended, the first query fails
+    with suppress(OSError):  # If the child has already exited, the first query raises the error.
         _send(child, setup)
     return child
 

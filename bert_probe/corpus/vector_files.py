@@ -57,7 +57,7 @@ class VectorSet:
         vectors: float32 or float64, [text, size]; read-only.
         ids: identifier of each text; its number from 1 if the file has none.
         texts: the texts; None if the file has none.
-        dropped: number of truncated tokens of each text; None if the file does not say.
+        dropped: number of truncated tokens of each text; None if the file does not contain it.
         digest: SHA-256 of vectors, ids and texts. Sets with the same name and digest are equal.
         note: how the vectors were computed; "" if unknown.
         file: the file, if its vectors are memory-mapped; it is checked before each access.
@@ -121,16 +121,16 @@ class VectorSet:
 
 @dataclass(frozen=True)
 class VectorFile(Inputs):
-    """A file of vectors, or a corpus store, without a model."""
+    """The input of questions about a file of vectors or a corpus store, which need no model."""
 
     can_truncate = False
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the statement that reads the file, and the name of the vectors."""
+        """Return the Python code that reads the file, and the name of its variable."""
         return [f"vectors = bert_probe.read_vectors({record.store['store']!r})"], "vectors"
 
     def words(self, leading: list[str], record: InputRecord) -> list[str]:  # type: ignore[override]
-        """Return the name of the file."""
+        """Return the command-line arguments, with the name of the file first."""
         return end_of_options([record.store["store"], *leading])
 
 
@@ -237,7 +237,7 @@ def has_vectors(name: str, stream: BinaryIO) -> bool:
         try:
             return _find(VECTOR_NAMES, pq.read_schema(stream).names) is not None
         except (pa.ArrowException, OSError, ValueError):
-            return False  # the reader of documents explains the error
+            return False  # The reader of documents explains the error.
     if suffix in JSON_SUFFIXES:
         try:
             row = strict_json.loads(next(filter(bytes.strip, stream), b""))
@@ -412,7 +412,7 @@ def _read_npy(file: BinaryIO | Path, name: str, mode: Any = None) -> dict[str, A
     try:
         vectors = np.load(file, mmap_mode=mode, allow_pickle=False)
         if not isinstance(vectors, np.ndarray):
-            vectors.close()  # the contents are those of an NPZ file
+            vectors.close()  # The contents are those of an NPZ file.
             raise ValueError("it has several arrays")
     except _BROKEN_ARRAY as error:
         raise TextError(f"{name} is not a valid NPY file: {error}. {_FORMAT_HELP}.") from None

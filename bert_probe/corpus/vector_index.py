@@ -57,7 +57,7 @@ class IndexMetadata:
     Attributes:
         digest: the digest of the store that the index was built from.
         layer: layer of the vectors; 0 is the output of the embeddings.
-        vectors: number of indexed vectors; vectors without a direction are left out.
+        vectors: number of indexed vectors; zero and non-finite vectors are left out.
         lists: number of lists.
         probes: number of lists that a search probes.
         recall: mean recall of the ten nearest neighbors, 0 to 1.
@@ -139,7 +139,7 @@ class VectorIndex:
 
 
 def _candidates(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> Array:
-    """Return the indices of the vectors that an index finds nearest to a unit vector."""
+    """Return the indices of the nearest neighbors of a unit vector according to the quantized index."""
     parameters = _faiss().SearchParametersIVF(nprobe=min(probes, lists.nlist))
     _, labels = lists.search(unit[None].astype(np.float32), min(count, lists.ntotal), params=parameters)
     candidates: Array = labels[0][labels[0] >= 0]
@@ -242,7 +242,7 @@ def _train(vectors: LayerVectors) -> faiss.IndexIVF:
 
 
 def _unit_blocks(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
-    """Yield all vectors that have a direction, in blocks of their indices and float32 unit vectors."""
+    """Yield blocks of indices and float32 unit vectors, without zero and non-finite vectors."""
     for end, batch in zip(vectors.ends, vectors.batches, strict=True):
         for indices, units in batch.units():
             if len(indices):
@@ -250,7 +250,7 @@ def _unit_blocks(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
 
 
 def _sample(vectors: LayerVectors, count: int) -> Array:
-    """Return sorted indices of at most `count` vectors that have a direction, sampled with a fixed seed."""
+    """Return sorted indices of at most `count` finite nonzero vectors, sampled with a fixed seed."""
     scales = np.concatenate([batch.scales for batch in vectors.batches])
     valid = np.flatnonzero(np.isfinite(scales))
     sample = np.random.default_rng(_SEED).choice(valid, min(count, len(valid)), replace=False)
@@ -326,7 +326,7 @@ _BLOCK = 512
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """The nearest neighbors of a vector, nearest first; ties are in the order of the store.
+    """The nearest neighbors of a vector, nearest first. Ties keep the order of the store.
 
     Attributes:
         rows: row number of each neighbor, from 1.
@@ -342,13 +342,13 @@ class Hits:
         return len(self.rows)
 
     def first(self, count: int) -> Hits:
-        """Return the `count` nearest of these hits."""
+        """Return the first `count` hits, which are the nearest."""
         return Hits(self.rows[:count], self.positions[:count], self.cosines[:count])
 
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A memory-mapped file. If it shrinks, an access to the missing part ends the whole process.
+    """A memory-mapped file. If it shrinks, an access to the missing part terminates the process.
 
     Attributes:
         path: the file.
@@ -408,7 +408,7 @@ class VectorBatch:
         return scales
 
     def units(self) -> Iterator[tuple[Array, Array]]:
-        """Yield the vectors that have a direction, in blocks of indices from 0 and float32 unit vectors."""
+        """Yield blocks of indices, from 0, and float32 unit vectors, without zero and non-finite vectors."""
         start = 0
         for block in self._blocks():
             scales = self.scales[start : start + len(block)]
@@ -468,9 +468,9 @@ class LayerVectors:
         return rows, positions, vectors
 
     def prepare(self, progress: Progress = no_progress) -> None:
-        """Compute the lengths of all vectors, so that the first search does not have to compute them.
+        """Compute the norms of all vectors, so that the first search does not have to compute them.
 
-        The lengths take 4 bytes per vector.
+        The norms take 4 bytes per vector.
         """
         for end, batch in zip(self.ends, self.batches, strict=True):
             _ = batch.scales
@@ -480,8 +480,8 @@ class LayerVectors:
         """Rank some vectors by their exact cosines with a unit vector.
 
         Returns:
-            The indices of the vectors in rank order, and the vectors as hits with float64 cosines. Vectors
-            without a direction are left out.
+            The indices of the vectors in rank order, and the vectors as hits with float64 cosines. Zero and
+            non-finite vectors are left out.
         """
         rows, positions, vectors = self.take(indices)
         # Each row is summed on its own, so that rounding does not make a cosine depend on other vectors.
@@ -524,15 +524,15 @@ class ExactSearch:
 
 
 _BELOW_COSINES = -2.0
-"""A threshold below every cosine, but above -inf, which stands for vectors without a direction."""
+"""A threshold below every cosine, but above -inf, which marks zero and non-finite vectors."""
 
 
 def error_bound(hidden: int) -> float:
     """Return an upper bound on the error of the float32 cosines in `ExactSearch`, for any summation order.
 
     With u = 2⁻²⁴, the error of a sum of n products is at most n u / (1 − n u) times the sum of their absolute
-    values (Higham 2002, 3.1). For a vector and a unit vector, that sum is at most the vector's length, and
-    the computed length has half this relative error. Rounding of the unit vector, the square root, the
+    values (Higham 2002, 3.1). For a vector and a unit vector, that sum is at most the vector's norm, and
+    the computed norm has half this relative error. Rounding of the unit vector, the square root, the
     inverse, the product and the subtraction in `ExactSearch.best` adds a few u.
 
     Args:
@@ -543,7 +543,7 @@ def error_bound(hidden: int) -> float:
 
 
 def unit_vector(vector: Array, hidden: int) -> Array:
-    """Return a vector divided by its length, in float64.
+    """Return a vector divided by its L2 norm, in float64.
 
     Raises:
         ShapeError: the vector does not have ``hidden`` components.

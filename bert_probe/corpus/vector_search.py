@@ -70,7 +70,7 @@ class VectorSearch(PromptedSearch):
 
         Args:
             checkpoint: the model.
-            vectors: what `read_vectors` returns; or what `index` returned for this model.
+            vectors: the result of `read_vectors`, or of `index` for this model.
             truncate: truncate a query that is too long instead of raising an error.
             progress: called with the number of indexed rows and the total.
 
@@ -116,7 +116,7 @@ class VectorSearch(PromptedSearch):
     def index(
         self, checkpoint: Checkpoint, vectors: VectorSet, progress: Progress = no_progress
     ) -> IndexedVectors:
-        """Compute what does not depend on the query: lengths of the vectors, and scores of random pairs.
+        """Compute data that does not depend on the query: norms of the vectors, and scores of random pairs.
 
         The arguments and errors are those of `of`.
         """
@@ -171,12 +171,12 @@ def _agreement(
 
 @dataclass(frozen=True, eq=False)
 class IndexedVectors:
-    """Vectors with what a search needs to know of them; returned by `VectorSearch.index`.
+    """Vectors with precomputed data for a search; returned by `VectorSearch.index`.
 
     Attributes:
         vectors: the vectors.
         similarity: the score of two vectors, from `SIMILARITIES`.
-        scales: reciprocal length of each vector, float64; NaN if the vector is zero or not finite.
+        scales: reciprocal norm of each vector, float64; NaN if the vector is zero or not finite.
         pair_scores: sorted scores of random pairs of vectors; None if there is only one vector.
     """
 
@@ -193,7 +193,7 @@ class IndexedVectors:
     def best(self, query: Array, count: int) -> tuple[Array, Array]:
         """Return the indices of the vectors with the highest scores, in this order, and their float64 scores.
 
-        Vectors with equal scores keep their order. Vectors that are zero or not finite are left out.
+        Ties keep their order. Vectors that are zero or not finite are left out.
 
         Args:
             query: the vector of the query, [size].
@@ -238,7 +238,7 @@ class IndexedVectors:
             return self._usable(products * length), bounds
 
     def _usable(self, approximate: Array) -> Array:
-        """Return scores that are NaN only for vectors without a length; an overflow becomes infinite."""
+        """Return scores that are NaN only for zero and non-finite vectors; an overflow becomes infinite."""
         is_valid = ~np.isnan(self.scales)
         approximate[is_valid & ~np.isfinite(approximate)] = np.inf
         approximate[~is_valid] = np.nan
@@ -303,7 +303,7 @@ class VectorSearchResult(Result):
 
     @property
     def is_same_model(self) -> bool | None:
-        """Whether the stored vector of the best document is that of its text; None without a text."""
+        """Whether this model gives the stored vector for the best document's text; None without a text."""
         return None if self.agreement is None else self.agreement >= SAME_VECTOR
 
     @property

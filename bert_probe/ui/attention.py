@@ -162,7 +162,7 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
 
 
 def layer_link(model: ViewModel) -> LayerLink:
-    """Return the link from which the browser fetches layers and labels. Changed data gets a new link."""
+    """Return the URL from which the browser fetches layers and labels. Changed data gets a new URL."""
     link: LayerLink | None = st.session_state.get(_LINK)
     if link is None or not link.serves(model.data):
         link = st.session_state[_LINK] = LayerLink(model.data)
@@ -332,7 +332,7 @@ def grid(trace: Trace, as_table: bool) -> None:
         title = f"{heatmaps.attention_title(result)}. "
     else:
         heatmap(heatmaps.attention_heatmap(result, model.selection.options.root), key="attention_matrix")
-        title = ""  # the heatmap shows its own title
+        title = ""  # The heatmap has its own title.
     with footer(model, f"{title}{_row_sums(model, result)} {CAVEAT}"):
         _grid_exports(model, result)
 
@@ -427,7 +427,7 @@ def head_view(trace: Trace) -> None:
 
 
 def _needs_layer() -> bool:
-    """Return whether to send the layer: the browser has received no layer yet, or could not fetch one."""
+    """Return whether to send a layer, because the browser has received none or could not fetch one."""
     component: Any = st.session_state.get(HEAD_VIEW)
     report = component.get(selection_state.REPORT) if isinstance(component, Mapping) else None
     return component is None or (isinstance(report, Mapping) and report.get("lost") is True)

@@ -57,7 +57,7 @@ def heading_with_corner(title: str, lead: str) -> DeltaGenerator:
 
 
 def compact_heading(title: str, lead: str) -> DeltaGenerator:
-    """Draw a page's title with `lead` as its help text; return the row, to which widgets can be added."""
+    """Draw a page's title with `lead` as its help text. Return the row, to which widgets can be added."""
     st.html(_COMPACT)
     row = st.container(horizontal=True, vertical_alignment="center", gap="small", key="compact_heading")
     row.title(title, anchor=False, help=lead, width="content")
@@ -148,7 +148,7 @@ def not_run(submitted: Mapping[str, str], width: Literal["stretch", "content"] =
     the fields.
 
     Args:
-        submitted: widget key → submitted value: a text, the label of the selected option, "on" or "off".
+        submitted: submitted value by widget key: a text, the label of the selected option, "on" or "off".
     """
     # Browsers normalize line breaks in text fields to \n.
     values = {key: re.sub("\r\n?", "\n", value) for key, value in submitted.items()}
@@ -163,7 +163,7 @@ def not_run_on_page() -> None:
 
 
 def up_to(difference: float) -> str:
-    """Return how a check states a difference: "exactly", or "up to a difference of …"."""
+    """Describe the difference that a check found: "exactly", or "up to a difference of …"."""
     return f"up to a difference of {difference:.1e}" if difference else "exactly"
 
 
@@ -235,7 +235,7 @@ class HighlightSpan:
 
 
 def span_colors(names: Iterable[str]) -> dict[str, str]:
-    """Return a color for each name, assigned in alphabetical order."""
+    """Return a color for each name; colors are assigned to the names in alphabetical order."""
     return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(sorted(set(names)))}
 
 

@@ -115,7 +115,7 @@ def _trace(a: Checkpoint) -> Trace:
 
 
 def _comparison(a: Trace, b: Trace, words: bool) -> None:
-    """Draw all sections of the comparison: those about the text, then those about the models."""
+    """Draw all sections of the comparison, first those about the text, then those about the models."""
     parameters = shared_cache.answers.of(ParameterChange().of, a.checkpoint, b.checkpoint)
     heads = _or_error(lambda: shared_cache.answers.of(HeadChange(words).of, a, b))
     vectors = _or_error(lambda: shared_cache.answers.of(VectorChange(words).of, a, b))

@@ -40,7 +40,7 @@ def matrix(
 ) -> Cell | None:
     """Draw a matrix as a heatmap and return the cell that the user pinned, if any.
 
-    NaN means "no value" and is hatched. A pin survives reruns as long as the labels stay the same.
+    NaN means "no value" and is hatched. The pinned cell is kept in reruns as long as the labels are the same.
     Raises ValueError if the shapes do not match.
     """
     revision, report = latest_choice(key, "cell", matrix_views.digest(rows, columns))
@@ -67,10 +67,10 @@ def strip(
 ) -> int | None:
     """Draw tokens in order; with `selectable="one"` return the selected position, if any.
 
-    `selected` is the initial position. The user's selection survives reruns until `text` (by default a digest
-    of the tokens) changes. If the same text is split into other tokens, the token that contains the selected
-    position is selected. `row` keeps all tokens in one scrolling row. Raises ValueError for a repeated
-    position, or if `selected` is not one of the positions.
+    `selected` is the initial position. The user's selection is kept in reruns until `text` (by default a
+    digest of the tokens) changes. If the same text is split into other tokens, the token that contains the
+    selected position is selected. `row` keeps all tokens in one scrolling row. Raises ValueError for a
+    repeated position, or if `selected` is not one of the positions.
     """
     name = strip_views.digest(pieces) if text is None else text
     revision, report = latest_choice(key, "token", name)

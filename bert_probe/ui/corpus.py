@@ -86,7 +86,7 @@ def _choose_store() -> str:
         return NEW
     options = available | ({NEW: "Build a new store …"} if permissions.current().can_build_stores else {})
     name = state.selectbox("store", "Store", options, next(iter(available)))
-    state.remember("store", name)  # also for the default store, which differs between sessions
+    state.remember("store", name)  # Write the default store, too, because it differs between sessions.
     return name
 
 

@@ -100,7 +100,7 @@ def detail(
     """Draw the text of a row, with links to other pages.
 
     Args:
-        parameters: page → additional URL parameters of its link. Pages that are not in `_PAGES` are appended.
+        parameters: additional URL parameters of each page's link. Pages not in `_PAGES` are appended.
         note: Markdown text about the row.
     """
     with st.container(border=True, key="corpus_row"):

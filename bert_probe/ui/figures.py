@@ -176,8 +176,8 @@ def sentence_map(
     """Return a scatter plot of sentences, numbered if there are few, with the name or the text on hover.
 
     Args:
-        groups: name of the group of each sentence, such as its label; "" for none. The largest groups have a
-            color and a marker of their own.
+        groups: name of the group of each sentence, such as its label; "" for none. Each of the largest groups
+            has its own color and marker.
     """
     sentences, layout = names or plane.sentences, plane.layout
     few = len(sentences) <= MAX_NUMBERED
@@ -255,15 +255,15 @@ def score_histogram(
 
     Args:
         values: sorted scores.
-        marks: label of each line → its score.
+        marks: score of each marked line, by label.
         name: name of the score.
         pairs: name of the pairs or rows in the legend.
-        unit: what has a score, in the plural.
+        unit: plural name of the scored items.
     """
     marks = {label: value for label, value in marks.items() if not math.isnan(value)}
     low, high = (float(end([*values[[0, -1]], *marks.values()])) for end in (min, max))
     high = high if high > low else low + 1
-    margin = 0.01 * (high - low)  # a line at an end of the axis would be cut in half
+    margin = 0.01 * (high - low)  # A line at the end of the axis would be cut in half.
     bins = min(48, max(8, math.isqrt(len(values))))
     counts, edges = np.histogram(values, bins=bins, range=(low, high))
     share = 100 * counts / counts.sum()
@@ -518,7 +518,7 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     _set_layout(
         figure, layer, len(curves), low, "cosine − mean of unrelated tokens" if is_corrected else "cosine"
     )
-    # Below the curves, because next to them it would leave no space for the curves on a phone.
+    # The legend is below the curves, because next to them, it would leave no space for them on a phone.
     rows = math.ceil(len(figure.data) / 2)
     return figure.update_layout(height=360 + 20 * rows, legend={**_LEGENDS["below"], "tracegroupgap": 0})
 

@@ -50,7 +50,7 @@ def head_table(table: pd.DataFrame, numbers: dict[str, str], alt: str, height: i
     """Draw a sortable table of heads.
 
     Args:
-        numbers: column → heading, for columns that are formatted with four decimals.
+        numbers: headings of the columns that are formatted with four decimals, by column.
     """
     config: dict[str, Any] = {
         column: st.column_config.NumberColumn(heading, format="%.4f") for column, heading in numbers.items()

@@ -1,7 +1,7 @@
 """Jobs: long-running work that returns a result, with a start button, progress, and a Cancel button.
 
-A job belongs to one session. The inputs that it was started with are its cause. The job is cancelled when
-its cause changes or the session's browser disconnects.
+A job belongs to one session. Its cause consists of the inputs with which it was started. The job is cancelled
+when its cause changes or the session's browser disconnects.
 """
 
 from __future__ import annotations

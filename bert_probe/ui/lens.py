@@ -58,7 +58,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         st.container(horizontal=True, vertical_alignment="bottom", gap="medium"),
         st.container(),
     )
-    # Run this section first, although it is below the figures, because it may train their lens.
+    # Run this section first, although it is below the figures, because it may train the lens that they show.
     trained = _tuned_lens(trace.checkpoint, truncate) if task == FILL_MASK else None
     with options:
         tuned = _choose_lens(trained)

@@ -1,4 +1,4 @@
-"""Import slow modules in a thread while the browser loads the first page."""
+"""Imports slow modules in a thread while the browser loads the first page."""
 
 from __future__ import annotations
 

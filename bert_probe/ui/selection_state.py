@@ -31,7 +31,7 @@ REPORT = "selection"
 
 def current(trace: Trace) -> VersionedSelection:
     """Return the current selection for a trace, and draw a caption for each invalid URL parameter."""
-    state.preserve(KEY)  # keep the last revision when the user navigates back
+    state.preserve(KEY)  # Keep the last revision when the user navigates back.
     last: VersionedSelection | None = st.session_state.get(KEY)
     text = views.digest(trace.tokens)
     selection, unknown = views.from_address(state.url_parameters(), trace, lambda: _default_place(trace))

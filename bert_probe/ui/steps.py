@@ -112,7 +112,7 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
 
 
 def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw step 3, the scaling, the limit if there is one, and the mask of the scores of all keys."""
+    """Draw step 3: the scaling, the soft cap if there is one, and the mask of the scores of all keys."""
     titles = step_titles(steps)
     with _step(
         titles["scaled"],

@@ -200,7 +200,7 @@ def comparison_bars(bars: Mapping[str, float], interval: tuple[float, float] | N
     """Return a bar chart of a measure for the model, which is first, and the baselines.
 
     Args:
-        bars: name → value.
+        bars: values of the measure, by name.
         interval: confidence interval of the model's value.
         measure: name of the measure.
     """

@@ -31,11 +31,11 @@ def show_ranking(
     show_tokens: Callable[[TokenContributions, str, float], None],
     show_links: Callable[[str, Document], None],
 ) -> None:
-    """Draw the best documents, and the score of a selected one.
+    """Draw the best documents, and the score of a selected document.
 
     Args:
-        show_tokens: draws the contributions of tokens, with a key and the largest contribution.
-        show_links: draws links to other pages for a query and a document.
+        show_tokens: function that draws the contributions of tokens, with a key and the largest contribution.
+        show_links: function that draws links to other pages for a query and a document.
     """
     question = VectorSearch(
         search.query,

@@ -185,7 +185,7 @@ class Unconfirmed:
     """Form values that the server has set and the browser has not yet confirmed in a request.
 
     Attributes:
-        changes: widget key → (old value, new value).
+        changes: old and new value, by widget key.
         is_new: whether the values were set after the start of the last script run.
         is_received: whether the current request was sent after the browser could receive the values.
         is_sent: whether a run that drew the values has ended, so that the values were sent.
@@ -291,7 +291,7 @@ def _submitted_values() -> dict[str, str]:
         "draft_dtype": now.dtype,
         "draft_truncate": "on" if now.truncate else "off",
     }
-    if permissions.current().is_public:  # see `_draw_offered_models`
+    if permissions.current().is_public:  # See `_draw_offered_models`.
         model = {name: model[name] for name in ("draft_model", "draft_truncate")}
     if own is None:
         return texts | model

@@ -1,4 +1,4 @@
-"""What Python and the browser share: constants, and components built by `js/build.js`.
+"""Constants that Python and the browser share, and components built by `js/build.js`.
 
 A component consists of an ES module and a style sheet.
 """

@@ -30,7 +30,7 @@ _STRONGEST: Final = 0.75
 
 @dataclass(frozen=True)
 class ShadedSpan:
-    """A span of characters and its number."""
+    """A span of characters and the number that determines its color."""
 
     start: int
     end: int
@@ -42,13 +42,13 @@ def shaded_text(text: str, spans: Sequence[ShadedSpan], largest: float) -> str:
 
     Args:
         spans: spans in any order.
-        largest: the absolute number with the strongest color.
+        largest: the absolute value that gets the strongest color.
     """
     parts, end = [], 0
 
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         if span.start < end or span.end <= span.start:
-            continue  # several tokens may be parts of one character
+            continue  # Several tokens may be parts of the same character.
         parts.append(html.escape(text[end : span.start]))
         opacity = _STRONGEST * min(abs(span.value) / largest, 1.0) if largest else 0.0
         color = _POSITIVE if span.value >= 0 else _NEGATIVE

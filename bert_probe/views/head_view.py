@@ -269,7 +269,7 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
         return None
     if trace.queries is None or trace.keys is None or trace.masks is None or trace.scaling is None:
         return None
-    if trace.softcap(layer) is not None:  # the browser computes softmax(q · k × scaling + mask)
+    if trace.softcap(layer) is not None:  # The browser computes softmax(q · k × scaling + mask).
         return None
     query, key, mask = trace.queries[layer], trace.keys[layer], trace.masks[layer]
     has_fewer_weights = len(data.units) ** 2 <= 2 * len(trace.tokens) * query.shape[-1]

@@ -117,7 +117,8 @@ def _pictures(shares: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
     bar_width = -(-SIDE // bins)
     side = bar_width * bins
     colors = color_indices(shares.astype(np.float32), scale)
-    heights = np.ceil(np.clip(shares / scale.high, 0, 1) * side).astype(int)  # small bars stay visible
+    # Small bars must remain visible.
+    heights = np.ceil(np.clip(shares / scale.high, 0, 1) * side).astype(int)
     is_filled = np.arange(side, 0, -1)[:, None] <= heights[..., None, :]
     images = np.where(is_filled, colors[..., None, :], 0).astype(np.uint8)
     return np.ascontiguousarray(np.repeat(images, bar_width, axis=-1))

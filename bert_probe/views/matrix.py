@@ -1,5 +1,4 @@
-"""Heatmaps, exact at any size.
-
+"""Heatmaps that show exact values at any size.
 The browser receives the values as float32 and formats them, so that hovering needs no request.
 """
 

@@ -142,7 +142,7 @@ def color_indices(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uint
     if scale.curve == "sqrt":
         np.sqrt(share, out=share)
     share *= 255
-    share += 0.5  # the conversion to integers truncates, so this rounds
+    share += 0.5  # Add ½, because the conversion to integers truncates.
     return share.astype(np.uint8)
 
 

@@ -64,7 +64,7 @@ class _ColorRamp(NamedTuple):
 
     paper: str
     lightness: float  # lightness at value 1
-    pull: float  # control point of the chroma curve; sets how colorful the middle is
+    pull: float  # control point of the chroma curve, which determines how colorful the middle is
     chroma: float  # chroma at value 1, before it is reduced to fit into sRGB
     hue_near: float  # hue in degrees near value 0
     hue_far: float  # hue in degrees at value 1
@@ -116,7 +116,7 @@ def _ramp_colors(ramp: _ColorRamp, steps: int) -> tuple[str, ...]:
 
 
 def _chroma(ramp: _ColorRamp, value: float) -> float:
-    """Return the chroma from a quadratic Bézier curve, which gives even low values a visible hue."""
+    """Return the chroma on a quadratic Bézier curve, so that even low values have a visible hue."""
     return 2 * value * (1 - value) * ramp.pull + value**2 * ramp.chroma
 
 

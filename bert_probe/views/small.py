@@ -1,4 +1,4 @@
-"""SVG thumbnails of one or two kilobytes for the findings on the Overview page."""
+"""SVG thumbnails of one or two kilobytes for the highlights on the Overview page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of tokens and words, shortened because a user's text may contain a very long word."""
+"""Labels of tokens and words, which are shortened, because a user's text may contain a very long word."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -90,7 +90,7 @@ export class CanvasView {
     throw new Error("Not implemented: the initial keyboard cursor.");
   }
 
-  /** The place that a key moves to. @param {string} _key @param {Place} _from @returns {Place | null} */
+  /** The place to which a key moves the cursor. @param {string} _key @param {Place} _from @returns {Place | null} */
   findDestination(_key, _from) {
     return null;
   }
@@ -191,7 +191,7 @@ export class CanvasView {
 
   listen() {
     this.resizeObserver.observe(this.root);
-    window.addEventListener("resize", this.redraw); // adding the same listener twice has no effect
+    window.addEventListener("resize", this.redraw); // Adding the same listener twice has no effect.
   }
 
   unlisten() {
@@ -211,7 +211,7 @@ export class CanvasView {
 
   fitToWidth(force = false) {
     const width = this.root.clientWidth;
-    if (!width || (!force && width === this.width)) return; // hidden, for example in a closed tab
+    if (!width || (!force && width === this.width)) return; // The view is hidden, for example in a closed tab.
     this.width = width;
     this.layOut();
   }
@@ -344,7 +344,7 @@ export function clampIndex(index, count) {
 }
 
 /**
- * The cell that a key moves to in a grid, or null for other keys.
+ * The cell to which a key moves the cursor in a grid, or null for other keys.
  *
  * @param {string} key
  * @param {{row: number, column: number}} from

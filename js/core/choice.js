@@ -28,7 +28,7 @@ export class Choice {
   }
 
   /**
-   * Updates the current choice after the page has sent one: the user's own, unless the page's revision is newer.
+   * Updates the current choice when the page sends one. The user's choice is kept unless the page's revision is newer.
    *
    * @param {string} key of the component
    * @param {Versioned<Value>} received

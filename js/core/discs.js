@@ -77,12 +77,12 @@ export function drawDiscs({ width, height, rgba }, groups, area, ratio) {
  */
 
 const FULL = 256;
-const MAX_STYLES = 32; // maximum number of styles whose stamps are kept
+const MAX_STYLES = 32; // maximum number of styles whose stamps are cached
 
 /** @type {Map<string, ReturnType<typeof createStamps>>} */
 const stampCache = new Map();
 
-/** The stamps of a style, which are kept. @param {number} radius @param {number} alpha @param {number} width */
+/** The stamps of a style, which are cached. @param {number} radius @param {number} alpha @param {number} width */
 function getStamps(radius, alpha, width) {
   const style = `${radius} ${alpha} ${width}`;
   const stamps = stampCache.get(style) ?? createStamps(radius, alpha, width);
@@ -143,7 +143,7 @@ function clipStamp({ offsets, coverages, columns }, left, top, width, height) {
   };
 }
 
-const OUTER = 0xff00ff; // red and blue of a pixel, blended together
+const OUTER = 0xff00ff; // red and blue of a pixel, which are blended in one operation
 const HALF = 0x800080; // rounds instead of truncating
 const OPAQUE = 0xff << 24;
 

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { unpack } from "./page.js";
 
 test("a payload in a page is unpacked to the bytes that Python packed", async () => {
-  // as_text(b"plain"), and of 64 numbers from 0 on.
+  // The output of Python's `as_text` for b"plain" and for the numbers 0 to 63.
   const bytes = await unpack([1, 7, "E67RA%mV-b"]);
   assert.equal(new TextDecoder().decode(bytes), "plain");
   const text =

@@ -262,7 +262,7 @@ export class SvgPen {
         d.push(letter + points.map(round).join(" "));
       };
     trace({ moveTo: to("M"), lineTo: to("L"), bezierCurveTo: to("C") });
-    // `stroke-opacity` instead of `opacity`, for which many programs create a layer of the size of the picture.
+    // Use `stroke-opacity`, because many SVG renderers allocate a layer of the size of the picture for `opacity`.
     const faint = opacityAttribute("stroke-opacity", alpha);
     this.add("path", { d: d.join(""), fill: "none", stroke, "stroke-width": round(lineWidth), ...faint });
   }
@@ -283,7 +283,8 @@ export class SvgPen {
 
   /** @param {string} text @param {number} x @param {number} y @param {TextStyle} lettering */
   text(text, x, y, { size, fill, weight = 400, anchor = "start", isCentered = false, width }) {
-    // Computed, because many programs ignore dominant-baseline; half the height of letters is about 0.35 of the font size.
+    // Compute the baseline, because many SVG renderers ignore dominant-baseline. Half the height of letters is about
+    // 0.35 of the font size.
     const baseline = round(y + (isCentered ? 0.35 * size : 0));
     const fittedWidth = width ? { textLength: Math.ceil(width), lengthAdjust: "spacingAndGlyphs" } : {};
     const style = {

@@ -5,7 +5,7 @@ import { RecordingContext } from "./testing.js";
 
 const HOSTILE = `</text><script>alert("1")</script>&\u0000\ud800`;
 
-/** What an SVG holds of the shapes that a canvas would note. @param {SvgPen} pen */
+/** Returns the shapes of an SVG in the form in which the test canvas records them. @param {SvgPen} pen */
 function shapesOf(pen) {
   const matches = pen.svg.matchAll(/<(rect|path|text) ([^>]*?)\/?>(?:([^<]*)<\/text>)?/g);
   return Array.from(matches, ([, name, written, content]) => {
@@ -19,7 +19,7 @@ function shapesOf(pen) {
   });
 }
 
-/** The same strokes with both pens. @param {(pen: import("./pen.js").Pen) => void} paint */
+/** Asserts that both pens draw the same shapes. @param {(pen: import("./pen.js").Pen) => void} paint */
 function paintBoth(paint) {
   const context = new RecordingContext();
   paint(new CanvasPen(context, "serif", 1));

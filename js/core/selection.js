@@ -34,8 +34,8 @@ export const MEAN = "mean";
 /** @typedef {{revision: number, of: string, value: Selection}} VersionedSelection */
 
 /**
- * The newer of two values, by revision. At a tie it is the browser's own value, because the page may have sent its data
- * before the user's latest click.
+ * The newer of two values, by revision. In a tie, the browser's own value is newer, because the page may have sent its
+ * data before the user's latest click.
  *
  * @template {{revision: number, of: string}} Versioned
  * @param {Versioned | null | undefined} own
@@ -68,7 +68,7 @@ export function clampLayer(layer, layers) {
 }
 
 /**
- * Adds or removes a head; without any head the result is the mean.
+ * Adds or removes a head. If no head is left, the result is the mean.
  *
  * @param {Head[]} heads
  * @param {number} head

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { runAll, SlicedTask } from "./sliced_task.js";
 
-/** Steps that each take a millisecond of a clock. @param {{time: number}} clock @param {number} count */
+/** Yields steps that each advance a clock by a millisecond. @param {{time: number}} clock @param {number} count */
 function* takeSteps(clock, count) {
   for (let step = 0; step < count; step++) {
     clock.time += 1;

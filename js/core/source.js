@@ -26,6 +26,6 @@ export class LayerSource {
   /** @param {string} path */
   async request(path) {
     const response = await fetch(`${this.urlPrefix}${path}`).catch(() => null);
-    return response?.status === 200 ? response : null; // 204: not ready
+    return response?.status === 200 ? response : null; // Status 204 means that the labels are not ready.
   }
 }

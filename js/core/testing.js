@@ -21,7 +21,7 @@ export const theme = {
   missing: ["snow", "silver"],
 };
 
-/** Colors that are named after their index. @type {import("./scale.js").Colors} */
+/** A color table in which each color is named after its index. @type {import("./scale.js").Colors} */
 export const colors = {
   css: Array.from({ length: 256 }, (_, entry) => `entry-${entry}`),
   rgba: Uint32Array.from({ length: 256 }, (_, entry) => entry),

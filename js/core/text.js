@@ -76,7 +76,7 @@ export function measureWidest(labels, size, measure, limit) {
 }
 
 /**
- * The step, 1, 2, 5, 10, 20 …, at which `count` thinned labels fit.
+ * The smallest step, one of 1, 2, 5, 10, 20 …, at which thinned labels fit, for `count` labels.
  *
  * @param {number} count
  * @param {number} pitch
@@ -92,7 +92,7 @@ export function computeLabelStep(count, pitch, room) {
 }
 
 /**
- * The step, 10, 20, 50, 100 …, at which the numbers of a residue ruler fit.
+ * The smallest step, one of 10, 20, 50, 100 …, at which the numbers of a residue ruler fit.
  *
  * @param {number} pitch
  * @param {number} room
@@ -101,7 +101,7 @@ export function computeRulerStep(pitch, room) {
   return 10 * computeLabelStep(Number.POSITIVE_INFINITY, 10 * pitch, room);
 }
 
-/** Whether the number of a residue is part of a ruler: the first one, and each multiple of the step.
+/** Whether a ruler shows the number of a residue: the first number, and each multiple of the step.
  *
  * @param {number | null} number @param {number} step */
 export function isTick(number, step) {

@@ -10,7 +10,7 @@ import { MEAN } from "../core/selection.js";
 const MAX_CACHED_WEIGHTS = 16e6; // maximum number of cached weights, which bounds the memory for a long text
 
 /**
- * The data that attention is computed from.
+ * The data from which attention is computed.
  *
  * @typedef {Pick<import("./model.js").HeadModel, "heads" | "units" | "tokenCount" | "scaling" | "full" | "weights" |
  *   "vectors">} Numbers
@@ -22,7 +22,7 @@ export class Attention {
   constructor(model) {
     this.model = model;
     this.count = model.units.length;
-    /** Number of rows and columns of the received weights: units, or the tokens that are merged into units. */
+    /** Number of rows and columns of the received weights, which are of units or of the tokens that form units. */
     this.size = Math.sqrt((model.weights?.length ?? 0) / model.heads.length);
     /** @type {Map<string, Float32Array>} */
     this.rows = new Map();
@@ -100,7 +100,7 @@ export class Attention {
     const { queries, keys, dim, mask } = this.vectors;
     const scores = this.scores;
     const q = (head * tokenCount + query) * dim;
-    // `computeScore` for every key, inlined because most time is spent here.
+    // `computeScore` is inlined, because most of the time is spent here.
     for (let key = 0, k = head * tokenCount * dim; key < tokenCount; key++, k += dim) {
       let sum = 0;
       for (let i = 0; i < dim; i++) sum += queries[q + i] * keys[k + i];

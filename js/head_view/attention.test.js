@@ -10,8 +10,8 @@ import { describeLines, describeSpecials } from "./sentences.js";
 const LN2 = Math.log(2);
 
 /**
- * Three tokens, the last two of them one word, and one head of two numbers. With a scaling of ln 2 a score of n
- * weighs 2ⁿ, so that rows can be worked by hand.
+ * Returns a model of three tokens, the last two of which form a word, and one head of two dimensions. The scaling is
+ * ln 2, so that a dot product of n gives a weight proportional to 2ⁿ, which is easy to compute by hand.
  *
  * @param {Record<string, Float32Array | Uint8Array>} more arrays
  */
@@ -28,7 +28,7 @@ function createModel(more = {}, shapes = {}) {
   return unpackHeads(packPayload(described, arrays, { queries: [1, 3, 2], keys: [1, 3, 2], ...shapes }));
 }
 
-/** Two heads whose weights were sent: [head, query, key]. */
+/** Returns a model of two heads with the given weights, [head, query, key]. */
 function createReceivedModel() {
   const described = { heads: [4, 9], texts: ["a", "b"], tokenCount: 2, scaling: 1, full: 1, layers: 6 };
   const weights = new Float32Array([1, 0, 0.5, 0.5, 0.25, 0.75, 0, 1]);
@@ -52,21 +52,21 @@ function assertNear(actual, expected) {
 
 test("a token's row is the softmax of its scores", () => {
   const attention = new Attention(createModel());
-  // Query 0 is (1, 0), so its scores are 0, 1, 0: weights 1, 2, 1 of 4.
+  // Query 0 is (1, 0), so its scores are 0, 1, 0, and its weights are 1/4, 2/4, 1/4.
   assertNear(attention.computeTokenRow(0, 0), [1 / 4, 2 / 4, 1 / 4]);
-  // Query 2 is (1, 1): scores 0, 1, 1, weights 1, 2, 2 of 5.
+  // Query 2 is (1, 1), so its scores are 0, 1, 1, and its weights are 1/5, 2/5, 2/5.
   assertNear(attention.computeTokenRow(0, 2), [1 / 5, 2 / 5, 2 / 5]);
 });
 
 test("the tokens of a word are summed as keys and averaged as queries", () => {
   const attention = new Attention(createModel());
   assertNear(attention.getRow(0, 0), [1 / 4, 3 / 4]);
-  // Query 1 is (0, 1): weights 1, 1, 2 of 4.
+  // Query 1 is (0, 1), so its weights are 1/4, 1/4, 2/4.
   assertNear(attention.getRow(0, 1), [(1 / 4 + 1 / 5) / 2, (3 / 4 + 4 / 5) / 2]);
 });
 
 test("a masked key gets no attention", () => {
-  // A bit for each of three keys, from the left: the second is out of sight.
+  // The mask has a bit for each of three keys, from the left. The second key is masked.
   const attention = new Attention(createModel({ mask: new Uint8Array([0b10100000]) }, { mask: [1, 1] }));
   assertNear(attention.computeTokenRow(0, 0), [1 / 2, 0, 1 / 2]);
 });
@@ -140,7 +140,8 @@ test("lines have at least the threshold, and their share is computed", () => {
 test("without a threshold the strongest lines carry half of the attention", () => {
   const attention = new Attention(createReceivedModel());
   const all = createLineFilter(attention.model, { specials: true, direction: "all" });
-  // Head 0 gives 1, ½ and ½: the first of them is half of it. Head 1 gives ¼, ¾ and 1: the last is exactly half.
+  // Head 0 has the weights 1, ½ and ½, of which the first is half of the sum. Head 1 has ¼, ¾ and 1, of which the last
+  // is exactly half.
   for (const head of [0, 1]) {
     const { lines, share, visibleShare, drawableCount, minWeight } = selectLines(
       attention,
@@ -151,10 +152,10 @@ test("without a threshold the strongest lines carry half of the attention", () =
     );
     assert.deepEqual([lines.length, share, visibleShare, drawableCount, minWeight], [1, 0.5, 0.5, 3, 1]);
   }
-  // Of query 0 alone head 1 gives ¼ and ¾.
+  // For query 0 alone, head 1 has the weights ¼ and ¾.
   const { lines, visibleShare } = selectLines(attention, [1], [0], all, null);
   assert.deepEqual([lines.length, visibleShare], [1, 0.75]);
-  // Weights as strong as the last one are not distinguished: of ½ and ½ both are drawn.
+  // Ties with the weakest selected line are also drawn, so both weights of ½ are drawn.
   assert.equal(selectLines(attention, [0], [1], all, null).lines.length, 2);
 });
 
@@ -192,7 +193,7 @@ test("the strongest lines equal those found by sorting all weights", () => {
 
 test("the share of special tokens is computed per query", () => {
   const attention = new Attention(createModel());
-  // Token 0 is special. Query "left" is of two pieces: (0, 1) scores 0, 0, 1 and (1, 1) scores 0, 1, 1.
+  // Token 0 is special. The query word "left" has two tokens: (0, 1) with the scores 0, 0, 1, and (1, 1) with 0, 1, 1.
   const shares = computeSpecialShares(attention, [0, 0], [1]);
   assertNear([shares.get(1) ?? 0], [(1 / 4 + 1 / 5) / 2]);
   const model = { ...createModel(), total: "attention" };

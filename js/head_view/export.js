@@ -49,7 +49,7 @@ export function exportHeads(screen, inputs, pins) {
         paintHeads(pen, picture, weights ? [] : selected.lines, bars);
         if (weights) paintActive(pen, picture, weights);
       });
-      // Clipped, because lines to tokens out of view would cross the caption.
+      // The picture is clipped, because lines to tokens outside the visible area would cross the caption.
       pen.rectangle(0, 0, width, top, { fill: theme.background });
       lines.forEach(({ line, style }, i) => {
         pen.text(line, 20, 26 + i * 18, style);

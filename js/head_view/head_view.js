@@ -95,7 +95,7 @@ class HeadView extends ScrolledView {
     this.sendReport = () => {};
     /** @type {import("../core/mount.js").Component<Uint8Array>["fetchLayer"]} */
     this.fetchLayer = undefined;
-    parts.scroll.hidden = true; // until the first layer has arrived
+    parts.scroll.hidden = true; // This applies until the first layer has arrived.
     parts.details.ontoggle = () => this.paintOverlay();
   }
 
@@ -158,7 +158,7 @@ class HeadView extends ScrolledView {
     }
     const received = payload.has("firsts") ? unpackHeads(data) : null;
     if (received?.layer === this.selection.layer) {
-      this.requestCount++; // a layer that is still loading is outdated
+      this.requestCount++; // A layer that is still loading is outdated.
       this.setLayer(received);
       this.finishLoading();
     } else if (isNewSource || !this.hasModel || this.model.layer !== this.selection.layer) this.loadLayer();
@@ -183,7 +183,7 @@ class HeadView extends ScrolledView {
       return;
     }
     if (!this.hasModel) {
-      if (isFinal) this.reportSelection(); // its first layer is still loading
+      if (isFinal) this.reportSelection(); // The first layer is still loading.
       return;
     }
     if (change.heads) this.announce(formatTitle(this.model, this.series));
@@ -216,7 +216,7 @@ class HeadView extends ScrolledView {
     this.setLayer(unpackHeads(data));
     this.updateControls();
     if (this.unitNames === unitNames)
-      this.paint(); // the tokens have not moved
+      this.paint(); // The tokens have not moved.
     else this.fitToWidth(true);
     this.schedulePreparation();
     requestAnimationFrame(() => setTimeout(() => request === this.requestCount && this.finishLoading()));

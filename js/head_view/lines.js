@@ -42,9 +42,9 @@ export function createLineFilter({ units }, { specials, direction }) {
 }
 
 /**
- * The lines from some query units, and the share of these queries' attention that they carry. A threshold of null
+ * The lines from some queries, and the share of the queries' attention that these lines carry. A threshold of null
  * selects the strongest lines that together carry half of the drawable attention, including ties. If there are more
- * lines than a browser can draw, the weakest are omitted and `capped` is true.
+ * lines than a browser can draw, the weakest ones are omitted and `capped` is true.
  *
  * @param {Attention} attention
  * @param {Head[]} series
@@ -73,7 +73,7 @@ export function selectLines(attention, series, queries, filter, threshold) {
     lines,
     /** Number of drawable lines. */
     drawableCount,
-    /** Share of the lines in all attention of these queries, and in their drawable attention. */
+    /** Share of the queries' attention, and of their drawable attention, that the lines carry. */
     share: total ? selectedSum / total : 0,
     visibleShare: visibleSum ? selectedSum / visibleSum : 0,
     isAutomatic: threshold === null,
@@ -169,8 +169,9 @@ function sumWeights(row) {
 }
 
 /**
- * The weights between selected units of one side and all units of the other side, summed over the selected units:
- * `headWeights` for each visible head, their `mean`, and the `lines` to the targets. Null while columns are not ready.
+ * The weights between the selected units on one side and all units on the other side, summed over the selected units:
+ * `headWeights` for each visible head, their `mean`, and the `lines` to the targets. Null until the columns are
+ * computed.
  *
  * @param {Attention} attention
  * @param {Head[]} series

@@ -10,7 +10,7 @@ import { getSeriesColor } from "./paint.js";
  */
 
 /**
- * The numbers and options that lines, bars and weights are computed from.
+ * The data and options from which lines, bars and weights are computed.
  *
  * @typedef {object} MarkInputs
  * @property {import("./attention.js").Attention} attention

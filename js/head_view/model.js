@@ -96,7 +96,7 @@ export function switchUnits(model, words) {
 }
 
 /**
- * The data that attention is computed from.
+ * The data from which attention is computed.
  *
  * @param {Payload<HeadDescription>} payload
  */

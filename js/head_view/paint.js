@@ -25,7 +25,7 @@ import { labelUnit, tagUnit } from "./model.js";
  */
 
 /**
- * Units of one side, and their weights to the other side.
+ * The selected tokens or words on one side, and their attention weights to the other side.
  *
  * @typedef {object} ActiveWeights
  * @property {Side} side
@@ -42,7 +42,7 @@ const BAR = 30; // length of a bar for all of a query's attention
 const MIN_NUMBER = 0.005; // smaller weights would be rounded to 0.00
 
 /**
- * Paints tokens and lines without pointer and pins.
+ * Paints tokens and lines, which do not depend on the pointer and the pins.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture
@@ -83,7 +83,7 @@ function paintBars(pen, picture, bars) {
   }
 }
 
-/** Paints lines in buckets of head and opacity: alpha by the square root of the weight, width by the weight.
+/** Paints lines, grouped by head and opacity. The opacity depends on the root of the weight, the width on the weight.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture
@@ -99,7 +99,7 @@ function paintLines(pen, picture, lines) {
     if (bucket) bucket.push(line);
     else buckets.set(id, [line]);
   }
-  // Strong lines last, so that they are on top.
+  // Paint strong lines last, so that they are on top.
   for (const [id, bucket] of [...buckets].sort(([one], [other]) => one - other)) {
     const share = (Math.floor(id / 1000) + 1) / LEVELS;
     pen.path(
@@ -165,7 +165,7 @@ const SIDES = ["query", "key"];
 
 /** @param {HeadPicture} picture @param {number} index */
 function truncateLabel({ model, units, geometry, measure }, index, weight = 400) {
-  // A bold label is a tag, which has the number of each residue.
+  // Bold labels are tags of highlighted tokens, which include the number of a residue.
   const label = weight > 400 ? tagUnit(model, units[index]) : labelUnit(model, units[index]);
   return truncateText(label, geometry.labelLimit, geometry.size, measure, weight);
 }
@@ -221,12 +221,12 @@ function paintSideTitles(pen, { geometry, viewport, theme, measure }) {
   const [query, key] = ["query: attends", "key: is attended to"];
   if (geometry.isVertical) {
     pen.rectangle(0, 0, viewport.width, 20, { fill: theme.background });
-    // Next to short names a title in a wide font would begin outside the picture.
+    // If names are short, a title in a wide font could begin outside the picture.
     const end = Math.max(geometry.near - viewport.x - 9, viewport.x ? 0 : measure(query, 11, 600) + 4);
     pen.text(query, end, 10, { ...lettering, anchor: "end" });
     const x = geometry.far - viewport.x + 9;
     const last = viewport.width - Math.max(KEY_TITLE_WIDTH, measure(key, 11, 600) + 4);
-    // On a phone the names are shorter than the title, which then starts further left.
+    // On a phone, the names may be narrower than the title, which then starts further to the left.
     pen.text(key, x > last && x < last + 40 ? last : x, 10, lettering);
   } else {
     pen.text(query, 8, 12, lettering);

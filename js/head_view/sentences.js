@@ -52,7 +52,7 @@ function describeHeads(model, series, labels) {
     .map(Number)
     .filter((head) => labels[head])
     .map((head) => (series.length > 1 ? `${model.heads[head] + 1} ${labels[head]}` : labels[head]));
-  // Labels are always computed on tokens.
+  // Labels are always computed between tokens, not words.
   const where = model.words ? "by token" : "on this text";
   if (notes.length) return `${where}: ${notes.slice(0, 6).join(" · ")}`;
   return series.length === 1 && labels.length ? "no distinctive pattern on this text" : "";

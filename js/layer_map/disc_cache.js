@@ -1,4 +1,4 @@
-// The pixels of the marks, kept until the layout or the colors change.
+// Caches the pixels of the marks until the layout or the colors change.
 
 import { createPixels, drawDiscs } from "../core/discs.js";
 import { createDiscs, groupMarks, projectPanel } from "./paint.js";
@@ -11,9 +11,9 @@ import { createDiscs, groupMarks, projectPanel } from "./paint.js";
  */
 
 const STEP = 1500; // number of discs that are drawn in about a millisecond
-const MIN_DISCS = 2000; // fewer discs are painted at once
+const MIN_DISCS = 2000; // With fewer discs, all are painted at once.
 
-/** Whether a picture has so many marks that its pixels are worth keeping. @param {MapPicture} picture */
+/** Whether a picture has so many marks that its pixels should be cached. @param {MapPicture} picture */
 export function isDense({ model, geometry, animatedPoints }) {
   const layers = geometry.panels.reduce((sum, panel) => sum + panel.layers.length, 0);
   return !animatedPoints && model.count * layers > MIN_DISCS;
@@ -52,7 +52,7 @@ export class DiscCache {
     return drawnPanels;
   }
 
-  /** Draws in steps what a search needs. @returns {Generator<void, void, void>} */
+  /** Draws the faded marks, which a search needs, in steps. @returns {Generator<void, void, void>} */
   *prepare() {
     for (const panel of this.panels) yield* panel.drawFaded();
   }

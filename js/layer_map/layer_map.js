@@ -138,7 +138,7 @@ class LayerMap extends CanvasView {
     this.hovered = null;
     this.searchIndex = null;
     this.findMatches(this.query);
-    // If another page was visible in between, this page no longer has the selection; after a remount it still has it.
+    // The page loses the selection if another page was visible in the meantime, but not if the map was only remounted.
     if (savedState?.began !== model.began && (this.pinned || this.selected.length)) this.reportSelection();
   }
 
@@ -152,7 +152,7 @@ class LayerMap extends CanvasView {
   /** @override */
   unlisten() {
     super.unlisten();
-    if (this.reportTimer) this.reportDisplay(); // a late timer could overwrite the report of a newer view
+    if (this.reportTimer) this.reportDisplay(); // A late timer could overwrite the report of a newer view.
     this.animation.stop();
     this.panning.stop();
     this.stopDrawing();
@@ -237,7 +237,7 @@ class LayerMap extends CanvasView {
     this.drawing.start(discs.draw(picture.highlighted), (drawnPanels) => {
       this.stopDrawing();
       if (!discs.isFor(this.picture, this.ratio)) {
-        this.paint(); // the user has moved the map in the meantime
+        this.paint(); // The user has moved the map in the meantime.
         return;
       }
       paintMap(this.penFor(this.parts.base), { ...picture, drawnPanels });
@@ -479,7 +479,7 @@ class LayerMap extends CanvasView {
   /** @param {WheelEvent} event */
   wheel(event) {
     if (!event.ctrlKey || this.display.mode === "each") return;
-    event.preventDefault(); // otherwise the browser zooms the page
+    event.preventDefault(); // Otherwise, the browser would zoom the page.
     this.zoomBy(Math.exp(-event.deltaY / 300), { x: event.offsetX, y: event.offsetY });
   }
 

@@ -37,7 +37,7 @@ const BOX = { width: 800, height: 400 };
 const hexTheme = { ...theme, background: "#ffffff", muted: "#808080", ink: "#000000" };
 const RAMP = Array.from({ length: 256 }, (_, i) => `ramp-${i}`);
 
-/** Five tokens of three texts at three layers. @param {Record<string, unknown>} more @param {string[]} words */
+/** Returns a map of five tokens of three texts at three layers. @param {Record<string, unknown>} more @param {string[]} words */
 function createMap(more = {}, words = WORDS) {
   const names = [...new Set(words)];
   const points = Float32Array.from({ length: 3 * 2 * words.length }, (_, i) => {

@@ -56,7 +56,7 @@ export function computeMapLayout(model, { width, height }, { mode, layer }, zoom
 function layOutPanels(model, width, allLayers) {
   const maxColumns = Math.max(Math.floor((width + GAP) / (MIN_PANEL + GAP)), 2);
   const rows = Math.ceil(allLayers.length / maxColumns);
-  const columns = Math.ceil(allLayers.length / rows); // rows of equal length if possible
+  const columns = Math.ceil(allLayers.length / rows); // Use rows of equal length if possible.
   const side = Math.floor((width - (columns - 1) * GAP) / columns);
   const panelHeight = Math.min(side, 260);
   const sharedExtent = getExtent(model, allLayers);

@@ -35,7 +35,7 @@ const MAX_LABELS_SMALL = 30;
 const MAX_HIGHLIGHTED_LABELS = 80; // maximum number of highlighted marks with names
 const FONT_SIZE = 12;
 const FADED_ALPHA = 0.13;
-const MAX_SPARSE_MARKS = 400; // maximum number of marks that rarely overlap
+const MAX_SPARSE_MARKS = 400; // number of marks up to which overlaps are rare
 const ROUNDS = 16;
 const LABEL_BACKGROUND = { radius: 3, alpha: 0.8 }; // background of a name over marks
 
@@ -236,7 +236,8 @@ function paintNames(pen, { model, theme, measure, highlighted }, points, area, r
   );
   const strong = new Set(canLabelAll ? Array.from(highlighted ?? []) : first);
   const unhighlighted = canLabelAll ? Array.from({ length: model.count }, (_, i) => i) : [];
-  unhighlighted.sort((a, b) => points[2 * b] - points[2 * a]); // the rightmost mark of a cluster first, which has free space on its right
+  // Start with the rightmost mark of a cluster, which has free space on its right.
+  unhighlighted.sort((a, b) => points[2 * b] - points[2 * a]);
   const occupied = new OccupiedSpace(FONT_SIZE + 3);
   for (const i of [...first, ...unhighlighted]) {
     const [middle, y] = [points[2 * i], points[2 * i + 1]];

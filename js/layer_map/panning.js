@@ -2,8 +2,8 @@
 // painted again as often as there is time, at least when the pointer rests.
 
 const FRAME = 16; // milliseconds
-const REPAINT_AFTER = 3; // the picture slides for this multiple of its painting time before it is painted again
-const REST = 60; // milliseconds without movement after which the pointer rests
+const REPAINT_AFTER = 3; // The picture is moved for this multiple of its painting time before it is painted again.
+const REST = 60; // The pointer is at rest after this many milliseconds without movement.
 
 export class Panning {
   /** @param {HTMLCanvasElement} canvas @param {() => void} paint paints the whole picture */
@@ -66,14 +66,14 @@ function shiftPixels(canvas, area, ratio, dx, dy, background) {
   const [x, y, width, height] = [area.x, area.y, area.width, area.height].map((length) =>
     Math.round(length * ratio),
   );
-  const edge = Math.ceil(ratio); // the frame does not move
+  const edge = Math.ceil(ratio); // The frame does not move.
   const inner = [x + edge, y + edge, width - 2 * edge, height - 2 * edge];
   context.save();
   context.setTransform(1, 0, 0, 1, 0, 0);
   context.beginPath();
   context.rect(inner[0], inner[1], inner[2], inner[3]);
   context.clip();
-  context.globalCompositeOperation = "copy"; // replaces the pixels below
+  context.globalCompositeOperation = "copy"; // "copy" replaces the pixels below.
   context.drawImage(canvas, dx, dy);
   context.globalCompositeOperation = "destination-over";
   context.fillStyle = background;

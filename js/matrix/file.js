@@ -1,4 +1,4 @@
-// The heatmap as a file, always complete.
+// The heatmap as a file, which contains all cells if possible.
 
 import { addLegend, PNG_PIXELS, PNG_RATIO } from "../core/export.js";
 import { readColors } from "../core/scale.js";

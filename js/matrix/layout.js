@@ -9,7 +9,7 @@ import { computeLabelStep, computeRulerStep, isLabelVisible, measureWidest } fro
  */
 
 /**
- * The part of a model that the layout needs.
+ * The properties of a model that determine the layout.
  *
  * @typedef {Pick<MatrixModel, "rowLabels" | "columnLabels" | "rowNumbers" | "columnNumbers" | "rowCount" | "columnCount" | "rowAxis" | "columnAxis" |
  *   "square">} Shape
@@ -25,7 +25,7 @@ const MAX_PITCH = 56;
 export const READABLE_PITCH = 16;
 const TIGHT_PITCH = 14; // minimum of the automatic cell size
 const ROOMY_PITCH = 20; // cells shrink to this size before the matrix scrolls
-const NUMBERED_PITCH = 29; // cells of this size have room for two decimals
+const NUMBERED_PITCH = 29; // minimum cell size for numbers with two decimals
 export const MAX_ZOOM_PITCH = 96;
 /** Gap between a label and its cells. */
 export const GAP = 8;
@@ -49,7 +49,7 @@ export function computeMatrixLayout(model, box, zoom, measure) {
   let right = 2;
   let pitch = choosePitch(model, box, zoom, left, 90, right);
   let columns = layOutColumnLabels(model, pitch.x, measure);
-  // The height of the column labels and the cell size depend on each other, so this is iterated.
+  // The height of the column labels and the cell size depend on each other, so they are computed iteratively.
   for (let round = 0; round < 2; round++) {
     right = Math.max(2, columns.overhang);
     pitch = choosePitch(model, box, zoom, left, columns.height, right);
@@ -58,7 +58,7 @@ export function computeMatrixLayout(model, box, zoom, measure) {
   right = Math.max(2, columns.overhang);
   const cellWidth = left + model.columnCount * pitch.x;
   if (zoom.mode !== "free" && cellWidth <= box.width && cellWidth + right > box.width + 1) {
-    // Slanted labels of the last columns would be cut off, although all cells fit.
+    // All cells fit, but slanted labels of the last columns would be cut off.
     columns = layOutColumnLabels(model, pitch.x, measure, false);
     right = Math.max(2, columns.overhang);
     pitch = choosePitch(model, box, zoom, left, columns.height, right);
@@ -179,7 +179,7 @@ function roundPitch(pitch) {
 }
 
 /**
- * The factor after a zoom step, at least one pixel more or less, because sizes are rounded to pixels.
+ * The factor after a zoom step. The cell size changes by at least one pixel, because sizes are rounded to pixels.
  *
  * @param {MatrixGeometry} geometry
  * @param {number} ratio
@@ -311,7 +311,7 @@ export function findSpot(model, geometry, viewport, x, y) {
   if (inRow && inColumn) return { row, column };
   if (inRow && x < geometry.left) return { row, column: null };
   if (x < geometry.left || y >= geometry.top) return null;
-  // A slanted label is shifted to the right by its height above the cells.
+  // A slanted label extends to the right by as much as it rises above the cells.
   const slant = geometry.columns.angle === 45 ? geometry.top - y : 0;
   const labelColumn = Math.floor((x - slant - geometry.left + viewport.x) / geometry.pitchX);
   return labelColumn >= 0 && labelColumn < model.columnCount ? { row: null, column: labelColumn } : null;

@@ -113,8 +113,8 @@ class MatrixView extends ScrolledView {
 
   /** @override @param {{width: number, height: number}} box */
   computeLayout(box) {
-    // The height of the window without the page's title and controls; a short text fits into it. In a high window the
-    // cells do not grow further, because larger ones are not easier to read.
+    // Use the height of the window without the page's title and controls, into which a short text fits. In a high window,
+    // the cells do not grow further, because larger ones are not easier to read.
     const inView = Math.min(Math.max(360, window.innerHeight * 0.62), MAX_HEIGHT_IN_VIEW);
     return computeMatrixLayout(this.model, { ...box, inView }, this.zoom, this.measure);
   }
@@ -267,8 +267,8 @@ class MatrixView extends ScrolledView {
   /** @param {WheelEvent} event */
   wheel(event) {
     if (!event.ctrlKey) return;
-    event.preventDefault(); // otherwise the browser zooms the page
-    // Touchpads send many small deltas, which are summed to the steps of a wheel.
+    event.preventDefault(); // Otherwise, the browser would zoom the page.
+    // Touchpads send many small deltas, which are added up to the steps of a mouse wheel.
     this.wheelDelta -= event.deltaY;
     if (Math.abs(this.wheelDelta) < 40) return;
     this.zoomBy(this.wheelDelta > 0 ? 1.15 : 1 / 1.15, { x: event.offsetX, y: event.offsetY });
@@ -320,7 +320,7 @@ class MatrixView extends ScrolledView {
 }
 
 /**
- * Whether zoom, scroll position and cursor of a state suit a heatmap: same labels or same size.
+ * Whether the zoom, scroll position and cursor of a state apply to a heatmap, which must have the same labels or size.
  *
  * @param {State} state
  * @param {MatrixModel} model

@@ -52,7 +52,7 @@ test("identical labels are sent once for both axes", () => {
   assert.equal(describeCell(three, { row: 1, column: 2 }), "t1 (1) → t2: 0.5000");
 });
 
-/** A sequence of residues between two special tokens. @param {number} count */
+/** Returns the labels of a sequence of residues between two special tokens. @param {number} count */
 function createRuler(count) {
   const rows = ["<cls>", ..."M".repeat(count), "<eos>"];
   const numbers = rows.map((_, i) => (i === 0 || i > count ? null : i));
@@ -194,7 +194,7 @@ test("marked cells are outlined, unless cells are too small", () => {
     [0, 1],
     [3, 2],
   ];
-  // An outline has a stroke in the color of the background below that of the ink.
+  // Each outline is drawn twice: a background-colored stroke under a stroke in the text color.
   assert.equal(countStrokes(4, marked, "auto") - countStrokes(4, [], "auto"), 4);
   assert.equal(countStrokes(150, marked, "fit"), countStrokes(150, [], "fit"));
 });

@@ -25,8 +25,8 @@ import { getAxisText, getName, getValue, isCell } from "./model.js";
  * @property {Area} viewport the visible area of the content
  */
 
-const MARKED_PITCH = 5; // smaller cells would be hidden by their outline
-const GAPPED_PITCH = 12; // cells of this size are painted one by one with gaps; smaller ones as an image
+const MARKED_PITCH = 5; // Outlines would hide smaller cells.
+const GAPPED_PITCH = 12; // Smaller cells are painted as an image, without gaps.
 
 /**
  * Paints everything that does not depend on the pointer.
@@ -39,7 +39,7 @@ export function paintMatrix(pen, picture) {
   pen.rectangle(0, 0, viewport.width, viewport.height, { fill: theme.background });
   const range = getVisibleRange(picture.model, geometry, viewport);
   pen.clip(getCellArea(picture), () => {
-    // A file may be enlarged, so its cells are always shapes.
+    // An SVG may be enlarged, so its cells are always shapes.
     if (getGap(picture) || pen.resolution === Number.POSITIVE_INFINITY) paintBlocks(pen, picture, range);
     else paintImage(pen, picture, range);
     paintFrame(pen, picture);
@@ -278,13 +278,13 @@ function getColumnMiddle(picture, column) {
 function paintColumnLabels(pen, picture, range) {
   const { model, geometry, theme } = picture;
   const { labelStep, size, limit, angle } = geometry.columns;
-  // Slanted labels of columns left of the visible area can reach into it.
+  // Slanted labels of columns to the left of the visible area can extend into it.
   const before = angle === 45 ? Math.ceil(COLUMN_LABEL_LIMIT / geometry.pitchX) : 1;
   pen.clip(getColumnLabelArea(picture), () => {
     for (let column = Math.max(range.columnStart - before, 0); column < range.columnEnd; column++) {
       const label = getAxisText(model, "column", column, labelStep);
       const number = model.columnNumbers?.[column] ?? null;
-      // A special token is wider than the column of a ruler, so only its tag shows it.
+      // The name of a special token is wider than a column of a ruler, so it appears only in the highlighted tag.
       if (!label || (model.columnNumbers && number === null)) continue;
       const text = truncateText(label, limit, size, picture.measure);
       transformToColumnLabel(pen, picture, column, () => {
@@ -330,7 +330,7 @@ function getColumnLabelArea({ geometry: { left, top, columns }, viewport }) {
  */
 function transformToColumnLabel(pen, picture, column, paint) {
   const { angle } = picture.geometry.columns;
-  // The lowest point of a slanted tag is below its start.
+  // The lowest point of a slanted tag is below the start of its text.
   const above = angle === 0 ? 8 : angle === 45 ? 11 : 7;
   pen.transform(getColumnLabelMiddle(picture, column), picture.geometry.top - above, -angle, paint);
 }
@@ -383,7 +383,7 @@ function paintBands(pen, picture, { row, column }) {
   const { model } = picture;
   const [left, right] = [getColumnEdge(picture, 0), getColumnEdge(picture, model.columnCount)];
   const [top, bottom] = [getRowEdge(picture, 0), getRowEdge(picture, model.rowCount)];
-  // A band thinner than its outline becomes a single line, so that adjacent cells stay visible.
+  // A band that is thinner than its outline is drawn as a single line, so that adjacent cells remain visible.
   /** @param {number} start @param {number} end */
   const thickness = (start, end) => (end - start < 4 ? 0 : end - start);
   if (row !== null) {
@@ -413,7 +413,7 @@ function paintBand(pen, { theme }, x, y, width, height) {
 function paintOutline(pen, picture, { row, column }, stroke, lineWidth) {
   const [x, y] = [getColumnEdge(picture, column), getRowEdge(picture, row)];
   const gap = getGap(picture);
-  // The outline of a very small cell is enlarged to stay visible.
+  // The outline of a very small cell is enlarged, so that it is visible.
   const width = Math.max(getColumnEdge(picture, column + 1) - x - gap, 3) + 1;
   const height = Math.max(getRowEdge(picture, row + 1) - y - gap, 3) + 1;
   pen.rectangle(x - 0.5, y - 0.5, width, height, {
@@ -483,7 +483,7 @@ function paintColumnTag(pen, picture, column, fill) {
 }
 
 /**
- * Hides thinned labels that a tag would partly cover.
+ * Hides thinned labels that a highlighted tag would partly cover.
  *
  * @param {Pen} pen
  * @param {MatrixPicture} picture

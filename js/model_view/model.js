@@ -94,14 +94,14 @@ export function arrangeRows(model, { measure, heads: byHead, layers: byLayer }) 
   const rows = Array.from({ length: model.layerCount }, (_, layer) => {
     const values = measure === null ? null : getMeasure(model, measure, layer);
     const heads = Array.from({ length: model.headCount }, (_, head) => head);
-    if (values && byHead) heads.sort((a, b) => values[b] - values[a]); // stable: ties keep their order
+    if (values && byHead) heads.sort((a, b) => values[b] - values[a]); // The sort is stable, so ties keep their order.
     const mean = values ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
     return { layer, heads, mean };
   });
   return measure !== null && byLayer ? rows.sort((a, b) => b.mean - a.mean) : rows;
 }
 
-/** Whether each thumbnail needs a head number, because columns do not correspond to heads. @param {Sort} sort */
+/** Whether each thumbnail has its own head number, because columns do not correspond to heads. @param {Sort} sort */
 export function hasOwnNumbers(sort) {
   return sort.measure !== null && sort.heads;
 }

@@ -19,7 +19,7 @@ import {
 } from "./model.js";
 import { headImage, paintGrid } from "./paint.js";
 
-/** Two layers of three heads, with thumbnails of two by two cells. */
+/** Returns a model of two layers with three heads each, and thumbnails of two by two cells. */
 function createModel() {
   const described = {
     key: "m",

@@ -87,7 +87,7 @@ class ModelView extends CanvasView {
   /** @override */
   listen() {
     super.listen();
-    document.addEventListener("scroll", this.onScroll, true); // Streamlit scrolls a part of the page, not the document
+    document.addEventListener("scroll", this.onScroll, true); // Streamlit scrolls a part of the page.
   }
 
   /** @override */
@@ -205,7 +205,7 @@ class ModelView extends CanvasView {
     this.cursor = headIndex;
     this.remember();
     if (this.canOpen) this.onOpen(headIndex);
-    else this.hover(headIndex); // touch screens have no hovering
+    else this.hover(headIndex); // Touch screens have no hovering.
   }
 
   /** @param {Partial<Sort>} change */

@@ -33,7 +33,7 @@ export function headImage({ model, colors }, { layer, head }, pixels) {
   for (let y = 0; y < pixels; y++) {
     const row = y * pixels;
     if (y > 0 && starts[y] === starts[y - 1]) {
-      rgba.copyWithin(row, row - pixels, row); // the same cells as in the previous row of pixels
+      rgba.copyWithin(row, row - pixels, row); // This row shows the same cells as the previous row of pixels.
       continue;
     }
     for (let x = 0; x < pixels; x++) {
@@ -69,7 +69,7 @@ function strongestEntry(entries, first, side, starts, x, y) {
 export function paintGrid(pen, picture) {
   const { model, theme, rows, sort, geometry } = picture;
   const { side } = geometry;
-  // One pixel per cell in an SVG: rectangles would take many megabytes.
+  // In an SVG, use an image with one pixel per cell, because rectangles would take many megabytes.
   const pixels = Number.isFinite(pen.resolution) ? Math.round(side * pen.resolution) : model.side;
   rows.forEach(({ layer, heads }, row) => {
     heads.forEach((head, column) => {

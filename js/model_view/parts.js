@@ -47,7 +47,7 @@ export function gridParts(root) {
 
 /** @typedef {ReturnType<typeof gridParts>} GridParts */
 
-/** A popover with the enlarged thumbnail, which is in the top layer, so that nothing clips it. */
+/** A popover with the enlarged thumbnail. It is in the top layer, so that nothing clips it. */
 function buildPreview() {
   const title = element("p", { class: "preview-title" });
   const detail = element("p", { class: "preview-detail" });

@@ -24,7 +24,7 @@ function initialize({ model }) {
     for (const frame of frames) frame.postMessage({ bertProbe: key, ...message }, "*");
   };
   const readTheme = () => {
-    const light = document.body.dataset.jpThemeLight; // set by JupyterLab and Notebook
+    const light = document.body.dataset.jpThemeLight; // JupyterLab and Notebook set this attribute.
     return light === undefined ? {} : { theme: light === "true" ? "light" : "dark" };
   };
 

@@ -1,4 +1,4 @@
-// Downloads the files of the playground once: compressed, checked against their digests, and kept in the browser's cache.
+// Downloads the files of the playground: compressed, checked against their digests, and stored in the browser's cache.
 
 /**
  * A file as `website/model_files.py` writes it.
@@ -100,7 +100,7 @@ async function readBytes(stream, length, onBytes) {
 /** @param {Uint8Array<ArrayBuffer>} bytes @param {StoredFile} file */
 async function checkDigest(bytes, file) {
   const { subtle } = globalThis.crypto;
-  if (!subtle) return; // on an insecure origin other than localhost
+  if (!subtle) return; // This is an insecure origin other than localhost.
   const digest = new Uint8Array(await subtle.digest("SHA-256", bytes));
   const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
   if (hex !== file.sha256) throw new Error(`${file.path} arrived damaged. Reload the page to try again.`);

@@ -9,7 +9,7 @@ const BROAD_ENTROPY = 0.85;
 /** Number of queries, from the beginning of the text, by which the initial head is selected. */
 const MAX_QUERIES = 64;
 
-/** Shares, in order of precedence → label of a head, and the keys that receive the attention. */
+/** For each share, in order of precedence, the label of a head, and the keys that receive the attention. */
 const SHARES = {
   self: { label: "same token", target: "the token itself" },
   previous: { label: "previous token", target: "the previous token" },

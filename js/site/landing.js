@@ -13,7 +13,7 @@ const tokenCount = Number(frame.dataset.tokens);
 const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 let scene = 0;
-let token = 1; // [CLS] is left out
+let token = 1; // [CLS] is skipped.
 let timer = 0;
 
 function step() {
@@ -29,7 +29,7 @@ function step() {
 /** @param {boolean} isPlaying */
 function setPlaying(isPlaying) {
   clearInterval(timer);
-  // While it moves, the view is a picture: it cannot be focused, and screen readers do not read each step.
+  // While the animation runs, the view is inert: it cannot be focused, and screen readers do not read each step.
   frame.toggleAttribute("inert", isPlaying);
   button.textContent = isPlaying ? "Pause and explore" : "Play";
   button.setAttribute("aria-pressed", String(isPlaying));

@@ -67,12 +67,12 @@ let view = "heads";
 /** @type {Side} */
 let side = "a";
 /** @type {number | null} */
-let layer = null; // of the token similarity; null is the last layer
+let layer = null; // layer of the token similarity; null is the last layer
 let requestCount = 0;
 let typingTimer = 0;
 /** @type {Map<number, (reply: import("./worker.js").EncodedReply | import("./worker.js").ErrorReply) => void>} */
 const waiting = new Map();
-/** Texts → their trace; the latest texts are not computed again. @type {Map<string, Trace>} */
+/** Traces of the latest texts, which are not computed again. @type {Map<string, Trace>} */
 const cache = new Map();
 /** @type {VersionedSelection | null} */
 let selection = null;
@@ -269,7 +269,7 @@ function place({ host, root }) {
   return root;
 }
 
-/** What the payloads of the head view need; the component requests them layer by layer. */
+/** Data for the payloads of the head view, which the component requests layer by layer. */
 let headData = {
   trace: /** @type {Trace | null} */ (null),
   pack: (/** @type {number} */ _) => new Uint8Array(),
@@ -299,7 +299,7 @@ function showHeads(trace) {
   });
 }
 
-/** A constant function, because the component keeps it. @param {number} number */
+/** Returns the payload of a layer. The component keeps this function, so it must not change. @param {number} number */
 async function fetchLayer(number) {
   return headData.pack(number);
 }

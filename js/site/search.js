@@ -1,4 +1,4 @@
-// Search in the documentation. The index is made in the browser when the search is used first.
+// Search in the documentation. The browser builds the index when the search is used for the first time.
 
 import MiniSearch from "minisearch";
 

@@ -13,7 +13,7 @@ const stored = (() => {
   try {
     return localStorage.getItem(KEY);
   } catch {
-    return null; // storage is switched off
+    return null; // Storage is disabled.
   }
 })();
 if (stored === "light" || stored === "dark") document.documentElement.dataset.theme = stored;

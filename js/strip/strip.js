@@ -176,7 +176,7 @@ class StripView {
     if (this.data?.selectable) this.select(index);
   }
 
-  /** A vertical wheel scrolls a row horizontally, until its end. @param {WheelEvent} event */
+  /** Scrolls a row horizontally with a vertical mouse wheel, until the end of the row. @param {WheelEvent} event */
   scrollRow(event) {
     if (!this.data?.row || event.deltaX || event.ctrlKey) return;
     const before = this.root.scrollLeft;

@@ -1,4 +1,4 @@
-"""Ablation: against a model with hooks, mean replacement, threads, progress, tables and commands."""
+"""Head ablation: parity with a hooked model, mean replacement, threads, progress, tables and commands."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ TEXT = "Mehdi loves Tallahassee, and we love it."
 
 @pytest.fixture(scope="module")
 def raw() -> Raw:
-    """The built-in model as transformers opens it, in float64."""
+    """Return the built-in model as loaded by transformers, in float64."""
     return Raw(get_model_path(), "float64")
 
 
 @contextmanager
 def heads_replaced(raw: Raw, layer: int, heads: list[int], size: int, by_mean: bool) -> Iterator[None]:
-    """Reference implementation: the output projection receives a replacement for these heads' outputs."""
+    """Reference implementation: replace the outputs of some heads in the input of the output projection."""
 
     def silence(_: object, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         changed = args[0].clone()
@@ -95,7 +95,7 @@ def test_sweep_equals_ablation_of_each_head(double_minilm: Checkpoint) -> None:
 
 
 def test_mean_replacement_of_constant_head_changes_nothing() -> None:
-    one_hot = 1000 * torch.eye(2).expand(1, 2, 2, 2)  # [text, head, token, dim]: attention to itself
+    one_hot = 1000 * torch.eye(2).expand(1, 2, 2, 2)  # [text, head, token, dim]; each token attends to itself
     values = torch.tensor([[[[1.0], [3.0]], [[2.0], [2.0]]]])
     off = torch.tensor([[[True, False]], [[False, True]]])  # [layer, text, head]
     module = torch.nn.Identity()
@@ -220,7 +220,7 @@ def test_progress_is_reported_and_its_exception_cancels(
     monkeypatch.setattr(Checkpoint, "running", counted)
     with pytest.raises(KeyError, match="enough"):
         HeadAblationSweep().of(trace, stop)
-    assert len(runs) == 1 + 8  # the original, and 36 heads, 5 at a time
+    assert len(runs) == 1 + 8  # one run with all heads, and 8 batches of at most 5 of the 36 heads
 
 
 def test_ablation_does_not_affect_other_threads(minilm: Checkpoint) -> None:

@@ -1,4 +1,4 @@
-"""Answers of two models: against raw transformers on both sides, for every task, and errors."""
+"""Changes in predictions between two models: parity with raw transformers for every task, and errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABEL_NAMES = list(LABELS.values())
 
 
 class Both:
-    """A tiny BERT with an output head and its changed copy, in float64, with transformers' outputs."""
+    """A tiny float64 BERT with a task head, a copy with changed weights, and the raw outputs of both."""
 
     def __init__(self, task: str, checkpoint: Checkpoint, folder: Path) -> None:
         self.task, self.folders = task, (folder, changed_folder(folder))
@@ -53,7 +53,7 @@ class Both:
 
 @pytest.fixture
 def both(double_trained_on: Trained, trained_folder: TrainedFolder) -> Callable[[str], Both]:
-    """Return a function: task → the two models."""
+    """Return a factory that maps a task to both models."""
     return lambda task: Both(task, double_trained_on("bert", task), trained_folder("bert", task))
 
 
@@ -79,7 +79,7 @@ def test_fill_mask_equals_both_models(both: Callable[[str], Both]) -> None:
     for mask in masks:
         expected = {(mask, int(word)) for side in (item, other) for word in np.argsort(-side[mask])[:4]}
         assert {place for place in places if place[0] == mask} == expected
-        # The likeliest answer of A comes first.
+        # A's most probable prediction comes first.
         assert places[[place[0] for place in places].index(mask)][1] == item[mask].argmax()
     assert np.abs(result.difference).max() > 0.001
     assert "changed most: probability" in result.finding
@@ -147,7 +147,7 @@ def test_similarity_needs_a_pair(minilm: Checkpoint, tmp_path: Path) -> None:
     result = AnswerChange().of(a, b)
     alone = [item.traces(["we left", "they stayed"]) for item in (minilm, other)]
     assert result.kind == "cosine"
-    # The same weights with another pooling.
+    # Both models have the same weights but different pooling.
     expected = [SentenceSimilarity().of(*traces).score for traces in alone]
     np.testing.assert_allclose([result.a[0], result.b[0]], expected, atol=1e-6)
     assert abs(result.difference[0]) > 0.01

@@ -31,7 +31,7 @@ from tests.helpers.traces import hand_trace
 TEXT = "Almost before we knew it, we had left the ground."
 
 
-# Worked by hand: rows are queries and sum to 1.
+# Hand-computed values: rows are queries and sum to 1.
 HEAD_1 = [[0.25, 0.25, 0.25, 0.25], [0.5, 0.125, 0.25, 0.125], [0.5, 0.0, 0.0, 0.5], [1.0, 0.0, 0.0, 0.0]]
 HEAD_2 = [[1.0, 0.0, 0.0, 0.0], [0.25, 0.375, 0.25, 0.125], [0.0, 0.5, 0.25, 0.25], [0.0, 0.0, 0.0, 1.0]]
 
@@ -127,7 +127,7 @@ def test_hidden_special_tokens_do_not_change_other_weights(minilm: Checkpoint) -
 
 
 def measured(trace: Trace, measure: str, head: int | str) -> np.ndarray:
-    """Return a measure of layer 4 over tokens, computed from its parts."""
+    """Return an attention measure of layer 4 between tokens, computed from its components."""
     if measure == "rollout":
         return rollout([trace.attention(layer) for layer in range(4)], 0.3)
     weights = trace.attention(3)
@@ -243,7 +243,7 @@ def test_long_form_with_invalid_layer_or_head_raises(minilm: Checkpoint, argumen
 
 
 def test_result_uses_model_of_its_trace(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
-    """A measure that needs the model takes it from the trace, so that models cannot be mixed."""
+    """Measures that need a model use the trace's own model, so no other model can be passed by mistake."""
     own, other = minilm.trace("we left"), family("bert").trace("we left")
     for trace in (own, other):
         table = Attention(0, 0, "value-norm").of(trace).table()

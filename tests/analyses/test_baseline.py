@@ -1,4 +1,4 @@
-"""The similarity baseline against a plain loop over the raw model's hidden states."""
+"""The similarity baseline: parity with a loop over the raw model's hidden states."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LINES = (
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """Sentences with shared words, some repeated in a sentence, and a word with many subword tokens."""
+    """Sentences that share words, repeat words, and contain a word with many subword tokens."""
     monkeypatch.setattr(module, "baseline_sentences", lambda: LINES)
     return LINES
 
@@ -47,7 +47,7 @@ def full_sample(minilm: Checkpoint) -> SimilarityBaselineResult:
 
 
 def pairs_of(checkpoint: Checkpoint, same: bool) -> Callable[..., np.ndarray]:
-    """Return a formula of the raw model's outputs: cosines of all pairs by a loop, [pair, layer + 1]."""
+    """Return a function that computes all cosines from the raw model's outputs, shape [pair, layer + 1]."""
     encodings = [checkpoint.encode(text) for text in LINES]
 
     def formula(*outputs: Any) -> np.ndarray:

@@ -54,7 +54,7 @@ def test_sample_of_pairs_is_close_to_all_pairs(monkeypatch: pytest.MonkeyPatch) 
     sample = random_pair_scores(vectors, "cosine")
     assert (len(every), len(sample)) == (44_850, 20_000)
     assert sample.max() < 1 - 1e-9, "no vector is paired with itself"
-    for score in (-0.5, 0.0, 0.5):  # standard error of a share: at most 0.35 %
+    for score in (-0.5, 0.0, 0.5):  # The standard error of a percentile is at most 0.35 percentage points.
         assert percentile_of(score, sample) == pytest.approx(percentile_of(score, every), abs=2)
 
 

@@ -1,4 +1,4 @@
-"""Contacts: parity with `predict_contacts`, APC by hand, and sequences and models without a prediction."""
+"""Contacts: parity with `predict_contacts`, hand-computed APC, and inputs without a prediction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.proteins import SEQUENCE, save_esm
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny ESM-2 with a contact head, as EsmForMaskedLM saves it."""
+    """Save a tiny ESM-2 with a contact head with `EsmForMaskedLM`, and return its folder."""
     return save_esm(tmp_path_factory.mktemp("esm"), transformers.EsmForMaskedLM)
 
 
@@ -37,7 +37,7 @@ def open_double(folder: Path) -> Checkpoint:
 
 
 def predict(folder: Path, text: str) -> np.ndarray:
-    """Return what the raw model's `predict_contacts` returns in float64."""
+    """Return the output of the raw model's `predict_contacts` in float64."""
     tokenizer = transformers.EsmTokenizer.from_pretrained(folder)
     model = transformers.EsmForMaskedLM.from_pretrained(
         folder, dtype=torch.float64, attn_implementation="eager"
@@ -58,7 +58,7 @@ def test_prediction_equals_predict_contacts(folder: Path, checkpoint: Checkpoint
     assert result.question.method == "prediction"
     assert np.ptp(expected) > 0.1, "the case must distinguish heads"
     np.testing.assert_allclose(result.values, expected, rtol=0, atol=1e-10)
-    alone, *_ = checkpoint.traces([text, SEQUENCE * 2])  # a padded batch
+    alone, *_ = checkpoint.traces([text, SEQUENCE * 2])  # in a padded batch
     np.testing.assert_allclose(Contacts().of(alone).values, expected, rtol=0, atol=1e-10)
 
 
@@ -88,13 +88,14 @@ def test_table_lists_the_best_pairs_that_are_far_apart(checkpoint: Checkpoint) -
 
 
 def test_average_product_correction_by_hand() -> None:
-    # S = A + Aᵀ of the last two tokens is [[1, 0.4], [0.4, 0.2]]: its rows sum to 1.4 and 0.6, all to 2.
+    # For the last two tokens, S = A + Aᵀ is [[1, 0.4], [0.4, 0.2]]. Its rows sum to 1.4 and 0.6, all its
+    # values to 2.
     head = [[0.2, 0.4, 0.4], [0.2, 0.5, 0.3], [0.8, 0.1, 0.1]]
     trace = bert_probe.from_attention(np.array([[head, np.eye(3)]]), ["[CLS]", "M", "K"])
     values = Contacts(layer=0, head=0).of(trace).values
     expected = np.array([[0.02, -0.02], [-0.02, 0.02]])
     np.testing.assert_allclose(values, expected, atol=1e-7)
-    # S of the identity is 2 on the diagonal, so its average product is 1 everywhere.
+    # For the identity matrix, S is 2 on the diagonal, so the average product is 1 everywhere.
     mean = (expected + np.array([[1, -1], [-1, 1]])) / 2
     result = Contacts().of(trace)
     np.testing.assert_allclose(result.values, mean, atol=1e-7)

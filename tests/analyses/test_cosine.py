@@ -1,4 +1,4 @@
-"""Cosine similarity by hand, and properties for all vectors."""
+"""Cosine similarity: hand-computed cases, and properties that hold for all vectors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 def matrices() -> Any:
-    """Draw float32 matrices [1 to 5 rows, 3]."""
+    """Return a strategy for float32 matrices with 1 to 5 rows and 3 columns."""
     shapes = st.tuples(st.integers(1, 5), st.just(3))
     return shapes.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=FINITE))
 
 
 def assert_agree(actual: np.ndarray, expected: np.ndarray) -> None:
-    """Assert that NaN is in the same cells, and the other cells are equal within float32 rounding."""
+    """Assert that both arrays have NaN in the same cells and agree elsewhere within float32 rounding."""
     np.testing.assert_allclose(actual, expected, rtol=0, atol=ULP, equal_nan=True)
 
 

@@ -1,4 +1,4 @@
-"""Cross-encoders of sentence-transformers: the score is what `CrossEncoder.predict` returns."""
+"""Cross-encoders from sentence-transformers: scores equal those of `CrossEncoder.predict`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAIRS = [(families.TEXT, families.PAIR), ("a boat", "the wide river"), ("light",
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Return a function: number of labels → folder with a tiny classifier."""
+    """Return a factory that saves a tiny classifier with a number of labels and returns its folder."""
 
     def folder(labels: int) -> Path:
         path = tmp_path_factory.mktemp("classifier")
@@ -51,14 +51,17 @@ def _cross_encoder(folder: Path, dtype: str = "float32", **options: Any) -> Any:
 
 
 def _predict(folder: Path) -> np.ndarray:
-    """Return the scores of sentence-transformers in float64; it converts only arrays to float32."""
+    """Return the scores of sentence-transformers in float64.
+
+    It converts scores to float32 only for NumPy arrays, so the function requests a tensor.
+    """
     model = _cross_encoder(folder, "float64")
     scores: np.ndarray = model.predict(PAIRS, convert_to_tensor=True).numpy()
     return scores
 
 
 def _scores(folder: Path, dtype: str) -> np.ndarray:
-    """Return the scores of all pairs in the order of the labels, [pair, label]."""
+    """Return the scores of all pairs, shape [pair, label]."""
     checkpoint = bert_probe.load(folder, dtype=dtype)
     if dtype == "float64":
         keep_float64(checkpoint.model)
@@ -127,7 +130,7 @@ DOCUMENTS = [*families.SENTENCES, "a boat on the river", "night " * 200]
 def test_search_scores_equal_cross_encoder(
     activation: str | None, classifier: Callable[[int], Path], tmp_path: Path
 ) -> None:
-    """Without an activation in its files, the model has the default of sentence-transformers, Sigmoid."""
+    """A checkpoint that does not specify an activation uses sentence-transformers' default, Sigmoid."""
     folder = classifier(1)
     if activation is not None:
         with without_warnings():

@@ -1,4 +1,4 @@
-"""Questions about models that read from left to right, and about the other families beyond BERT's."""
+"""Questions about causal models and about architectures other than BERT."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What truncated vectors cost, against sentence-transformers, NumPy and SciPy."""
+"""The loss of accuracy from truncated vectors: parity with sentence-transformers, NumPy and SciPy."""
 
 from __future__ import annotations
 
@@ -54,14 +54,15 @@ def test_curve_equals_sentence_transformers(
 
 
 def test_costs_worked_by_hand() -> None:
-    """Dot products: 2, 1, 0 of pairs (1, 2), (1, 3), (2, 3); with one dimension 2, 0, 0."""
+    """The pairs (1, 2), (1, 3), (2, 3) have the dot products 2, 1, 0; with one dimension, 2, 0, 0."""
     vectors = np.array([[2.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     pearson, spearman, same = _costs(vectors, "dot", (1, 2))
     assert pearson == pytest.approx([np.sqrt(3) / 2, 1])
     assert spearman == pytest.approx([np.sqrt(3) / 2, 1])
-    # With one dimension, sentence 3 has the score 0 with both others, and the first is taken.
+    # With one dimension, sentence 3 has the score 0 with both other sentences; ties go to the first one.
     assert same.tolist() == [1, 1]
-    # A zero vector has no cosine; its pairs are left out, and two pairs remain none.
+    # The cosine of a zero vector is undefined. Without the pairs of this vector, too few pairs remain for a
+    # correlation.
     pearson, _, same = _costs(np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 2.0]]), "cosine", (1, 2))
     assert np.isnan(pearson[0])
     assert same[1] == 1

@@ -1,4 +1,4 @@
-"""The recomputed input embedding against the raw model's own module, for every architecture."""
+"""The recomputed input embedding equals the output of the raw model's module, for every architecture."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = sorted(set(families.FAMILIES) - WITHOUT)
 
 
 def raw_embedding(raw: Raw, trace: Trace) -> np.ndarray:
-    """Return the output of the embedding module of transformers, [token, hidden]."""
+    """Return the output of the raw model's embedding module, shape [token, hidden]."""
     observed: list[torch.Tensor] = []
     module = getattr(raw.model, "embeddings", None) or raw.model.get_input_embeddings()
 
@@ -127,7 +127,7 @@ def saved(folder: Path, name: str, model: Any) -> Checkpoint:
 
 
 def other_ways() -> dict[str, Callable[[], Any]]:
-    """Return tokenizer → config of a model whose input is not a sum of three rows."""
+    """Return factories for configs whose input embedding is not a sum of three rows, by tokenizer name."""
     bird = {"attention_type": "original_full", "rescale_embeddings": True, "pad_token_id": 0}
     bird["vocab_size"] = families.config("bert").vocab_size
     return {
@@ -203,7 +203,7 @@ def test_sum_and_layer_norm_equal_hand_computation(tmp_path: Path) -> None:
     checkpoint = bert_probe.load(tmp_path, dtype="float64")
     anatomy = Embedding().of(checkpoint.trace("we"))
     assert anatomy.total[0].tolist() == [2, 1, 2, 6]
-    # Mean 2.75, variance ((-0.75)² + (-1.75)² + (-0.75)² + 3.25²) / 4 = 3.6875.
+    # The mean is 2.75, and the variance is ((-0.75)² + (-1.75)² + (-0.75)² + 3.25²) / 4 = 3.6875.
     deviation = 3.6875**0.5
     expected = [-0.75 / deviation, 2 * -1.75 / deviation, 10 - 0.75 / deviation, -3.25 / deviation]
     assert_exact(anatomy.normalised[0], expected)
@@ -212,7 +212,7 @@ def test_sum_and_layer_norm_equal_hand_computation(tmp_path: Path) -> None:
 
 
 def nudged(trace: Trace, amount: float) -> Trace:
-    """Return the trace of a model whose embedding module's output is shifted by an amount."""
+    """Return a trace whose model adds an amount to the output of its embedding module."""
     model: Any = copy.deepcopy(trace.checkpoint.model)
     model.embeddings.register_forward_hook(lambda _module, _args, output: output + amount)
     return replace(trace, made_by=replace(trace.checkpoint, model=model))

@@ -1,4 +1,4 @@
-"""Evaluations against plain transformers, metrics by hand, and errors."""
+"""Evaluations: parity with raw transformers, hand-computed metrics, and errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def classed(*rows: tuple[str, str], pair: str | None = None) -> LabeledTexts:
 
 
 def raw(folder: Path, kind: Any) -> tuple[Any, Any]:
-    """Return a model and its tokenizer, in float64."""
+    """Return the float64 model that transformers loads from a folder, and its tokenizer."""
     model = kind.from_pretrained(folder, dtype=torch.float64).eval()
     keep_float64(model)
     return model, transformers.AutoTokenizer.from_pretrained(folder)
@@ -82,7 +82,7 @@ def test_words_are_predicted_at_their_first_token(
         with torch.inference_mode():
             logits = model(**inputs).logits[0].softmax(-1).numpy()
         for start, _ in sentence.spans:
-            # A token may start with the space before its word.
+            # A token may include the space before its word.
             position = next(place for place, (low, high) in enumerate(offsets) if low <= start < high)
             answers.append(int(logits[position].argmax()))
             shares.append(logits[position].max())
@@ -132,7 +132,8 @@ def test_wilson_interval_equals_hand_computation() -> None:
 
 def test_class_metrics_equal_hand_computation() -> None:
     true, predicted = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 0, 1, 1, 0, 0])
-    # Precision 2/4, 1/2, 0 and recall 2/3, 1/2, 0 for classes 0, 1, 3; class 2 does not occur.
+    # Classes 0, 1 and 3 have the precision 2/4, 1/2 and 0 and the recall 2/3, 1/2 and 0. Class 2 does not
+    # occur.
     result = head_predictions.score_classes(true, predicted)
     assert result["accuracy"] == 3 / 6
     assert result["macro_f1"] == pytest.approx((4 / 7 + 1 / 2 + 0) / 3)
@@ -166,8 +167,8 @@ def test_regression_metrics_equal_hand_computation() -> None:
 def test_entity_metrics_equal_hand_computation() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
-    # Predicted are PER (too short), LOC, LOC, PER (spurious): 2 of 4 are correct, and 2 of 3 actual ones are
-    # found.
+    # The predicted entities are PER (too short), LOC, LOC and PER (spurious). 2 of these 4 are correct, and 2
+    # of the 3 true entities are predicted.
     result = head_predictions.score_tags(true, predicted)
     assert result["accuracy"] == 4 / 6
     assert result["entity_precision"] == 2 / 4
@@ -215,7 +216,7 @@ def test_baselines_use_training_rows_only() -> None:
 
 @pytest.fixture(scope="module")
 def evaluation(trained_on: Trained) -> EvaluateResult:
-    """Return an evaluation, with baselines, of a head that was never trained."""
+    """Return an evaluation of an untrained classification head, with baselines."""
     rows = classed(*((text, NAMES[position % 3]) for position, text in enumerate(SENTENCES)))
     return Evaluate().of(trained_on("bert", CLASSES), rows, rows)
 
@@ -314,7 +315,7 @@ def test_progress_is_reported(trained_on: Trained) -> None:
 
 
 def test_evaluation_reads_files_of_both_readers(tmp_path: Path) -> None:
-    """The files of the Python snippet of a result are those that were evaluated."""
+    """Reading a file by its path gives the same data as parsing its bytes, so snippets reproduce a result."""
     table, words = tmp_path / "a.csv", tmp_path / "a.conll"
     table.write_text("text,label\nOne,O\n", encoding="utf-8")
     words.write_text("One\tO\n", encoding="utf-8")

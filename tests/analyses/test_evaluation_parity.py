@@ -1,4 +1,4 @@
-"""Evaluations of a model against the evaluators of sentence-transformers, which encode the texts."""
+"""Evaluations of a model: parity with the evaluators of sentence-transformers, which encode the texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.prove
 
 @pytest.fixture(scope="module")
 def reference(minilm: Checkpoint) -> Any:
-    """The same checkpoint in sentence-transformers."""
+    """Return the same checkpoint as loaded by sentence-transformers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sentence_transformers import SentenceTransformer
@@ -31,7 +31,7 @@ def reference(minilm: Checkpoint) -> Any:
 
 @pytest.fixture(scope="module")
 def topics() -> list[tuple[str, str]]:
-    """Text and topic of 300 sentences."""
+    """Return the texts and topics of 300 sentences."""
     return [(str(row.text), str(row.label)) for row in everyday_topics().rows]
 
 
@@ -41,7 +41,8 @@ def test_correlations_of_300_pairs(minilm: Checkpoint, reference: Any, topics: l
     draw = np.random.default_rng(0)
     rows = [draw.choice(len(topics), 2, replace=False) for _ in range(300)]
     pairs = [(topics[i], topics[j]) for i, j in rows]
-    # Equal topics have a high score; the noise gives some pairs equal scores and most pairs different ones.
+    # Pairs of the same topic have a high score. The noise gives some pairs tied scores, and most pairs
+    # distinct ones.
     scores = [3.0 * (a[1] == b[1]) + float(draw.integers(0, 20)) / 10 for a, b in pairs]
     lines = [f"{a}\t{b}\t{score}" for ((a, _), (b, _)), score in zip(pairs, scores, strict=True)]
     data = parse_labeled_texts("\n".join(["text_a\ttext_b\tscore", *lines]).encode(), "pairs.tsv")
@@ -92,4 +93,4 @@ def test_rankings_of_300_documents(minilm: Checkpoint, reference: Any, topics: l
     np.testing.assert_allclose(
         [actual[name] for name in names], [values[f"cosine_{name}"] for name in names], atol=1e-6
     )
-    assert 0.2 < actual["ndcg@10"] < 0.95  # neither trivial nor impossible
+    assert 0.2 < actual["ndcg@10"] < 0.95  # The task is neither trivial nor impossible.

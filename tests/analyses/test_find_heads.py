@@ -1,4 +1,4 @@
-"""Head search: weight between two words, rank, words by name and position, and the command."""
+"""Head search: weights between two words and their ranks, words by name or position, and the command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def test_weights_and_ranks_equal_hand_computation() -> None:
     item = [[0.25, 0.25, 0.25, 0.25], [0.5, 0.125, 0.25, 0.125], [0.125, 0.5, 0.25, 0.125], [1, 0, 0, 0]]
     two = [[0.25, 0.25, 0.25, 0.25], [0.125, 0.125, 0.5, 0.25], [1, 0, 0, 0], [0, 0, 0, 1]]
     result = FindHeads([(1, 2), (2, 1)]).of(hand_trace([np.array([item, two])]))
-    # Sun to moon: 0.25 (rank 2) and 0.5 (rank 1). Moon to sun: 0.5 and 0.
+    # In the two heads, sun attends to moon with 0.25 (rank 2) and 0.5 (rank 1), and moon to sun with 0.5 and
+    # 0.
     assert result.weights.tolist() == [[(0.25 + 0.5) / 2, (0.5 + 0) / 2]]
     assert result.ranks.tolist() == [[1.5, 1.5]]
     assert [(item.layer, item.head, item.weight, item.rank) for item in result.ranked] == [

@@ -1,4 +1,4 @@
-"""The head that is shown first: by hand, ties, attention sinks, and long texts."""
+"""The head that is shown first: hand-computed cases, ties, attention sinks, and long texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKENS = "[CLS] we saw [SEP]"
 
 
 def shift(by: int, share: float) -> Array:
-    """Return a head with a share of attention on the token at a distance, and the remainder spread evenly."""
+    """Return a head with a share of its attention on the token at a distance and the rest spread evenly."""
     to = np.eye(4, k=by)
     missing = 1 - to.sum(axis=1, keepdims=True)
     return share * (to + missing / 4) + (1 - share) / 4
@@ -38,8 +38,8 @@ def trace_of(*layers: list[Array]) -> Trace:
 def test_head_farthest_above_the_mean_share_is_first() -> None:
     many, item = shift(1, 1.0), shift(-1, 7 / 8)
     result = first_look(trace_of([many, many], [many, item]))
-    # Next token: 3 of 4 queries have one, so the share is ¾, in three of four heads.
-    # Previous token: 3 of 4 queries put ⅞ + ⅛ · ¼ = 29/32 on it, so the share is 87/128, in one head.
+    # In three of four heads, the share of the next token is ¾, because 3 of 4 queries have a next token. In
+    # one head, 3 of 4 queries put ⅞ + ⅛ · ¼ = 29/32 on the previous token, so its share is 87/128.
     assert 3 / 4 > 87 / 128 >= LABEL_SHARE
     assert result == FirstLook(1, 1, "previous", 87 / 128, 4)
     assert result.reason == "puts 68% of its attention on the previous token"

@@ -1,4 +1,4 @@
-"""Fertility by hand, and with two vocabularies."""
+"""Fertility: hand-computed cases, and two vocabularies."""
 
 from __future__ import annotations
 

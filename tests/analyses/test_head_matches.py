@@ -1,4 +1,4 @@
-"""Matching heads of two models: against raw transformers, by hand, and invariants."""
+"""Head matches between two models: parity with raw transformers, hand-computed cases, and invariants."""
 
 from __future__ import annotations
 
@@ -51,14 +51,17 @@ def test_matches_of_two_tokenizers_equal_raw_models(double_family: Opened, famil
 
 
 def test_matches_equal_hand_computation(family: Opened) -> None:
-    checkpoint = family("longformer")  # of which the trace stores the weights
+    checkpoint = family(
+        "longformer"
+    )  # The trace of this family stores attention weights, which can be replaced.
     a, b = checkpoint.trace("w"), changed_checkpoint(checkpoint).trace("w")
     item = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
     two = np.array([[0.2, 0.2, 0.6], [0.1, 0.1, 0.8], [0.9, 0.1, 0.0]], np.float32)
     a = replace(a, weights=(np.stack([item, item, two, item]),) * 3)
     b = replace(b, weights=(np.stack([two, two, two, item]),) * 3)
     result = HeadMatches().of(a, b)
-    # The rows differ by 0.8, 0 and 1 in total, half of which is the distance; the mean is over three rows.
+    # The absolute differences of the three rows sum to 0.8, 0 and 1. Total variation is half of each sum,
+    # averaged over the rows.
     expected = [[0.7, 0.7, 0.7, 1], [0.7, 0.7, 0.7, 1], [1, 1, 1, 0.7], [0.7, 0.7, 0.7, 1]]
     np.testing.assert_allclose(result.matrix, np.tile(expected, (3, 3)), atol=1e-7)
     # Ties go to the first head, so only one of several equal heads is matched in both directions.
@@ -92,7 +95,7 @@ def test_swapping_a_and_b_mirrors_the_result(double_family: Opened) -> None:
 
 
 class Told:
-    """Records progress."""
+    """A progress callback that records its calls."""
 
     def __init__(self) -> None:
         self.all: list[tuple[int, int]] = []
@@ -139,7 +142,7 @@ def test_matrix_and_two_maps_have_charts(family: Opened) -> None:
         assert item.drawing["caption"] == ("Head 2.2 of A", "Head 3.4 of B")[side]
     table = result.maps_frame(a, b, 5, 11)
     assert list(table)[4:] == ["weight_a_2.2", "weight_b_3.4"]
-    place = len(result.spans.spans) + 3  # the second query, the fourth key
+    place = len(result.spans.spans) + 3  # the row of the second query and the fourth key
     query, key = (result.spans.spans[index] for index in (result.spans.rows[1], 3))
     expected = [result.spans.rows[1], query.text, 3, key.text]
     assert table.iloc[place].tolist()[:4] == expected

@@ -52,7 +52,7 @@ def means(double_minilm: Checkpoint) -> HeadMeansResult:
 
 @pytest.fixture(scope="module")
 def singly(double_minilm: Checkpoint) -> dict[str, np.ndarray]:
-    """Return the measures of each sentence alone, [sentence, layer, head]."""
+    """Return the measures of each sentence encoded separately, [sentence, layer, head]."""
     each = [Heads().of(double_minilm.trace(text)).values for text in TEXTS]
     return {name: np.stack([values[name] for values in each]) for name in MEASURES}
 
@@ -71,7 +71,7 @@ def test_interval_of_one_sentence_has_width_0(minilm: Checkpoint, words: bool) -
 def test_sentences_are_weighted_equally(means: HeadMeansResult, singly: dict[str, np.ndarray]) -> None:
     for name in MEASURES:
         assert_exact(means.mean[name], sum(singly[name]) / len(TEXTS), name)
-    # "No." has no split word; its 0 is included in the mean.
+    # The last sentence, "No.", has no word of several tokens. Its share is 0 and is included in the mean.
     assert singly["same_word"][-1].max() == 0
     assert means.mean["same_word"].max() > 0
     assert means.labels == head_labels(means.mean)
@@ -93,9 +93,9 @@ def test_interval_equals_hand_computation() -> None:
     """The mean of two values drawn from 0 and 1 is 0, ½ or 1 with probabilities ¼, ½, ¼."""
     values = np.array([0.0, 1.0]).reshape(2, 1, 1, 1)
     low, high = HeadMeans(confidence=0.6, resamples=4000)._interval(values, lambda: None)
-    assert (low.item(), high.item()) == (0, 1)  # 20 and 80 in 100: within the outer quarters
+    assert (low.item(), high.item()) == (0, 1)  # The 20th and 80th percentiles lie in the outer quarters.
     low, high = HeadMeans(confidence=0.4, resamples=4000)._interval(values, lambda: None)
-    assert (low.item(), high.item()) == (0.5, 0.5)  # 30 and 70 in 100: within the middle half
+    assert (low.item(), high.item()) == (0.5, 0.5)  # The 30th and 70th percentiles lie in the middle half.
 
 
 def test_lower_confidence_gives_narrower_interval(double_minilm: Checkpoint, means: HeadMeansResult) -> None:

@@ -1,4 +1,4 @@
-"""Head measures: by hand, and against loops over the definitions, in float64 and across blocks."""
+"""Head measures: hand-computed cases, and parity with loops in float64 over one or several blocks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_single_token_attends_to_itself_and_first_token() -> None:
 
 
 def reference(trace: bert_probe.Trace, layer: int, head: int) -> dict[str, float]:
-    """Return every measure by loops over queries and keys, as defined in docs/methods.md."""
+    """Compute every measure with loops over queries and keys, as defined in docs/methods.md."""
     weights = trace.attention(layer, head).astype(np.float64)
     mean = trace.attention(layer).astype(np.float64).mean(axis=0)
     tokens, n = trace.tokens, len(trace.tokens)
@@ -143,8 +143,8 @@ def test_long_text_in_float32_is_accurate(minilm: bert_probe.Checkpoint) -> None
     for layer in range(trace.layers):
         weights = trace.attention(layer).astype(np.float64)
         for name, each in counted.items():
-            # The score, its exponential, the share and a column sum are rounded; errors do not grow with the
-            # length.
+            # The score, its exponential, the weight and the column sum are each rounded once. The rounding
+            # errors do not grow with the length of the text.
             expected = (weights * each).sum(axis=(1, 2)) / len(place)
             assert_rounded(measured[name][layer], expected, roundings=4, label=name)
 

@@ -57,7 +57,7 @@ def test_profiles_have_provenance(minilm: Checkpoint) -> None:
     assert (description["text"], description["pair"], description["tokens"]) == (TEXT, None, len(a.tokens))
     assert description["question"] == {"analysis": "heads", "words": False}
     assert "[" not in repr(profiles)
-    # The table has no arguments for a text, a model or an option.
+    # `table` takes no arguments, so it cannot be called for another text, model or option.
     with pytest.raises(TypeError):
         profiles.table(b)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):

@@ -1,4 +1,4 @@
-"""Classification and clustering from frozen vectors: against scikit-learn called directly."""
+"""Classification and clustering of frozen vectors: parity with scikit-learn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_probe.text.sample_data import everyday_topics
 
 
 def texts(count: int = 8) -> LabeledTexts:
-    """Return a few sample sentences of each topic."""
+    """Return the first ``count`` sample sentences of each topic."""
     rows = [row for label in everyday_topics().labels for row in everyday_topics().rows if row.label == label]
     step = len(rows) // len(everyday_topics().labels)
     return LabeledTexts.of(
@@ -140,7 +140,8 @@ def test_too_many_texts_for_a_server_are_refused(minilm: Checkpoint, monkeypatch
 
 
 def test_calibration_error_by_hand() -> None:
-    # Confidence 0.9 twice, once correct: gap 0.4. Confidence 0.6 twice, both correct: gap 0.4.
+    # Two predictions have confidence 0.9, and one is correct: a gap of 0.4. Two have confidence 0.6, and both
+    # are correct: a gap of 0.4.
     probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4]])
     model = label_evaluation.ClassifiedTexts(None, np.empty((4, 1)), probabilities, np.zeros(4, int))  # type: ignore[arg-type]
     labels = np.array([0, 1, 0, 0])

@@ -1,4 +1,4 @@
-"""Late interaction: vectors of tokens and MaxSim against sentence-transformers, and the parts of a score."""
+"""Late interaction: parity of token vectors and MaxSim with sentence-transformers, and contributions."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ DOCUMENTS = [*families.SENTENCES, "a boat", "night, " * 8, "A Boat!"]
 def layout_folder(
     family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """Return a function: layout → folder with the checkpoint, saved on first use.
+    """Return a factory that maps a layout to the folder of its checkpoint, which is saved on first use.
 
-    Tests must not change it.
+    Tests must not change the folder.
     """
     root = tmp_path_factory.mktemp("multi-vector")
 
@@ -74,7 +74,7 @@ def _double(folder: Path) -> Checkpoint:
 
 
 def _vectors(checkpoint: Checkpoint) -> list[np.ndarray]:
-    """Return the vectors of queries and documents, [token, size] each."""
+    """Return the token vectors of each query and each document, shape [token, size]."""
     queries = [encode_tokens(checkpoint, query_config(checkpoint), text).vectors for text in DOCUMENTS]
     documents = encode_documents(checkpoint, document_config(checkpoint), DOCUMENTS, False, str)
     return [*queries, *(documents.vectors[first:last] for first, last in documents.spans)]
@@ -86,7 +86,7 @@ def test_vectors_equal_multi_vector_encoder(name: str, layout_folder: Callable[[
     checkpoint = _double(folder)
     assert checkpoint.multi_vector_error is None
     model = multi_vector_models.reference(folder, "float64")
-    # One query at a time, because the padding of a batch must not matter.
+    # Queries are encoded one at a time, so that no padding is involved.
     queries = [model.encode_query(text, convert_to_numpy=True) for text in DOCUMENTS]
     expected = [*queries, *model.encode_document(DOCUMENTS, convert_to_numpy=True)]
     vectors = _vectors(checkpoint)
@@ -96,9 +96,9 @@ def test_vectors_equal_multi_vector_encoder(name: str, layout_folder: Callable[[
 
 @pytest.mark.parametrize("name", ["PyLate", "PyLate, early version"])
 def test_vectors_are_those_that_pylate_describes(name: str, layout_folder: Callable[[str], Path]) -> None:
-    """Compare with the steps of `ColBERT.tokenize` and `ColBERT.encode` of PyLate 1.6.0, written again here.
+    """Compare with a copy of the steps of `ColBERT.tokenize` and `ColBERT.encode` in PyLate 1.6.0.
 
-    PyLate 1.6.0 needs older versions of transformers and sentence-transformers than the other tests.
+    PyLate itself cannot be called: it requires older versions of transformers and sentence-transformers.
     """
     folder = layout_folder(name)
     checkpoint = _double(folder)
@@ -128,7 +128,7 @@ def _pylate_vectors(folder: Path, model: Any, text: str, is_query: bool) -> np.n
     weights = load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"].double().numpy()
     vectors: np.ndarray = states @ weights.T
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    # Words that are not a token stand for [UNK] in PyLate; BERT's vocabulary has all of them.
+    # PyLate maps skiplist words outside the vocabulary to [UNK]; BERT's vocabulary contains all of them.
     skipped = {tokenizer.get_vocab()[word] for word in string.punctuation if word in tokenizer.get_vocab()}
     return vectors if is_query else vectors[[token not in skipped for token in ids]]
 
@@ -150,7 +150,7 @@ def test_scores_equal_multi_vector_encoder(name: str, layout_folder: Callable[[s
 
 
 def _scores(model: Any) -> np.ndarray:
-    """Return the scores of a `MultiVectorEncoder` in float64; its own function rounds to float32."""
+    """Return the float64 scores of a `MultiVectorEncoder`, whose own function rounds them to float32."""
     query = model.encode_query(QUERY, convert_to_numpy=True)
     scores = [
         (query @ document.T).max(axis=1).sum() if len(document) else np.nan
@@ -160,7 +160,7 @@ def _scores(model: Any) -> np.ndarray:
 
 
 def test_maxsim_by_hand() -> None:
-    """Query (1, 0), (0, 1); the documents are {(1, 0), (.6, .8)}, {(0, −1)} and one without vectors."""
+    """The query is {(1, 0), (0, 1)}; the documents are {(1, 0), (.6, .8)}, {(0, −1)} and an empty one."""
     query = np.array([[1.0, 0.0], [0.0, 1.0]])
     vectors = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]])
     documents = TokenVectors(vectors, np.array([[0, 2], [2, 3], [3, 3], [0, 2]]), (0,) * 4)
@@ -210,7 +210,7 @@ def test_matches_add_up_to_the_score(
 
 
 def _check_matches(explained: Any) -> None:
-    """Check the table of matches against the similarities of all pairs."""
+    """Compare the table of matches with the maxima of the similarities of all token pairs."""
     table = explained.table()
     for document, part in zip(explained.explained, explained.contributions, strict=True):
         rows = table[table["document"] == document.id]
@@ -227,7 +227,10 @@ def _check_matches(explained: Any) -> None:
 
 
 def test_another_model_compares_its_last_hidden_states(minilm: Checkpoint) -> None:
-    """Without special tokens, scaled to length 1; the result says that it was not trained for this."""
+    """A model without multi-vector files uses L2-normalized hidden states of all tokens except special ones.
+
+    The result notes that the model was not trained for late interaction.
+    """
     query, *documents = [QUERY, *DOCUMENTS]
 
     def vectors(text: str) -> np.ndarray:
@@ -278,7 +281,7 @@ def test_documents_are_encoded_once_and_equal_documents_share_vectors(
     question = Search(QUERY, ("late-interaction",))
     calls: list[tuple[int, int]] = []
     index = question.index(checkpoint, DOCUMENTS, progress=lambda *call: calls.append(call))
-    distinct = len(DOCUMENTS) - 1  # "a boat" and "A Boat!" differ in a token without a vector
+    distinct = len(DOCUMENTS) - 1  # "a boat" and "A Boat!" differ only in a token without a vector.
     assert calls[0] == (0, distinct + 1)
     assert calls[-1] == (distinct + 1, distinct + 1)
     again = question.of(checkpoint, index)
@@ -298,7 +301,7 @@ def test_too_many_vectors_are_refused_before_they_are_allocated(
 
 
 def _changed(folder: Path, target: Path, name: str, **settings: Any) -> Path:
-    """Copy a checkpoint and change settings in one of its JSON files."""
+    """Copy a checkpoint, change settings in one of the copy's JSON files, and return its folder."""
     shutil.copytree(folder, target)
     content = json.loads((target / name).read_text())
     (target / name).write_text(json.dumps(content | settings))
@@ -336,7 +339,7 @@ def test_unsupported_files_raise_one_sentence(
 
 
 def test_expanded_queries_are_limited(layout_folder: Callable[[str], Path], tmp_path: Path) -> None:
-    """By the length that the checkpoint reads, and by the largest supported one for a model without limit."""
+    """The limit is the checkpoint's maximum length or, if it has none, the largest supported length."""
     folder = layout_folder("expanded to a minimum")
     encoder = bert_probe.load(folder)
     short = _changed(folder, tmp_path / "short", TRANSFORMER, max_seq_length=12)

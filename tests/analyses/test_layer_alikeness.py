@@ -1,4 +1,4 @@
-"""Linear CKA: by hand, by its dual formula, against raw transformers, and invariants."""
+"""Linear CKA: hand-computed cases, the dual formula, parity with raw transformers, and invariants."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SENTENCES = families.SENTENCES[:5]
 
 
 def test_cka_equals_hand_computation() -> None:
-    # In one dimension it is the squared correlation, here of (1, -1, 0) and (1, 0, -1): ½.
+    # In one dimension, CKA is the squared correlation. The correlation of (1, -1, 0) and (1, 0, -1) is ½.
     assert linear_cka(np.array([[4.0], [2.0], [3.0]]), np.array([[1.0], [0.0], [-1.0]])) == pytest.approx(
         0.25
     )
-    # XᵀX = 2 I, of length √8; YᵀY = 2; YᵀX = (2, 0), its square 4.
+    # XᵀX = 2 I has the Frobenius norm √8, YᵀY = 2, and YᵀX = (2, 0) has the squared norm 4.
     x = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     assert linear_cka(x, x[:, :1]) == pytest.approx(4 / (8**0.5 * 2))
     assert linear_cka(x[:, :1], x[:, 1:]) == 0

@@ -1,4 +1,4 @@
-"""Layouts: principal components by hand and against scikit-learn; reproducible t-SNE and UMAP."""
+"""Layouts: principal components by hand and with scikit-learn; reproducible t-SNE and UMAP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.helpers.gate import examples
 
 
 def clusters(count: int, groups: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors [count, 16] around several centers in turn, and the group of each."""
+    """Return vectors around several centers in turn, shape [count, 16], and the group of each vector."""
     rng = np.random.default_rng(seed)
     groups_of_points = np.arange(count) % groups
     centres = np.eye(16)[:groups] * 4
@@ -36,7 +36,7 @@ def apart(points: np.ndarray, groups_of_points: np.ndarray) -> bool:
 
 
 def test_pca_equals_hand_computation() -> None:
-    # Scores along (3, 4)/5 are −5, 0, 5, and 0 along the orthogonal axis.
+    # The coordinates along the direction (3, 4)/5 are −5, 0 and 5; along the orthogonal axis, they are 0.
     result = pca(np.array([[1, 1], [4, 5], [7, 9]], np.float32))
     assert_rounded(result.points, [[-5, 0], [0, 0], [5, 0]])
     assert_exact(np.array(result.explained), [1, 0])
@@ -97,7 +97,7 @@ def test_t_sne_ignores_norms() -> None:
     vectors, groups_of_points = clusters(60)
     lengths = np.random.default_rng(2).uniform(0.01, 100, size=(60, 1)).astype(np.float32)
     assert apart(tsne(vectors * lengths).points, groups_of_points)
-    # Scaling by powers of two is exact.
+    # Multiplication by a power of two is exact, so the result must be identical.
     assert np.array_equal(tsne(vectors * np.float32(2.0**40)).points, tsne(vectors).points)
 
 
@@ -109,7 +109,7 @@ def test_t_sne_equals_scikit_learn_on_unit_vectors() -> None:
     rows = unit_rows(vectors)
     start = PCA(2, svd_solver="full").fit_transform(rows)
     ours = tsne(vectors).points
-    # scikit-learn chooses other signs: each axis is flipped to match.
+    # The signs of principal components are arbitrary, so each axis is flipped to match.
     start *= np.sign((start * ours).sum(axis=0)) * 1e-4 / start[:, 0].std()
     mapper = TSNE(perplexity=30, init=start.astype(np.float32), random_state=0)
     theirs = mapper.fit_transform(rows.astype(np.float32))
@@ -174,7 +174,7 @@ def test_duplicate_vectors_have_finite_points() -> None:
     assert (distances < full / 10).all(), "equal vectors are placed together"
 
 
-@pytest.mark.prove  # Numba compiles UMAP for half a minute.
+@pytest.mark.prove  # Numba takes half a minute to compile UMAP.
 def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
     vectors, groups_of_points = clusters(24, groups=2)
     result: list[tuple[int, int]] = []
@@ -194,7 +194,8 @@ def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
         if done > 5:
             raise StopError
 
-    # In a separate thread, as on the page: a lock that is not released would block other progress bars.
+    # UMAP runs in a separate thread, as on the page. If it did not release its lock, other progress bars
+    # would hang.
     with ThreadPoolExecutor(1) as pool, pytest.raises(StopError):
         pool.submit(umap, vectors, stop).result()
     with ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""The lens against models truncated at an inner layer, and the model's own prediction at the last one."""
+"""The lens: parity with models truncated at a layer, and the model's own prediction at the last layer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL = 10_000
 
 
 def truncated_model(name: str, task: str, folder: Path, layers: int) -> Any:
-    """Return transformers' own model truncated after some layers, with the output head on the last one."""
+    """Return the raw model truncated after some layers, with the task head on the last of them."""
     model = trained.model_class(name, task).from_pretrained(
         folder, num_hidden_layers=layers, attn_implementation="eager", dtype=torch.float64
     )
@@ -40,7 +40,7 @@ def truncated_model(name: str, task: str, folder: Path, layers: int) -> Any:
 
 
 def logits_by_id(result: LensResult, layer: int) -> np.ndarray:
-    """Return the logits of a layer, [position, token or label], in the order of their ids."""
+    """Return the logits of a layer sorted by token or label id, shape [position, token or label]."""
     order = np.argsort(result.ids[layer], axis=-1)
     return np.take_along_axis(result.logits[layer], order, axis=-1)
 
@@ -50,7 +50,7 @@ def test_lens_of_a_layer_equals_truncated_model(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, task).trace(TEXT)
-    with Float64Mode():  # here the norm runs outside the model's forward pass
+    with Float64Mode():  # because the lens runs the final norm outside the model's forward pass
         result = Lens(task, top=ALL).of(trace)
     inputs = {key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()}
     for layers in (1, trace.layers):

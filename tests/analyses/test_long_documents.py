@@ -1,4 +1,4 @@
-"""Long documents: what is not read, positions of sentences, and chunks, against the raw model."""
+"""Long documents: truncated text, the effect of position, and chunks, compared with the raw model."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_sentences_of_long_runs_are_found_in_linear_time(run: str) -> None:
     text = f"a{run * (250_000 // len(run))}b"
     started = time.process_time()
     assert sentence_spans(text)[0][0] == 0
-    assert time.process_time() - started < 5  # quadratic time would be minutes
+    assert time.process_time() - started < 5  # An algorithm with quadratic time would take minutes.
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 21, 100])
@@ -67,7 +67,7 @@ def test_chunks_cover_every_token_once_within_the_size(minilm: Checkpoint, size:
     assert sum(counts) == len(tokens)
     assert max(counts) <= size
     assert [*spans] == sorted(spans)
-    if size > 20:  # every sentence fits
+    if size > 20:  # Every sentence fits into a chunk.
         assert {start for start, _ in spans} <= {start for start, _ in sentence_spans(text)}
 
 
@@ -76,7 +76,7 @@ def test_audit_counts_what_the_tokenizer_counts(minilm: Checkpoint) -> None:
     raw = [len(minilm.tokenizer(str(text))["input_ids"]) for text in (LONG, f"Barges {SHORT}")]
     assert result.lengths.tolist() == raw
     assert result.dropped.tolist() == [count - 12 for count in raw]
-    # 10 tokens of the first document are read: its first sentence has 8.
+    # 10 tokens of the first document are read; its first sentence has 8.
     (row, _) = result.table().to_dict("records")
     assert row["document"] == "1"
     assert row["lost"] == LONG[LONG.index("grain") :]
@@ -134,7 +134,7 @@ def test_curve_by_hand(minilm: Checkpoint) -> None:
         inside = (positions >= row["position_from"]) & (positions < row["position_to"])
         assert row["texts"] == inside.sum() == 2
         assert row["change"] == pytest.approx(result.changes[inside].mean())
-        # The two documents are drawn twice, once each, or never.
+        # A bootstrap resample of two documents contains one document twice or each once.
         assert row["low"] == pytest.approx(result.changes[inside].min())
         assert row["high"] == pytest.approx(result.changes[inside].max()), number
     assert result.metadata["documents_left_out"] == 0
@@ -163,7 +163,8 @@ def test_long_passages_are_tokenized_once_and_can_be_cancelled(
     with pytest.raises(UnavailableError, match="with the passage"):
         PositionEffect(passage=too_long, positions=20).of(minilm, DOCUMENTS)
     assert len(events) == 2 * len([text for text in DOCUMENTS if len(sentence_spans(text)) > 1])
-    # One token of many characters passes the limit of tokens; each text is followed by a report.
+    # The passage has 1,000 characters, but is a single [UNK] token, so the model can read it. Progress is
+    # reported after each text.
     events.clear()
     PositionEffect(passage="x" * 1_000, positions=4).of(
         minilm, [LONG], progress=lambda done, _: events.append(-done)
@@ -192,7 +193,7 @@ def test_chunks_equal_a_search_in_chunks(double_minilm: Checkpoint) -> None:
 
 
 def late_chunk(checkpoint: Checkpoint, text: str, span: tuple[int, int], prompt: str = "") -> np.ndarray:
-    """Return the mean of the last hidden states of a chunk's tokens, computed with transformers."""
+    """Return the mean of the last hidden states over a chunk's tokens, computed with raw transformers."""
     encoded = checkpoint.tokenizer(prompt + text, return_tensors="pt", return_offsets_mapping=True)
     offsets = encoded.pop("offset_mapping")[0] - len(prompt)
     with torch.no_grad():
@@ -236,8 +237,8 @@ def test_late_chunking_reads_the_prompt_once(family_folder: Callable[[str], Path
 def test_chunks_beyond_the_limit_have_no_late_score(minilm: Checkpoint) -> None:
     result = ChunkedSearch("word", size=100).of(minilm, ["word " * 299 + "end.", "A word."])
     assert result.late is not None
-    assert [len(spans) for spans in result.spans] == [4, 1]  # 76 + 75 + 75 + 75 tokens
-    # 254 tokens are read: 76 + 75 + 75 and 28 of the last chunk.
+    assert [len(spans) for spans in result.spans] == [4, 1]  # The chunks have 76, 75, 75 and 75 tokens.
+    # 254 tokens are read: the first three chunks (76 + 75 + 75) and 28 tokens of the last one.
     assert np.isfinite(result.late).all()
     longer = ChunkedSearch("word", size=100).of(minilm, ["word " * 599 + "end.", "A word."])
     assert longer.late is not None
@@ -271,13 +272,13 @@ def test_too_many_chunks_are_refused(minilm: Checkpoint, monkeypatch: pytest.Mon
         SelectionError, match=r"The first 1 of 3 documents have . chunks, but at most 3 are compared"
     ):
         ChunkedSearch("word", size=9).of(minilm, [LONG, f"{LONG} ", SHORT])
-    assert split == [LONG]  # further documents are not split
+    assert split == [LONG]  # The remaining documents are not split.
 
 
 def test_late_chunking_pools_only_the_tokens_of_a_chunk(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All chunks at once would need a copy of the document's hidden states for each chunk."""
+    """Pooling all chunks in one batch would copy the document's hidden states for each chunk."""
     pool, shapes = pool_unpadded, []
 
     def record(states: torch.Tensor, config: PoolingConfig) -> torch.Tensor:

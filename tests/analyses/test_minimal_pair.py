@@ -1,4 +1,4 @@
-"""Minimal pairs: by hand, against raw transformers, and invariants."""
+"""Minimal pairs: hand-computed cases, parity with raw transformers, and invariants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ARRAYS = ("total_variation", "jensen_shannon", "moved", "shift", "strongest_a", 
 
 
 def hand_trace(words: str, *layers: list[list[float]], vectors: list[list[list[float]]]) -> Trace:
-    """Return a trace of one head with this attention [query, key] in each layer, and these vectors."""
+    """Return a trace with the given hidden states and one head per layer with the given attention."""
     weights, states = ([np.array(item) for item in part] for part in ([[layer] for layer in layers], vectors))
     return traces.hand_trace(weights, words, states)
 
@@ -42,7 +42,7 @@ X, Y = [1.0, 0.0], [0.0, 1.0]
 
 @pytest.fixture
 def two_by_hand() -> tuple[Trace, Trace]:
-    """Return "it was full" and "it was empty" in a model of one layer, one head and two dimensions."""
+    """Return traces of "it was full" and "it was empty" with one layer, one head and two dimensions."""
     a = hand_trace(
         "it was full", [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], vectors=[[X, X, X], [X, Y, X]]
     )
@@ -60,7 +60,8 @@ def by_hand(two_by_hand: tuple[Trace, Trace]) -> MinimalPairResult:
 def test_minimal_pair_equals_hand_computation(
     by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]
 ) -> None:
-    # "it" attends to (it, was, rest): (.5, .3, .2) and (.2, .2, .6); "was" attends equally in both.
+    # The attention of "it" to ("it", "was", other) is (.5, .3, .2) in A and (.2, .2, .6) in B. That of "was"
+    # is equal in both texts.
     assert_rounded(by_hand.total_variation[0, 0], (0.3 + 0.1 + 0.4) / 2 / 2, 3)
     middle = (0.35, 0.25, 0.4)
     divergence = sum(
@@ -68,9 +69,9 @@ def test_minimal_pair_equals_hand_computation(
         for p, q, m in zip((0.5, 0.3, 0.2), (0.2, 0.2, 0.6), middle, strict=True)
     )
     assert_rounded(by_hand.jensen_shannon[0, 0], math.sqrt(divergence) / 2, 3)
-    # The vector of "it" rotates by a right angle in layer 1.
+    # In layer 1, the vectors of "it" in A and B are orthogonal.
     assert by_hand.moved.tolist() == [[0, 0], [1, 0]]
-    # It takes .3 from itself and .1 from "was", and gives .4 to the other token.
+    # "it" attends .3 less to itself, .1 less to "was", and .4 more to the other token.
     assert_rounded(by_hand.shift[0, 0], [0.3, 0], 2)
     assert_rounded(by_hand.strongest_a[0], [0.5, 0.3, 0.2])
     assert_rounded(by_hand.strongest_b[0], [0.2, 0.2, 0.6])
@@ -113,7 +114,7 @@ def test_disjoint_rows_have_maximal_change() -> None:
 
 
 def changes(names_a: list[str], names_b: list[str], case: str) -> Callable[[Any, Any], np.ndarray]:
-    """Return a formula of the raw model's two outputs, by loops over layers, heads, queries and keys."""
+    """Return a function that computes a measure from the raw model's two outputs with nested loops."""
     same = [place for place in range(len(names_a)) if names_a[place] == names_b[place]]
 
     def formula(item: Any, other: Any) -> np.ndarray:
@@ -158,7 +159,7 @@ def test_pronoun_pair_equals_raw_transformers(
         assert getattr(pair, case).dtype == dtype
         expected = raw.expect_of(encodings, changes(names_a, names_b, case))
         if case == "jensen_shannon" and dtype == "float64":
-            # A square root: rounding errors of nearly equal rows grow to their own square root.
+            # The distance is a square root, so for nearly equal rows, a rounding error of ε grows to √ε.
             smallest = math.sqrt(len(names_a) * np.finfo(dtype).eps)
             expected = replace(expected, share=max(expected.share, smallest))
         expected.check(getattr(pair, case), case)
@@ -221,7 +222,7 @@ def test_strongest_rows_belong_to_the_head_with_the_largest_shift(
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(15))
 def test_equal_texts_have_no_differences(minilm: Checkpoint, text: str, longer: str, words: bool) -> None:
-    # In one batch with padding, and in upper case, which this model ignores.
+    # One text is padded in a batch; the other is in upper case, which this uncased model ignores.
     a, b, _ = minilm.traces([text, text.upper(), longer * 3])
     for other in (b, minilm.trace(text)):
         pair = MinimalPair(words).of(a, other)

@@ -1,4 +1,4 @@
-"""Highlights: numbers and sentences against plain loops over the raw model, percentiles, and ranking."""
+"""Highlights: parity of values and sentences with loops over the raw model, percentiles, and ranking."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def ours(double_minilm: Checkpoint) -> HighlightsResult:
 
 @pytest.fixture(scope="module")
 def reads(raw: Raw, double_minilm: Checkpoint) -> dict[str, Read]:
-    """Return the raw model's outputs for every text."""
+    """Return the raw model's outputs for every text, by text."""
     return {text: Read(raw, double_minilm, text) for text in (TEXT, OTHER, *LINES)}
 
 
 def by_name(result: HighlightsResult) -> dict[str, Highlight]:
-    """Return the first candidate of each type name."""
+    """Return the first candidate of each highlight type, by the name of the type."""
     return {candidate.kind.name: candidate for candidate in reversed(result.candidates)}
 
 
@@ -104,13 +104,15 @@ def test_percentiles_are_counted_over_the_reference_sentences(
 
 
 def test_word_to_word_attention_equals_hand_computation() -> None:
-    """Four words between [CLS] and [SEP]: weight b to d is 0.5, b to a 0.2, all others 0.1."""
+    """In "[CLS] a b c d [SEP]", b attends to d with 0.5 and to a with 0.2; all other weights are 0.1."""
     weights = np.full((6, 6), 0.1)
     weights[2, 4] = 0.5
     weights[2, 1] = 0.2
     trace = hand_trace([weights[None]], "[CLS] a b c d [SEP]")
     result = by_name(find_highlights(trace))["word-to-word attention"]
-    # Same distance: a to c, 0.1. Same key: a to d and c to d, 0.1 each. For b to a: c to b and d to c, 0.1.
+    # The weight from b to d is compared with that at the same distance (a to c, 0.1) and those to the same
+    # key (a to d and c to d, 0.1 each); the weight from b to a with those at the same distance (c to b and d
+    # to c, 0.1 each).
     assert result.value == pytest.approx(0.4)
     assert result.said == (
         "In head 1.1, “b” puts 50% of its attention on “d”. Words at the same distance receive 10% on "
@@ -119,7 +121,7 @@ def test_word_to_word_attention_equals_hand_computation() -> None:
     assert result.choices == {"layer": "1", "head": "1", "words": "1", "pins": "query.2"}
     assert isinstance(result.picture, Grid)
     assert result.picture.mark == (2, 4)
-    # If all words attend two ahead, or all attend to d, there is no excess.
+    # If all words attend to the second next word, or all attend to d, no weight is unusual.
     for places in ([(1, 3), (2, 4)], [(1, 4), (2, 4), (3, 4)]):
         weights = np.full((6, 6), 0.1)
         weights[tuple(zip(*places, strict=True))] = 0.5
@@ -146,7 +148,7 @@ SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {
 
 @pytest.fixture(scope="module")
 def reference_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
-    """Return the reference numbers of five sentences, for each form."""
+    """Return the values of the five reference sentences, for each form of input."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "baseline_sentences", lambda: LINES)
         result = {
@@ -159,7 +161,10 @@ def reference_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
 def loop_numbers(
     raw: Raw, double_minilm: Checkpoint, reads: dict[str, Read]
 ) -> dict[str, dict[str, list[float]]]:
-    """Return the same by loops; each sentence is paired with the next one, and the last with the first."""
+    """Return the values of `reference_numbers`, computed from the raw model with loops.
+
+    Each sentence is paired with the next one, and the last with the first.
+    """
     pairs = [*zip(LINES, [*LINES[1:], LINES[0]], strict=True)]
     result = [reads[line].highlights() for line in LINES]
     paired = [Read(raw, double_minilm, *pair).highlights() for pair in pairs]
@@ -177,7 +182,7 @@ def loop_numbers(
 
 
 def together(a: Read, b: Read) -> dict[str, Reference]:
-    """Return the expected highlights of two texts together."""
+    """Return the expected highlights that compare two texts."""
     same = (
         "cosine distance between a token's vectors in the two texts after the last layer (maximum over "
         "shared tokens)"
@@ -220,9 +225,9 @@ def test_all_sentences_equal_reference_implementation(
 
 
 def both(a: dict[str, Reference], b: dict[str, Reference]) -> dict[str, Reference]:
-    """Return, for each number, that of the text where it is larger; clear highlights come first.
+    """Return, for each measure, the reference of the text with the larger value; clear ones are preferred.
 
-    Highlights for a single text only are left out.
+    Measures that are defined for a single text only are left out.
     """
     alone = {kind.measure for kind in highlight_types(1) if kind.single_text_only}
     answer = {}
@@ -279,7 +284,7 @@ def test_unknown_tokens_are_quoted_from_the_text(minilm: Checkpoint) -> None:
 
 
 def highlights_with(percentiles: list[float], names: list[str] | None = None) -> HighlightsResult:
-    """Return invented highlights, each of its own type unless named."""
+    """Return a result with invented highlights, each of a different type unless type names are given."""
     overview = find_highlights(hand_trace([np.full((1, 4, 4), 0.25)]))
     kind = highlight_types(1)[0]
     created = tuple(
@@ -298,7 +303,7 @@ def highlights_with(percentiles: list[float], names: list[str] | None = None) ->
 
 
 def ranked(result: HighlightsResult, top: float = 100) -> list[str]:
-    """Return the sentences reported if the reference numbers are 0, 1, …, 99."""
+    """Return the sentences that are reported if the reference values of each measure are 0, 1, …, 99."""
     numbers = {f"number {number}": np.arange(0.0, top) for number in range(len(result.candidates))}
     return [finding.said for finding in result.ranked(ReferenceNumbers(100, numbers, (4, 9))).findings]
 
@@ -316,13 +321,13 @@ def test_highlights_are_ranked_and_limited() -> None:
         f"at most {MAX_HIGHLIGHTS}"
     )
     assert ranked(highlights_with([10, 30, 49, 20])) == sentences(2, 1), f"at least {MIN_HIGHLIGHTS}"
-    # Above all reference numbers, the larger excess comes first.
+    # Values above all reference values are ranked by their excess.
     assert ranked(highlights_with([150, 400, 200])) == sentences(1, 2, 0)
     kinds_of_each = ["a", "a", "a", "b", "c"]
     assert ranked(highlights_with([99, 98, 97, 80, 79], kinds_of_each)) == sentences(0, 1, 3, 4), (
         f"{MAX_PER_TYPE} of a kind"
     )
-    # At most one highlight for a head.
+    # At most one highlight is reported for each head.
     result = highlights_with([99, 98, 97])
     heads = [{"layer": "1", "head": "2"}, {"layer": "1", "head": "2"}, {"layer": "1", "head": "3"}]
     pairs = zip(result.candidates, heads, strict=True)

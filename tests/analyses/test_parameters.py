@@ -112,7 +112,7 @@ def test_layer_contains_tensors_with_its_number(name: str) -> None:
             assert not row.group.startswith("layer "), row.name
 
 
-# Query, key and value tensors of each family, listed from the model sources.
+# Names of the query, key and value tensors of each family, taken from the model sources.
 PROJECTIONS = {
     "distilbert": r"\.[qkv]_lin\.",
     "modernbert": r"Wqkv|attn_norm",
@@ -136,7 +136,7 @@ def test_attention_group_is_query_key_and_value(name: str) -> None:
     assert [row.name for row in layer if row.part == "attention"] == expected
 
 
-# The same for the projection after the attention, and the norm after it if there is one.
+# Names of the output projection of attention and of the norm that follows it, if any, in each family.
 OUTPUTS = {
     "distilbert": r"out_lin|sa_layer_norm",
     "albert": r"attention\.(dense|LayerNorm)",

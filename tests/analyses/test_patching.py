@@ -1,4 +1,4 @@
-"""Patching against raw models with hooked modules, and invariants."""
+"""Activation patching: parity with hooks on raw models, and invariants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOATS, BRIDGES = "A small boat crosses the river.", "A small bridge crosses the 
 
 
 class Raw:
-    """all-MiniLM-L6-v2 in plain transformers, in float64: its sentence vector, with hooked modules."""
+    """Sentence vectors of all-MiniLM-L6-v2 from raw transformers in float64, with optional module hooks."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.tokenizer = checkpoint.tokenizer
@@ -48,7 +48,7 @@ class Raw:
                 hook.remove()
 
     def seen(self, module: torch.nn.Module, text: str) -> torch.Tensor:
-        """Return the input of a module for a text, [token, hidden]."""
+        """Return the input of a module in the forward pass of a text, shape [token, hidden]."""
         outputs: list[torch.Tensor] = []
         self.vector(
             text, [module.register_forward_pre_hook(lambda _, args: outputs.append(args[0][0].clone()))]
@@ -56,7 +56,7 @@ class Raw:
         return outputs[0]
 
     def patched(self, module: torch.nn.Module, places: Any, parts: slice) -> torch.Tensor:
-        """Return B's vector if a module receives A's numbers at some tokens and dimensions."""
+        """Return B's vector with a module's input patched from A at some tokens and dimensions."""
         theirs = self.seen(module, A)
 
         def put(_: torch.nn.Module, args: Any) -> Any:
@@ -100,7 +100,7 @@ def test_patching_everything_restores_a_in_every_family(
 
 
 def test_patching_text_into_itself_has_no_effect(double_minilm: Checkpoint) -> None:
-    """Shared tokens have equal input vectors in both texts, so patching them leaves B unchanged."""
+    """Shared tokens have equal input embeddings in both texts, so patching these leaves B unchanged."""
     a, b = double_minilm.trace(A), double_minilm.trace(B)
     result = ActivationPatching().of(a, b)
     same = [
@@ -266,13 +266,13 @@ def test_pair_tasks_need_pairs(trained_on: Callable[[str, str], Checkpoint]) -> 
 def _by_hand(
     checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int, place: Any, result: Any
 ) -> np.float64:
-    """Return the share of A's answer that one head recovers, from the raw model."""
+    """Return the share of the target value that patching one head recovers, computed with the raw model."""
     answer = _with_a_head(checkpoint, task, a, b, layer, head)[place]
     return np.float64((answer - result.nothing) / (result.goal - result.nothing))
 
 
 def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int) -> np.ndarray:
-    """Return the complete model's answer for B with one head's output from A's pass."""
+    """Return the raw model's output for B with the output of one head patched from A."""
     dense = checkpoint.model.encoder.layer[layer].attention.output.dense
     size = dense.in_features // a.heads
     return _put(checkpoint, task, dense, a, b, slice(None), slice(head * size, (head + 1) * size))
@@ -281,7 +281,7 @@ def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, 
 def _put(
     checkpoint: Checkpoint, task: str, module: Any, a: Any, b: Any, places: Any, part: slice
 ) -> np.ndarray:
-    """Return the complete model's answer for B with a part of a module's input from A's pass."""
+    """Return the raw model's output for B with some dimensions of a module's input patched from A."""
     output = checkpoint.outputs[task]
     retained: list[torch.Tensor] = []
 

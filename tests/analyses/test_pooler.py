@@ -1,4 +1,4 @@
-"""The recomputed pooler output against the raw model's, for every architecture."""
+"""The recomputed pooler output equals the raw model's, for every architecture."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_external_trace_has_no_pooler(minilm: Checkpoint) -> None:
 
 
 def nudged(trace: Trace, amount: float) -> Trace:
-    """Return the trace of a model whose pooler bias is shifted by an amount."""
+    """Return a trace whose model has an amount added to the bias of its pooler."""
     model: Any = copy.deepcopy(trace.checkpoint.model)
     with torch.no_grad():
         model.pooler.dense.bias += amount
@@ -107,7 +107,7 @@ def test_difference_grows_with_error(double_family: Checkpoints) -> None:
     slope = 1 - np.tanh(Pooler().of(trace).linear) ** 2
     assert exact <= EXACT
     for amount, off in ((3e-6, small), (9e-6, larger)):
-        # Its second derivative is below 1, so the error is below half the square of the amount.
+        # The second derivative of tanh is below 1, so the linear approximation is off by at most amount² / 2.
         assert off == pytest.approx(amount * slope.max(), abs=EXACT + amount**2 / 2)
     with pytest.raises(UnavailableError, match=r"its output differs by 0\.\d+"):
         Pooler().of(nudged(trace, 0.5))

@@ -1,4 +1,4 @@
-"""Sentence vectors against sentence-transformers and raw transformers; unsupported configurations."""
+"""Sentence vectors: parity with sentence-transformers and raw transformers, and unsupported configs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def transformer() -> Callable[..., Any]:
 
 @pytest.fixture(scope="module")
 def doubles(minilm: Checkpoint, transformer: Callable[..., Any]) -> Any:
-    """Return the vectors of sentence-transformers for all texts, in float64."""
+    """Return the float64 vectors that sentence-transformers computes for all texts."""
     assert minilm.folder is not None
     return transformer(minilm.folder, "float64").encode(MIXED)
 
@@ -96,7 +96,7 @@ def test_own_pooling_equals_sentence_transformers(
 
 
 def _shaped(folder: Path, target: Path, modules: list[str], pooling: dict[str, Any], **files: Any) -> Path:
-    """Return a copy of a checkpoint with sentence-transformers files that have old module names."""
+    """Copy a checkpoint, add sentence-transformers files with old module names, and return the folder."""
     shutil.copytree(folder, target)
     paths = {"Transformer": "", "Pooling": "1_Pooling"}
     record = [

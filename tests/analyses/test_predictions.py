@@ -1,4 +1,4 @@
-"""Predictions of trained heads against transformers' pipelines, by hand, and errors."""
+"""Predictions of task heads: parity with transformers' pipelines, hand-computed cases, and errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ AWKWARD = SENTENCES[-1] + " " + TEXT
 
 @cache
 def pipeline(task: str, folder: Path, dtype: str = "float64") -> Any:
-    """Return the answer of transformers' pipeline."""
+    """Return the transformers pipeline for a task and a model folder."""
     created = transformers.pipeline(task, model=str(folder), dtype=getattr(torch, dtype), device="cpu")
     if dtype == "float64":
         keep_float64(created.model)
@@ -53,7 +53,7 @@ def pipeline(task: str, folder: Path, dtype: str = "float64") -> Any:
 
 
 def assert_close_to_pipeline(ours: Any, task: str, folder: Path, scores: Callable[[Any], Any]) -> None:
-    """Assert that float32 scores are as close to the pipeline's as those are to float64."""
+    """Assert that scores equal the pipeline's float32 scores within the rounding error of the pipeline."""
     single, double = (np.array(scores(pipeline(task, folder, dtype))) for dtype in ("float32", "float64"))
     expect_raw(single, double).check(ours)
 
@@ -87,7 +87,7 @@ def test_text_classification_equals_the_pipeline(
     inputs = {"text": TEXT, "text_pair": PAIR}
     expected = pipeline(task, trained_folder(name, task))(inputs, top_k=None)
     assert table["label"].tolist() == [item["label"] for item in expected]
-    # The pipeline rounds all results to float32.
+    # The pipeline rounds its scores to float32.
     np.testing.assert_allclose(table["probability"], [item["score"] for item in expected], rtol=32 * ULP)
 
 
@@ -181,7 +181,7 @@ def test_vocabulary_is_read_once_for_all_targets(
 
     monkeypatch.setattr(type(checkpoint.tokenizer), "get_vocab", count)
     FillMask(targets=tuple(f"w{number}" for number in range(50))).of(trace)
-    assert len(reads) <= 2  # once for the targets
+    assert len(reads) <= 2  # The vocabulary is read once for all targets, not once per target.
 
 
 def test_ranks_are_over_the_whole_vocabulary(trained_on: Trained) -> None:
@@ -199,7 +199,7 @@ def test_ranks_of_many_words_need_little_memory() -> None:
     values = logits[:, ::100]
     with measure_peak() as peak:
         ranks = ranks_among(logits, values)
-        assert peak() < 4 * logits.nbytes  # each value compared with each logit needs 20 MB
+        assert peak() < 4 * logits.nbytes  # Comparing each value with each logit at once would need 20 MB.
     assert ranks.tolist() == [
         [int((row > value).sum()) + 1 for value in some] for row, some in zip(logits, values, strict=True)
     ]
@@ -269,7 +269,7 @@ def test_pairs_are_rejected_and_truncated_text_keeps_offsets(trained_on: Trained
 
 
 def complete_model(name: str, task: str, folder: Folders) -> Any:
-    """Return transformers' own model in float64, with eager attention."""
+    """Return the raw transformers model in float64, with eager attention."""
     created = trained.model_class(name, task)
     model = created.from_pretrained(
         folder(name, task), attn_implementation="eager", dtype=torch.float64
@@ -281,7 +281,7 @@ def complete_model(name: str, task: str, folder: Folders) -> Any:
 def all_spans(
     start: np.ndarray, end: np.ndarray, places: list[int], longest: int
 ) -> list[tuple[int, int, float]]:
-    """Return all spans, best first, by the definition."""
+    """Return all answer spans and their probabilities, computed from the definition, most probable first."""
     starts, ends = (np.exp(part[places]) / np.exp(part[places]).sum() for part in (start, end))
     spans = [
         (i, j, starts[i] * ends[j])
@@ -348,7 +348,7 @@ def test_long_text_is_read_in_overlapping_windows(trained_on: Trained) -> None:
     for before, after in pairwise(spans):
         assert before[-20:] == after[:20]
     assert all(len(window) <= 160 for window in windows)
-    # A single window gives the same numbers as among others.
+    # Each window gives the same probabilities alone as together with the other windows.
     best = result.answers[0]
     alone = [
         FindAnswer(top=1).of(checkpoint.trace_encodings([_uncut(window)])[0]).answers[0] for window in windows
@@ -406,7 +406,7 @@ def test_contributions_add_up_to_the_cosine(double_minilm: Checkpoint, minilm: C
     words = [not token.special for token in result.a.tokens], [not token.special for token in result.b.tokens]
     inner = result.contributions[np.ix_(*words)].sum()
     assert result.specials_share == pytest.approx(result.score - inner, abs=1e-12)
-    # One cell by hand: a_i · b_j over both lengths and both counts.
+    # One contribution by hand: a_i · b_j, divided by the norms of both mean vectors and by both token counts.
     item, other = result.a.vectors(-1), result.b.vectors(-1)
     sizes = np.linalg.norm(item.mean(axis=0)) * np.linalg.norm(other.mean(axis=0)) * len(item) * len(other)
     assert result.contributions[2, 3] == pytest.approx(item[2] @ other[3] / sizes, rel=1e-12)

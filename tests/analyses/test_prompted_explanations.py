@@ -1,4 +1,4 @@
-"""Explanations of a score with prompts and fewer dimensions, against sentence-transformers and autograd."""
+"""Explanations of scores with prompts and truncated vectors: parity with sentence-transformers, autograd."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LAYOUTS = ("no prompt pooled", "router", "dense gelu")
 
 @pytest.fixture(scope="module")
 def opened(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a function: layout → the checkpoint, and sentence-transformers' model, both in float64."""
+    """Return a factory that maps a layout to the float64 models of BERT Probe and sentence-transformers."""
     root, models = tmp_path_factory.mktemp("prompted"), {}
 
     def open_layout(name: str) -> tuple[Checkpoint, Any]:
@@ -82,7 +82,7 @@ def test_explained_score_equals_sentence_transformers(name: str, opened: Any) ->
 
 
 def _vector(model: Any, text: str, prompt: str, removed: Sequence[int] = ()) -> torch.Tensor:
-    """Return the vector of a text with some tokens left out, by the modules of sentence-transformers."""
+    """Return the vector of a text with some tokens left out, computed with sentence-transformers' modules."""
     name = None if prompt == "none" else prompt
     features = model.preprocess([text], prompt=model.prompts.get(prompt, ""), task=name)
     for key in ("input_ids", "attention_mask", "token_type_ids"):
@@ -99,13 +99,13 @@ def test_integrated_gradients_equal_autograd_through_sentence_transformers(opene
     features = model.preprocess([PAIR[0]], prompt=model.prompts["query"])
     ids, encoder = features["input_ids"], model[0].auto_model
     table = encoder.get_input_embeddings()
-    baseline = torch.zeros_like(ids)  # padding, between [CLS] and [SEP]
+    baseline = torch.zeros_like(ids)  # [PAD] has the id 0; [CLS] and [SEP] are restored below
     baseline[:, [0, -1]] = ids[:, [0, -1]]
     end, start = table(ids).detach(), table(baseline).detach()
     other = _vector(model, PAIR[1], "passage")[:, :12]
     points, weights = np.polynomial.legendre.leggauss(result.said["steps"])
     expected = torch.zeros(ids.shape[1], dtype=torch.float64)
-    # captum rounds the weights of the quadrature to float32.
+    # captum rounds the quadrature weights to float32.
     for point, weight in zip((points + 1) / 2, (weights / 2).astype(np.float32).tolist(), strict=True):
         inputs = (start + point * (end - start)).requires_grad_()
         states = encoder(inputs_embeds=inputs, attention_mask=features["attention_mask"])

@@ -34,7 +34,7 @@ TOKENIZED = [case for case in PUBLISHED["tokenization"] if "ids" in case]
 
 
 def table(name: str) -> tuple[list[str], list[str], np.ndarray]:
-    """Return the row names, column names and numbers of a published table."""
+    """Return the row names, column names and values of a published table."""
     with (DATA / name).open(newline="", encoding="utf-8") as stream:
         header, *lines = csv.reader(stream)
     numbers = np.array([[float(cell) for cell in line[1:]] for line in lines])
@@ -86,7 +86,7 @@ def test_tokens_without_special_ones_equal_published(minilm: Checkpoint) -> None
 def test_published_attention_has_our_tokens_and_rows_sum_to_1(name: str, minilm: Checkpoint) -> None:
     queries, keys, weights = table(name)
     assert queries == keys == list(minilm.encode(GROUND).tokens)
-    # Each cell was rounded separately.
+    # Each cell was rounded separately, so the errors of a row add up.
     half = 0.5 * 10.0**-TABLE_DECIMALS
     assert np.abs(weights.sum(axis=1) - 1).max() <= len(keys) * (half + ULP)
     assert np.abs(weights.sum(axis=0) - 1).max() > 0.5
@@ -166,9 +166,7 @@ def raw(base: Checkpoint) -> Raw:
 
 
 def published(figures: Any, expected: Expected) -> Expected:
-    """Return published figures, which another machine computed in float32, with the raw model's own
-    tolerance.
-    """
+    """Return published figures with the tolerance of the raw model, because they were computed in float32."""
     return Expected(np.asarray(figures, dtype=np.float64), expected.share)
 
 
@@ -221,7 +219,7 @@ def test_cls_and_pooler_equal_published(base: Checkpoint, raw: Raw) -> None:
     pooler = PUBLISHED["pooler_output_of_Sinan_loves_a_beautiful_day_first_eight"]
     assert trace.cls is not None
     assert trace.pooler is not None
-    # The error is relative to the largest published number.
+    # Only the published values are compared, because the tolerance is relative to the largest of them.
     of_cls = raw.expect(trace.encoding, lambda output: output.last_hidden_state[0, 0, :8])
     of_pooler = raw.expect(trace.encoding, lambda output: output.pooler_output[0, :8])
     published(cls, of_cls).printed(trace.cls[:8], decimals=5)
@@ -250,7 +248,7 @@ def test_embedding_rows_equal_published(base: Checkpoint, raw: Raw) -> None:
 def test_similarity_at_published_positions_equals_published(
     case: dict[str, Any], base: Checkpoint, raw: Raw
 ) -> None:
-    """By position, because two of the positions are not those of the intended word."""
+    """Select tokens by position, because two published positions are not those of the intended word."""
     places = [position for _, position in (case["a"], case["b"])]
     traces = [base.trace(text) for text, _ in (case["a"], case["b"])]
 

@@ -1,4 +1,4 @@
-"""Words that swap two documents: planted cases, independent searches, and BM25 worked by hand."""
+"""Words that swap two documents: planted cases, independent searches, and hand-computed BM25 scores."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def scores(checkpoint: Checkpoint, query: str, documents: list[str], scorer: str
 def assert_equal_to_independent_searches(
     checkpoint: Checkpoint, result: RankSwapResult, documents: list[str], query: str, scorer: str
 ) -> None:
-    """Compare the scores of each step with those of a new search of all documents."""
+    """Compare the scores of each step with the scores of a separate search in the changed documents."""
     a, b = result.pair
     for name, steps in result.changes.items():
         for number, text in enumerate(steps.texts):
@@ -125,7 +125,7 @@ def test_only_words_with_the_best_matches_are_tried_in_long_documents(
 
 
 def test_each_step_is_the_best_word(minilm: Checkpoint) -> None:
-    """Try every word alone, in separate searches: the first step is the one that lowers the margin most."""
+    """The first step removes the word that lowers the margin most, as shown by a separate search per word."""
     result = RankSwap(QUERY, "a", "b", max_words=1).of(minilm, DOCUMENTS)
     a, b = str(DOCUMENTS[1]), str(DOCUMENTS[2])
     spans = rank_swap._spans(a)
@@ -145,7 +145,7 @@ def test_each_step_is_the_best_word(minilm: Checkpoint) -> None:
 
 
 def test_a_planted_word_swaps_two_documents(minilm: Checkpoint) -> None:
-    """The documents differ only in a word of the query and its position, so removing it is enough."""
+    """The documents differ only in a query word, so removing this word is enough."""
     a, b = "The report of Monday describes zebras.", "The report of Monday describes zebra stripes."
     result = RankSwap("zebras").of(minilm, ["Nothing of this kind.", a, b, "A boat."])
     removal = result.changes["remove"]
@@ -168,7 +168,7 @@ def bm25(query: list[str], document: list[str], bags: list[list[str]]) -> float:
 
 
 def test_bm25_by_hand(minilm: Checkpoint) -> None:
-    """A contains "boat" twice and "river" once, B "river" once; "boat" is rarer, but needs two removals."""
+    """A contains "boat" twice, and both contain "river" once. "boat" is rarer, but occurs twice."""
     documents = ["boat river boat sails far away", "river night map", "night"]
     result = RankSwap("boat river", scorer="bm25").of(minilm, documents)
     removal, addition = result.changes["remove"], result.changes["add"]
@@ -184,7 +184,7 @@ def test_bm25_by_hand(minilm: Checkpoint) -> None:
         assert second == pytest.approx(bm25(text.split(), b, bags), abs=1e-12)
     assert removal.is_swapped
     assert addition.is_swapped
-    assert removal.is_smallest  # no single word swaps them, because all words were tested
+    assert removal.is_smallest  # All single words were tested, and none of them swaps the documents.
     for spans in combinations(rank_swap._spans(documents[0]), 1):
         words = without_words(documents[0], spans).split()
         bags = [words, b, night]
@@ -192,7 +192,7 @@ def test_bm25_by_hand(minilm: Checkpoint) -> None:
 
 
 def test_no_set_of_words_is_an_answer(minilm: Checkpoint) -> None:
-    """Five of nine occurrences of the query's word are removed; the only word of B is added."""
+    """Removing five of nine occurrences of the query word, or adding B's only word, does not swap them."""
     documents = ["boat " * 9, "night", "river"]
     result = RankSwap("boat", "1", "2", "bm25").of(minilm, documents)
     removal, addition = result.changes["remove"], result.changes["add"]
@@ -200,7 +200,10 @@ def test_no_set_of_words_is_an_answer(minilm: Checkpoint) -> None:
     assert (addition.is_swapped, addition.words) == (False, ("night",))
     assert "swapped" in result.metadata["remove"]
     only = RankSwap("boat", "1", "2", "bm25").of(minilm, ["boat", "night"]).changes["remove"]
-    assert (only.is_swapped, only.words) == (False, ())  # a document keeps at least one word
+    assert (only.is_swapped, only.words) == (
+        False,
+        (),
+    )  # Removal always leaves at least one word in a document.
 
 
 def test_only_the_words_with_the_largest_contribution_are_tested(
@@ -212,7 +215,7 @@ def test_only_the_words_with_the_largest_contribution_are_tested(
     assert (steps.candidates, steps.count, full.candidates) == (3, 12, 12)
     assert not steps.is_complete
     (part,) = bert_probe.SearchExplanation(QUERY, "a").of(minilm, DOCUMENTS).contributions
-    words = {"Boats", "boat", "river", "crosses"}  # the words with the largest parts
+    words = {"Boats", "boat", "river", "crosses"}  # the words with the largest contributions
     table = part.frame().groupby("position")["contribution"].sum()
     assert steps.words[0] in words
     assert len(table) > 3
@@ -234,7 +237,7 @@ def test_selection_of_words_can_be_cancelled(minilm: Checkpoint, monkeypatch: py
     RankSwap(QUERY, "a", "b", max_words=1).of(
         minilm, DOCUMENTS, progress=lambda done, _: reports.append(done)
     )
-    assert steps[1] - steps[0] == 1 + 4  # 12 words in groups of 3
+    assert steps[1] - steps[0] == 1 + 4  # 12 words in 4 groups of 3
 
 
 def test_prompts_and_poolings_that_are_not_linear(

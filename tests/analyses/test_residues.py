@@ -1,4 +1,4 @@
-"""Numbers of residues, and texts of mostly unknown tokens, in protein models and in others."""
+"""Residue numbers and texts of mostly unknown tokens, in protein models and other models."""
 
 from __future__ import annotations
 

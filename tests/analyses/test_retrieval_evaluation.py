@@ -1,4 +1,4 @@
-"""Evaluation of rankings: cases worked by hand, sentence-transformers, and files that cannot be evaluated."""
+"""Evaluation of rankings: hand-computed cases, parity with sentence-transformers, and invalid files."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ DOCUMENTS = as_list({f"d{number}": text for number, text in enumerate(CORPUS)})
 
 
 def test_measures_by_hand() -> None:
-    # Ranking a b c d; relevant: b (grade 2), d (grade 1), and x, which is not ranked.
+    # The ranking is a, b, c, d. The relevant documents are b (grade 2), d (grade 1), and x (grade 1), which
+    # is not ranked.
     values = evaluate_rankings(
         [np.array([0, 1, 2, 3])], ["a", "b", "c", "d", "x"], [{"b": 2, "d": 1, "x": 1}]
     )
     dcg = 2 / log2(3) + 1 / log2(5)
     ideal = 2 / log2(2) + 1 / log2(3) + 1 / log2(4)
     expected = [dcg / ideal, 2 / 3, 2 / 3, 1 / 2, (1 / 2 + 2 / 4) / 3]
-    np.testing.assert_allclose(values[0], expected, atol=1e-7)  # trec_eval rounds the gains to float32
+    np.testing.assert_allclose(values[0], expected, atol=1e-7)  # trec_eval rounds gains to float32.
 
 
 def test_rankings_are_evaluated_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +136,7 @@ def test_a_scorer_given_twice_is_refused() -> None:
 
 
 def test_equal_scores_keep_the_order_of_the_documents() -> None:
-    # trec_eval would order equal scores by the ID, descending: z before b.
+    # trec_eval would resolve ties by descending ID, so that z precedes b.
     order = _order(np.array([0.5, np.nan, 0.5, 0.7]))
     assert order.tolist() == [3, 0, 2]
     values = evaluate_rankings([order], ["b", "n", "z", "a"], [{"b": 1}])
@@ -171,7 +172,7 @@ def test_rankings_are_those_of_search(minilm: Checkpoint) -> None:
 
 @pytest.fixture
 def shuffled() -> tuple[DocumentList, Judgments]:
-    """Twenty documents, of which the last is relevant, so that it may rank low."""
+    """Twenty documents similar to the query, followed by a relevant one that ranks last."""
     texts = {f"d{number}": f"{CORPUS[number % 6]} {number}" for number in range(20)}
     return as_list({**texts, "far": "An unrelated text."}), Judgments.of({"q1": {"far": 1, "lost": 1}})
 
@@ -187,7 +188,7 @@ def test_failures_name_what_outranks_them(
     best = Search(QUERIES["q1"]).of(minilm, documents).order[0]
     assert failures["outranked_by"][0] == documents[best].id
     assert "1 judgments name documents that are not in the file" in result.notes[1]
-    # The document that is not in the file counts as not found.
+    # A relevant document that is not in the file counts as not retrieved.
     recall = result.table().set_index("measure")["value"]["recall@100"].iloc[0]
     assert recall == 0.5
 
@@ -220,7 +221,7 @@ def test_figures_are_those_of_sentence_transformers(minilm: Checkpoint) -> None:
     rows = dict(zip(texts, vectors, strict=True))
 
     class Encoded:
-        """Stands for a model whose vectors are known."""
+        """A stub for a sentence-transformers model, with precomputed vectors."""
 
         model_card_data = None
         similarity_fn_name = "cosine"

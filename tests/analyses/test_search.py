@@ -1,4 +1,4 @@
-"""Search: scores and ranks against sentence-transformers, and BM25 against its formula."""
+"""Search: parity of scores and ranks with sentence-transformers, and of BM25 with its formula."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_default_prompts_equal_those_of_sentence_transformers(
 
 
 def bm25(query: str, documents: list[str]) -> list[float]:
-    """Return the scores of Lucene's BM25 (Kamphuis et al. 2020), worked out in float64."""
+    """Return the scores of Lucene's BM25 (Kamphuis et al. 2020), computed in float64."""
     bags = [words_of(document) for document in documents]
     average = sum(map(len, bags)) / len(bags)
     totals = []
@@ -111,7 +111,7 @@ def test_ranks_and_agreement_by_hand(minilm: Checkpoint) -> None:
     (agreement,) = result.agreement
     a, b = (np.argsort(np.argsort(scores)) for scores in result.scores.values())
     assert agreement.overlap == 5
-    assert agreement.spearman == pytest.approx(np.corrcoef(a, b)[0, 1], abs=0.06)  # equal scores share a rank
+    assert agreement.spearman == pytest.approx(np.corrcoef(a, b)[0, 1], abs=0.06)  # Ties share a rank.
 
 
 def test_percentile_counts_lower_pairs_of_documents(minilm: Checkpoint) -> None:
@@ -214,7 +214,7 @@ def test_contributions_of_tokens_add_up_to_the_score(minilm: Checkpoint, options
 
 
 def test_a_contribution_is_a_product_of_two_states(minilm: Checkpoint) -> None:
-    """With the mean, the part of tokens i and j is sᵢ·sⱼ / (n m |A| |B|)."""
+    """With mean pooling, the contribution of tokens i and j is sᵢ·sⱼ / (n m ‖A‖ ‖B‖)."""
     (part,) = SearchExplanation(QUERY, "4").of(minilm, DOCUMENTS).contributions
     assert isinstance(part, TokenContributions)
     a, b = (minilm.trace(text).vectors(-1).astype(np.float64) for text in (QUERY, DOCUMENTS[3]))

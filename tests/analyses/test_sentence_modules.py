@@ -1,4 +1,4 @@
-"""Checkpoints of sentence-transformers with every layout of modules, against sentence-transformers itself."""
+"""Sentence-transformers checkpoints with every layout of modules: parity with sentence-transformers."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ QUICK = (
 def layout_folder(
     family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """Return a function: layout → folder with the checkpoint, saved on first use.
+    """Return a factory that maps a layout to the folder of its checkpoint, which is saved on first use.
 
-    Tests must not change it.
+    Tests must not change the folder.
     """
     root = tmp_path_factory.mktemp("layouts")
 
@@ -80,7 +80,7 @@ def test_vectors_equal_sentence_transformers(name: str, layout_folder: Callable[
 
 
 def test_vector_worked_by_hand() -> None:
-    """Tokens (1, 2) and (3, 6), mean (2, 4); Dense with W = [[1, 1], [0, 1]], b = (1, −1), ReLU: (7, 3)."""
+    """Dense with W = [[1, 1], [0, 1]], b = (1, −1) and ReLU maps the mean (2, 4) of the tokens to (7, 3)."""
     dense = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
     with torch.no_grad():
         dense[0].weight.copy_(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
@@ -89,10 +89,11 @@ def test_vector_worked_by_hand() -> None:
     network = dense.requires_grad_(False)
     config = PoolingConfig(("mean",), vector_modules=(SentenceModule("Dense", network=network),))
     assert pool_unpadded(states, config).tolist() == [[7.0, 3.0]]
-    # Without the first token, which is the prompt: (3, 6) → (10, 5).
+    # Without the first token, which is the prompt, the mean is (3, 6), which Dense maps to (10, 5).
     only_text = PoolingConfig(("mean",), vector_modules=config.vector_modules, excluded=1)
     assert pool_unpadded(states, only_text).tolist() == [[10.0, 5.0]]
-    # Positions count from the first token of the text: weights 1/3 and 2/3, or 2/2 without the prompt.
+    # Position weights count from the first token of the input, including the prompt: they are 1/3 and 2/3, or
+    # 2/2 without the prompt.
     weighted = PoolingConfig(("weightedmean", "lasttoken", "cls"), excluded=1, dimensions=5)
     assert pool_unpadded(states, weighted).tolist() == [[3.0, 6.0, 3.0, 6.0, 3.0]]
 
@@ -104,7 +105,7 @@ def test_prompt_that_fills_the_text_raises() -> None:
 
 
 def _changed(folder: Path, target: Path, name: str, change: Callable[[Any], Any]) -> Path:
-    """Copy a checkpoint and change one of its JSON files."""
+    """Copy a checkpoint, change one of the copy's JSON files, and return its folder."""
     shutil.copytree(folder, target)
     content = json.loads((target / name).read_text())
     (target / name).write_text(json.dumps(change(content)))
@@ -373,7 +374,7 @@ def test_contributions_add_up_where_modules_are_linear(
 
 
 def test_contributions_worked_by_hand() -> None:
-    """Tokens (1, 2), (3, 6); W = [[1, 1], [0, 1]], b = (1, −1): parts (2, ½) and (5, 2½) of (7, 3)."""
+    """Tokens (1, 2), (3, 6), W = [[1, 1], [0, 1]], b = (1, −1): (7, 3) = (2, ½) + (5, 2½)."""
     dense = torch.nn.Linear(2, 2)
     with torch.no_grad():
         dense.weight.copy_(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
@@ -442,7 +443,7 @@ def test_prompt_tokens_are_marked(layout_folder: Callable[[str], Path]) -> None:
     marked = [result.a.tokens[position].display for position in result.prompt_positions[0]]
     assert "".join(marked).replace("##", "") == "whereis[UNK]"
     assert result.prompt_positions[1] == ()
-    # Tokens of the prompt, and [CLS] before it, are not pooled.
+    # The tokens of the prompt and the preceding [CLS] are not pooled.
     assert not result.contributions[: len(marked) + 1].any()
     names = sentence_similarity_heatmap(result).rows
     assert [name for name in names if name.startswith("prompt: ")] == [f"prompt: {name}" for name in marked]
@@ -476,7 +477,7 @@ def test_unknown_prompt_or_dimensions_raise(
 
 
 def test_dimensions_equal_sentence_transformers(layout_folder: Callable[[str], Path]) -> None:
-    folder = layout_folder("truncated")  # to 12 of 32 dimensions
+    folder = layout_folder("truncated")  # truncated to 12 of 32 dimensions
     model, checkpoint = sentence_models.reference(folder, "float64"), _double(folder)
     traces = [checkpoint.trace(text) for text in PAIR]
     table = SentenceSimilarity("dimensions").of(*traces).table()
@@ -490,7 +491,7 @@ def test_dimensions_equal_sentence_transformers(layout_folder: Callable[[str], P
 
 
 def assert_sum_of_terms(checkpoint: Checkpoint, ranking: SearchResult) -> None:
-    """Check the terms of two scores: each is the product of two weights, and they add up to the score."""
+    """Assert that each term of two scores is a product of two weights, and that the terms add up."""
     explained = SearchExplanation(ranking.question.query, "2", "1", prompt="none").of(
         checkpoint, ranking.documents
     )

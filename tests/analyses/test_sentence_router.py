@@ -1,4 +1,4 @@
-"""Checkpoints of sentence-transformers that encode queries and documents with different modules."""
+"""Sentence-transformers checkpoints that encode queries and documents with different modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = ("router", "router with the encoder", "router without a default", "lengt
 
 @pytest.fixture(scope="module")
 def routed(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a function: layout → folder, checkpoint, and sentence-transformers' model, both in float64."""
+    """Return a factory that maps a layout to its folder and to the float64 models of both libraries."""
     root, opened = tmp_path_factory.mktemp("routers"), {}
 
     def open_layout(name: str) -> tuple[Path, Checkpoint, Any]:
@@ -122,7 +122,7 @@ def _types(**types: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def _second_encoder(folder: Path) -> None:
-    """Give the documents a Transformer of their own."""
+    """Add a separate Transformer module for documents to a checkpoint."""
     shutil.copytree(folder / "query_0_Transformer", folder / "document_0_Transformer")
     file = folder / "router_config.json"
     config = json.loads(file.read_text())
@@ -209,12 +209,12 @@ def test_tasks_with_the_same_route_share_its_modules(routed: Any, tmp_path: Path
     mappings = {"parameters": {"route_mappings": {f"('{name}', None)": "query" for name in ("a", "b")}}}
     _change("router_config.json", lambda config: config | mappings)(folder)
     routes = dict(bert_probe.load(folder).sentence_model.routes)  # type: ignore[union-attr]
-    assert routes["a"] is routes["b"]  # the query has a maximum length of its own
+    assert routes["a"] is routes["b"]  # Only the route for queries has its own maximum length.
 
 
 @pytest.mark.parametrize("name", ["router", "lengths"])
 def test_checkpoint_without_prompts_has_tasks(name: str, routed: Any, tmp_path: Path) -> None:
-    """Old files declare no prompt, or one for passages; the default prompt is never that of a query."""
+    """Old checkpoints declare no prompt, or only one for passages, so no default prompt is for queries."""
     folder = shutil.copytree(routed(name)[0], tmp_path / "old")
     prompts = {"prompts": {"passage": "boat: "}, "default_prompt_name": "passage"}
     _change("config_sentence_transformers.json", lambda config: config | prompts)(folder)

@@ -1,4 +1,4 @@
-"""Similarity of tokens against torch on the raw model's vectors."""
+"""Token similarity: parity with torch's cosine similarity of the raw model's vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation on scored pairs: against SciPy and sentence-transformers, and cases worked by hand."""
+"""Evaluation on scored pairs: parity with SciPy and sentence-transformers, and hand-computed cases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXTS = ["a red boat", "the boat is red", "boats sail", "it rains", "he cooks ri
 
 
 def pairs(rows: list[tuple[str, str, object]], groups: tuple[str, ...] = ()) -> LabeledTexts:
-    """Return scored pairs; with groups, the table has a column group."""
+    """Return scored text pairs; if groups are given, the table has an additional column "group"."""
     header = "text_a,text_b,score" + (",group" if groups else "")
     lines = [",".join(map(str, row)) for row in rows]
     lines = [f"{line},{group}" for line, group in zip(lines, groups, strict=True)] if groups else lines
@@ -48,7 +48,7 @@ def test_bootstrap_equals_scipy_on_each_resample() -> None:
 
 
 def test_interval_of_a_mean_is_that_of_the_binomial_distribution() -> None:
-    # The mean of n resampled zeros and ones is Binomial(n, share) / n.
+    # The mean of n resampled zeros and ones has the distribution Binomial(n, share) / n.
     values = np.array([1.0] * 30 + [0.0] * 70)
     low, high = bootstrap.interval(bootstrap.bootstrap_means(values))
     expected = stats.binom.ppf([0.025, 0.975], 100, 0.3) / 100
@@ -69,7 +69,7 @@ def test_correlations_are_those_of_sentence_transformers(minilm: Checkpoint) -> 
     )
 
     class Encoded:
-        """Stands for a model: the vectors are those of this package, which equal those of its encode."""
+        """A stub for a sentence-transformers model that returns the vectors of this package."""
 
         similarity_fn_name = "cosine"
 
@@ -108,7 +108,7 @@ def test_groups_and_errors(minilm: Checkpoint) -> None:
     assert result.notes == ("No correlation for few, flat: fewer than 3 pairs, or equal scores.",)
     worst = result.showing(show="pairs").table()
     assert (np.diff(worst["error"].abs()) <= 1e-12).all()
-    assert worst["error"].sum() == pytest.approx(0, abs=1e-9)  # both percentiles have the same mean
+    assert worst["error"].sum() == pytest.approx(0, abs=1e-9)  # Both kinds of percentiles have the same mean.
 
 
 def test_a_group_named_all_leaves_the_total_alone(minilm: Checkpoint) -> None:
@@ -203,7 +203,8 @@ def test_int8_levels_are_those_of_sentence_transformers_and_binary_counts_bits()
 
 
 def test_neighbors_by_hand() -> None:
-    # Points on a line; the neighbor of each: 1→2, 2→1, 4→2, 9→4, 19→9. In b, the last point moves next to 1.
+    # Points on a line. Their nearest neighbors are 1→2, 2→1, 4→2, 9→4 and 19→9. In b, the last point is next
+    # to 1.
     a = np.array([[1.0], [2.0], [4.0], [9.0], [19.0]])
     b = np.array([[1.0], [2.0], [4.0], [9.0], [0.5]])
     first, second = (np.concatenate(list(vector_comparison._neighbors(x, "euclidean", 1))) for x in (a, b))
@@ -218,7 +219,7 @@ def test_neighbors_by_hand() -> None:
 
 
 def test_changed_neighbors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The neighbors of the points above; only those of the first and the last point change."""
+    """For the points of the previous test, only the neighbors of the first and the last point change."""
     monkeypatch.setattr(vector_comparison, "NEIGHBORS", 1)
     a = np.array([[1.0], [2.0], [4.0], [9.0], [19.0]])
     b = np.array([[1.0], [2.0], [4.0], [9.0], [0.5]])

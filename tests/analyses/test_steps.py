@@ -1,4 +1,4 @@
-"""The steps of attention: by hand, the question, the check against the model, and errors."""
+"""Attention steps: hand-computed cases, the question, the comparison with the model's output, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Checkpoints = Callable[[str], Checkpoint]
 
 
 def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStepsResult:
-    """Return steps of one query [1, 2] over three keys, scaling ½, in float64."""
+    """Return the float64 attention steps of the query vector (1, 2) over three keys, with scaling ½."""
     three = np.zeros((1, 3, 2))
     trace = two_token_trace(
         encoding=numbered_tokens(3),
@@ -58,7 +58,8 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
 
 
 def test_limited_steps_equal_hand_computation() -> None:
-    # The scaled products 1, 1 and 6 are limited to 2; the second has a bias of ln 3, the third is masked.
+    # The soft cap 2 limits the scaled products 1, 1 and 6. The second key has a bias of ln 3; the third is
+    # masked.
     steps = made([0, math.log(3), -np.inf], model_output=[1, 6], softcap=2.0)
     assert_exact(steps.limited, [2 * math.tanh(0.5), 2 * math.tanh(0.5), 2 * math.tanh(3)])
     assert_exact(steps.scores[:2], [2 * math.tanh(0.5), 2 * math.tanh(0.5) + math.log(3)])
@@ -146,7 +147,7 @@ class Biased(torch.nn.Module):
         self.is_causal = False
 
     def forward(self, input_ids: torch.Tensor, **_: Any) -> Any:
-        """Compute queries, keys and values from the ids alone."""
+        """Compute queries, keys and values from the token ids, without embeddings."""
         x = torch.sin(input_ids[..., None] * self.table)[:, None]
         places = torch.arange(input_ids.shape[1])
         bias = -0.3 * (places - places[:, None]).abs()[None, None].float()
@@ -164,7 +165,7 @@ def test_relative_position_bias_is_replayed(minilm: Checkpoint) -> None:
     assert not steps.relative
     assert not steps.masked.any()
     assert steps.scaling == pytest.approx(32**-0.5, rel=ULP)
-    # Two float32 sums over the keys, and the weights behind them.
+    # Tolerance for two float32 sums over the keys.
     Expected(steps.model_output, 2 * len(trace.tokens) * ULP).check(steps.output)
     assert (steps.rotary, steps.local, steps.sharing) == (False, False, (0,))
 
@@ -217,9 +218,9 @@ def test_batched_trace_is_checked_with_separate_pass(minilm: Checkpoint) -> None
     short, _ = minilm.traces(["we left the ground", LONG])
     steps = AttentionSteps(-1, -1, -1).of(short)
     assert (steps.question.layer, steps.question.head, steps.query) == (5, 11, 5)
-    # Sums over six keys, and over 32 dimensions in their weights.
+    # Tolerance for sums over six keys, whose weights contain sums over 32 dimensions.
     Expected(steps.model_output, 64 * ULP).check(steps.output)
-    # The spacing is a power of two, as in float32.
+    # The spacing is that of float32 at the largest output, a power of two.
     assert steps.spacing == np.spacing(np.abs(steps.model_output).max())
 
 
@@ -244,7 +245,7 @@ def test_outputs_of_another_text_or_model_raise(minilm: Checkpoint, family: Chec
     with pytest.raises(SelectionError, match="come from another text or model"):
         AttentionSteps(0, 0, 0).of(a, b)  # type: ignore[arg-type]
     steps = AttentionSteps(0, 0, 0).of(a)
-    # Outputs carry their provenance, so a text or a model need not be passed again and cannot be mixed up.
+    # The result contains its provenance, so `table` takes no text or model and cannot confuse them.
     assert steps.table().attrs["provenance"]["text"] == TEXT
     with pytest.raises(TypeError):
         steps.table(b)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""The steps of attention in every architecture, against the raw model."""
+"""Attention steps: parity with the raw model in every architecture."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ HIDDEN = sorted(ALL_FAMILIES.keys() - set(SHOWN))
 
 
 def projected(raw: Raw, trace: Any) -> list[np.ndarray]:
-    """Return the output of each layer's heads in the raw model, [token, head × dim]."""
+    """Return the outputs of each layer's heads in the raw model, shape [token, head × dim]."""
     with raw.projected() as value:
         raw.run(trace.encoding)
-    width = (
-        trace.values[0].shape[0] * trace.values[0].shape[2]
-    )  # the remaining outputs of ConvBERT are its convolutions
+    # ConvBERT concatenates the outputs of convolutions to those of the heads.
+    width = trace.values[0].shape[0] * trace.values[0].shape[2]
     return [layer.reshape(len(trace.tokens), -1)[:, :width].numpy() for layer in value]
 
 
@@ -95,7 +94,8 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
             weights.arrays[f"attention {layer}"][:, queries],
             "weights",
         )
-        # Both are equally close to the raw model's output.
+        # Both outputs differ from the raw model's by at most the tolerance, and from each other by at most
+        # twice that.
         maximum = 2 * expected.share * largest(single)
         assert max(item.difference for row in steps for item in row) <= maximum
 

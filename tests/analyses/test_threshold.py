@@ -1,4 +1,4 @@
-"""The threshold of a score: against scikit-learn, and cases worked by hand."""
+"""Score thresholds: parity with scikit-learn, and hand-computed cases."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pairs(labels: list[object], column: str = "label") -> LabeledTexts:
 
 
 def test_curve_by_hand() -> None:
-    """Pairs with 0.8 are predicted together; at 0.6, three of four are right and none is missing."""
+    """The threshold 0.8 adds both tied pairs at once; at 0.6, precision is 3/4 and recall is 1."""
     curve = ThresholdCurve.of(SCORES, POSITIVE)
     assert curve.thresholds.tolist() == [0.9, 0.8, 0.6, 0.5, 0.3]
     assert curve.precision.tolist() == [1, 2 / 3, 3 / 4, 3 / 5, 3 / 6]
@@ -64,7 +64,7 @@ def test_of_several_thresholds_with_the_largest_f1_the_lowest_is_chosen() -> Non
 @pytest.mark.parametrize("seed", range(4))
 def test_curve_equals_scikit_learn(seed: int) -> None:
     random = np.random.default_rng(seed)
-    scores = np.round(random.normal(size=90), 1 + seed % 2)  # many equal scores
+    scores = np.round(random.normal(size=90), 1 + seed % 2)  # with many ties
     positive = scores + random.normal(size=90) > 0.5
     curve = ThresholdCurve.of(scores, positive)
     precision, recall, thresholds = metrics.precision_recall_curve(positive, scores)
@@ -85,7 +85,7 @@ def test_resamples_equal_scikit_learn(precision: float | None, monkeypatch: pyte
     scores = np.round(random.normal(size=12), 1)
     positive = scores + random.normal(size=12) > 0.8
     monkeypatch.setattr(threshold, "RESAMPLES", 60)
-    monkeypatch.setattr(bootstrap, "_BLOCK_NUMBERS", 25 * 12)  # three blocks
+    monkeypatch.setattr(bootstrap, "_BLOCK_NUMBERS", 25 * 12)  # three blocks of at most 25 resamples
     expected = []
     for weights in np.concatenate(list(bootstrap.resample_weights(12, 60))):
         assert weights.sum() == 12
@@ -111,7 +111,7 @@ def test_bootstrap_of_many_pairs_needs_little_memory(monkeypatch: pytest.MonkeyP
     scores, steps = random.normal(size=100_000), []
     with measure_peak() as peak:
         threshold._bootstrap(scores, scores > 0, None, lambda done, total: steps.append((done, total)))
-        assert peak() < 100e6  # all resamples at once need 200 MB or more
+        assert peak() < 100e6  # All resamples at once would need at least 200 MB.
     assert steps[0] == (5, 20)
     assert steps[-1] == (20, 20)
 
@@ -121,7 +121,7 @@ def test_scores_and_encoding_of_many_pairs_need_little_memory(minilm: Checkpoint
     vectors = np.random.default_rng(0).normal(size=(20_000, 200)).astype(np.float32)
     with measure_peak() as peak:
         values = scores_of_rows(vectors, vectors[::-1], "cosine")
-        assert peak() < 60e6  # the vectors in float64 alone need 64 MB
+        assert peak() < 60e6  # A float64 copy of both sets of vectors would need 64 MB.
     rows = slice(7_000, 7_010)
     assert np.array_equal(values[rows], cosine_of_rows(vectors[rows], vectors[::-1][rows]))
     config = resolve_pooling(minilm, "mean")
@@ -135,7 +135,7 @@ def test_scores_and_encoding_of_many_pairs_need_little_memory(minilm: Checkpoint
 def test_scoring_pairs_can_be_cancelled_at_every_stage(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It can be cancelled while texts are tokenized, encoded, and resampled."""
+    """The evaluation can be cancelled while texts are tokenized or encoded and while pairs are resampled."""
     monkeypatch.setattr(sentences, "_PROGRESS_CHARACTERS", 20)
     data, calls = pairs([1, 0, 0, 1]), []
 
@@ -150,7 +150,7 @@ def test_scoring_pairs_can_be_cancelled_at_every_stage(
 
     cancel_at(1_000)
     assert calls == sorted(calls)
-    assert calls.count(1.0) > 1  # the last text, and blocks of the bootstrap
+    assert calls.count(1.0) > 1  # reported after the last text and after each block of resamples
     for limit in range(len(calls)):
         with pytest.raises(Cancelled):
             cancel_at(limit)

@@ -22,7 +22,7 @@ TEXT = "Mehdi loves Tallahassee, and we love it."
 
 
 def by_loop(weights: np.ndarray, block: int) -> np.ndarray:
-    """Return the maximum of each block, by a loop."""
+    """Return the maximum of each block, computed with a loop."""
     length = weights.shape[-1]
     starts = range(0, length, block)
     return np.array(

@@ -1,4 +1,4 @@
-"""The tuned lens: training against plain torch, recovery of known maps, its files, and errors."""
+"""The tuned lens: parity of training with plain torch, recovery of a known map, files, and errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LINES = (*SENTENCES, TEXT, "We left the ground at night.", "A map of the wide va
 
 
 def nothing() -> None:
-    """Accept progress and ignore it."""
+    """Ignore progress."""
 
 
 def head_of(checkpoint: Checkpoint) -> WordHead:
@@ -88,7 +88,7 @@ def test_states_at_masks_equal_raw_model(name: str, double_trained_on: Trained) 
 
 
 def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uses torch's Adam and KL divergence, with the complete model's head."""
+    """The reference uses torch's Adam and KL divergence, and the head of the complete model."""
     monkeypatch.setattr(lens_training, "BATCH_SIZE", 10_000)
     checkpoint = double_trained_on("bert", "fill-mask")
     result, steps = at_masks(checkpoint), 3
@@ -126,7 +126,7 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
 
 
 def test_known_linear_map_is_recovered(double_trained_on: Trained) -> None:
-    """The last layer's vectors are an affine map of the first one's, which the lens approximates."""
+    """The last layer's vectors are an affine map of the first layer's, and the lens learns this map."""
     checkpoint = double_trained_on("bert", "fill-mask")
     size, random = checkpoint.description.hidden_size, np.random.default_rng(0)
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]

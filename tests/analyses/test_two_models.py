@@ -1,4 +1,4 @@
-"""Two models on one text: by hand, against raw transformers on both sides, and invariants."""
+"""Changes between two models: hand-computed cases, parity with raw transformers, and invariants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SENTENCES = families.SENTENCES[:4]
 
 
 def double_after(checkpoint: Checkpoint) -> Checkpoint:
-    """Return the changed copy of a float64 checkpoint, entirely in float64."""
+    """Return a copy of a float64 checkpoint with changed weights, also in float64."""
     other = changed_checkpoint(checkpoint)
     keep_float64(other.model)
     return other
@@ -94,7 +94,9 @@ def test_words_are_merged_before_they_are_compared(double_family: Opened) -> Non
 
 
 def test_head_change_equals_hand_computation(family: Opened) -> None:
-    checkpoint = family("longformer")  # of which the trace stores the weights
+    checkpoint = family(
+        "longformer"
+    )  # The trace of this family stores attention weights, which can be replaced.
     a, b = checkpoint.trace("w"), changed_checkpoint(checkpoint).trace("w")
     assert len(a.tokens) == 3
     item = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
@@ -103,7 +105,8 @@ def test_head_change_equals_hand_computation(family: Opened) -> None:
         replace(trace, weights=(np.stack([rows, item, item, two]),) * 3)
         for trace, rows in ((a, item), (b, two))
     )
-    # The rows differ by 0.8, 0 and 1 in total, half of which is the distance; the mean is over three rows.
+    # The absolute differences of the three rows sum to 0.8, 0 and 1. Total variation is half of each sum,
+    # averaged over the rows.
     np.testing.assert_allclose(HeadChange().of(a, b).total_variation, [[0.3, 0, 0, 0]] * 3, atol=1e-7)
     # Ties go to the first layer.
     assert "Head 1.1 changed most: total variation 0.3" in HeadChange().of(a, b).finding
@@ -113,7 +116,7 @@ def test_head_change_equals_hand_computation(family: Opened) -> None:
 
 
 def assert_no_difference(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = None) -> None:
-    """Assert that every difference is 0 in every bit."""
+    """Assert that every difference is exactly 0."""
     item, two = a.trace(text), b.trace(text)
     assert item is not two
     heads, vectors = HeadChange().of(item, two), VectorChange().of(item, two)
@@ -246,7 +249,7 @@ def test_relative_change_of_zero_tensor_is_nan(family_folder: Folders, tmp_path:
     assert result.save(tmp_path / "found.json")
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- errors
 
 
 def test_different_tokenizers_raise_error_with_first_difference(
@@ -263,7 +266,7 @@ def test_different_tokenizers_raise_error_with_first_difference(
     ):
         with pytest.raises(SelectionError, match=message):
             ask()
-    # The same tokens, but case is kept.
+    # This tokenizer has the same vocabulary but does not lowercase.
     folder = copy(family_folder("bert"), tmp_path / "cased")
     tokenizer = folder / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text().replace('"lowercase": true', '"lowercase": false'))

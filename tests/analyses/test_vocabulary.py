@@ -1,4 +1,4 @@
-"""Input vectors of a vocabulary against the raw model: norms, neighbors, and random pairs."""
+"""Input vectors of a vocabulary: parity of norms, neighbors and random pairs with the raw model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Family = Callable[[str], Checkpoint]
 
 @pytest.fixture(scope="module")
 def rows() -> np.ndarray:
-    """Return the word embeddings from the file, in float64."""
+    """Return the word embeddings in the model's weight file, in float64."""
     weights = load_file(Path(get_model_path()) / "model.safetensors")
     return weights["embeddings.word_embeddings.weight"].astype(np.float64)
 

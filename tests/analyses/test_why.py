@@ -1,4 +1,4 @@
-"""Attribution: against captum, independent formulas, raw models, and models with known rules."""
+"""Attribution: parity with captum, independent formulas and raw models, and models with known rules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HEADS = ("fill-mask", "text-classification", "token-classification", "question-a
 
 
 class RawCosine:
-    """The cosine of A and B in plain transformers, in float64, as a function of A."""
+    """The cosine similarity of A and B as a function of A, computed with raw transformers in float64."""
 
     def __init__(self, checkpoint: Checkpoint, attention: str = "eager") -> None:
         self.tokenizer = checkpoint.tokenizer
@@ -148,7 +148,7 @@ def test_attention_gradient_equals_the_formula(double_minilm: Checkpoint) -> Non
     for weights, gradient in zip(output.attentions, gradients, strict=True):
         step = np.maximum((weights * gradient)[0].detach().numpy(), 0).mean(0)
         relevance = relevance + step @ relevance
-    # Mean pooling weights all tokens equally.
+    # Mean pooling gives all tokens equal weight.
     expected = (relevance - np.eye(count)).mean(0)
     assert_exact(why(double_minilm, method="attention-gradient").scores, expected)
 
@@ -169,13 +169,13 @@ def test_gradients_of_models_with_their_own_attention_code_equal_raw_model(
     for weights, gradient in zip(output.attentions, gradients, strict=True):
         step = np.maximum((weights * gradient)[0].detach().numpy(), 0).mean(0)
         relevance = relevance + step @ relevance
-    # The head reads the first token.
+    # The classification head reads only the first token.
     expected = relevance[0] - np.eye(len(trace.tokens))[0]
     assert_exact(Attribution(method="attention-gradient").of(trace).scores, expected)
 
 
 def test_decompx_equals_layerwise_decomposition(double_minilm: Checkpoint) -> None:
-    """Each token's vector is a sum over input tokens and biases, propagated through each part of BERT."""
+    """The reference propagates a term for each input token and one for the biases, layer by layer."""
     reference = raw(double_minilm)
     model, count = reference.model, reference.ids.shape[1]
     with torch.no_grad():
@@ -186,7 +186,8 @@ def test_decompx_equals_layerwise_decomposition(double_minilm: Checkpoint) -> No
             output_hidden_states=True,
         )
         start = output.hidden_states[0][0]
-        # [token, part, hidden]: parts are the input tokens, and the biases last.
+        # Shape [token, term, hidden]; there is a term for each input token, and the last one is for the
+        # biases.
         parts = torch.zeros(count, count + 1, start.shape[-1], dtype=torch.float64)
         parts[range(count), range(count)] = start
         for layer, weights in zip(model.encoder.layer, output.attentions, strict=True):
@@ -209,7 +210,7 @@ def test_decompx_equals_layerwise_decomposition(double_minilm: Checkpoint) -> No
 
 
 def _linear(module: Any, parts: torch.Tensor) -> torch.Tensor:
-    """Apply a linear map to each part; its bias is added to the biases."""
+    """Apply a linear module to each term, and add its bias to the term for the biases."""
     out = parts @ module.weight.T
     out[:, -1] += module.bias
     return out
@@ -267,7 +268,7 @@ def test_head_attribution_equals_raw_model_with_zeroed_output(double_minilm: Che
         part = slice(head * size, (head + 1) * size)
         assert_exact(result.changes[layer, head], value(0.0, part) - result.value)
         assert_exact(result.layers[layer], value(0.0, slice(None)) - result.value)
-        # The central difference for a factor on the head's output.
+        # Central difference of the target value with respect to a factor on the head's output.
         slope = (value(1 + 1e-5, part) - value(1 - 1e-5, part)) / 2e-5
         np.testing.assert_allclose(result.importance[layer, head], abs(slope), rtol=1e-6)
     expected = spearmanr(result.importance.ravel(), np.abs(result.changes).ravel()).statistic
@@ -275,7 +276,7 @@ def test_head_attribution_equals_raw_model_with_zeroed_output(double_minilm: Che
 
 
 def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Checkpoint) -> None:
-    """The derivative at each point of the path comes from central differences of the raw model."""
+    """The reference computes derivatives along the path as central differences of the raw model."""
     reference = raw(double_minilm)
     table, step = reference.model.get_input_embeddings(), 1e-5
     points, weights = np.polynomial.legendre.leggauss(3)
@@ -288,7 +289,7 @@ def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Check
             )
 
     def way(text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return each token's contribution, [token, hidden], and the vector."""
+        """Return each token's contribution, shape [token, hidden], and the sentence vector of a text."""
         ids = torch.tensor([reference.tokenizer(text)["input_ids"]])
         start = torch.full_like(ids, reference.tokenizer.pad_token_id)
         start[0, [0, -1]] = ids[0, [0, -1]]
@@ -307,7 +308,7 @@ def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Check
     lengths = np.linalg.norm(first) * np.linalg.norm(second)
     traces = [double_minilm.trace(text) for text in texts]
     result = SimilarityAttribution(steps=3).of(*traces)
-    # The error of central differences is about the square of the step.
+    # The error of central differences is proportional to the squared step.
     np.testing.assert_allclose(result.contributions, item @ other.T / lengths, rtol=0, atol=1e-6)
     assert_exact(np.float64(result.score), first @ second / lengths)
     many = SimilarityAttribution(steps=12).of(*traces)
@@ -357,7 +358,7 @@ def test_summary_is_the_mean_over_texts(double_trained_on: Trained) -> None:
 
 @pytest.fixture(scope="module")
 def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
-    """Return a function: task → a model that follows its rule."""
+    """Return a factory that maps a task to a model trained on the rule of the task."""
     root = tmp_path_factory.mktemp("trained")
     return cache(lambda task: bert_probe.load(rules.teach(task, root / task)))
 
@@ -367,7 +368,8 @@ def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], C
     [
         ("text-classification", f"cold stone {rules.KEY} boat river tree", None, rules.KEY, ()),
         ("token-classification", f"cold stone {rules.BEFORE} boat river tree", "boat", rules.BEFORE, ()),
-        # Saturated attention has no gradient, and value zeroing ignores words.
+        # Methods that fail on this model: saturated attention has no gradient, and value zeroing ignores
+        # words.
         (
             "fill-mask",
             "anna otto tree [MASK] rome paris",
@@ -467,7 +469,7 @@ def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) 
 
 
 def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
-    """Includes a pass of another thread while nonlinear parts are frozen, and the removal of hooks."""
+    """Runs another thread's forward pass while the model is linearized, and checks that hooks are removed."""
     trace, other = minilm.trace(A), minilm.trace(B)
     hooks = [len(module._forward_hooks) for module in minilm.model.modules()]
     result: list[Any] = []

@@ -33,12 +33,12 @@ TEXT = "The small boat crosses the wide river."
 
 @pytest.fixture(scope="module")
 def shared() -> LocalModels:
-    """Models and caches for all tests."""
+    """Return models and caches that all tests share."""
     return LocalModels()
 
 
 def run_client(shared: LocalModels, action: Callable[[Client], Awaitable[Any]], *questions: str) -> Any:
-    """Return the result of an action of a client that is connected in this process."""
+    """Run an action with an MCP client connected to a server in this process, and return its result."""
 
     async def run() -> Any:
         async with Client(agents.build_server(shared, agents.select_questions(questions), "0")) as client:
@@ -48,7 +48,7 @@ def run_client(shared: LocalModels, action: Callable[[Client], Awaitable[Any]], 
 
 
 def call_tool(shared: LocalModels, name: str, arguments: dict[str, Any]) -> Any:
-    """Return the result of a tool."""
+    """Call a tool and return its result."""
     return run_client(shared, lambda client: client.call_tool(name, arguments))
 
 
@@ -58,7 +58,7 @@ def test_tool_returns_the_table_of_the_command_line(shared: LocalModels, minilm:
     header, *lines = bert_probe("attention", TEXT, "--layer", "2", "--head", "3", built_in=minilm).rows
     tokens, *numbers = answer["columns"].values()
     assert tokens == [line[0] for line in lines]
-    # A word occurs twice in the text, so the column names begin with a number.
+    # A word occurs twice in the text, so the column names start with a number to be unique.
     assert [name.partition(" ")[2] for name in answer["columns"]][1:] == header[1:]
     assert numbers == [[float(line[column]) for line in lines] for column in range(1, len(header))]
     assert answer["provenance"]["question"]["layer"] == 2
@@ -204,7 +204,7 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
 
 
 def answers(*lines: bytes) -> list[dict[str, Any]]:
-    """Return what the server writes for lines of its standard input."""
+    """Return the messages that the server writes in response to lines of standard input."""
     out = io.StringIO()
     server = agents.build_server(LocalModels(), agents.select_questions(["tokens"]), "0")
     asyncio.run(agents.serve(server, io.BytesIO(b"\n".join(lines) + b"\n"), out))

@@ -24,7 +24,7 @@
     const place = { clientX: box.left + x * box.width, clientY: box.top + y * box.height, bubbles: true };
     canvas.dispatchEvent(new MouseEvent(type, place));
   };
-  // What each component shows as chosen, in the words in which the page reports it.
+  // For each component, a function that returns the selection it shows, in the form in which the page reports it.
   const shown = {
     strip: () => String(NAMES.indexOf(the(".strip [aria-checked=true]")?.textContent)),
     matrix: () => cells(the(".pinned:not(.hint)")?.textContent ?? "") || "None",
@@ -33,7 +33,7 @@
     view: looks,
     native: () => options().find((one) => one.getAttribute("aria-checked") === "true").textContent,
   };
-  /** What a component shows, or null while it is being mounted at another place. */
+  /** Returns the selection that a component shows, or null while it is being mounted in another container. */
   const sightOf = (kind) => {
     try {
       return shown[kind]();
@@ -89,7 +89,7 @@
     return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
   };
   const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
-  // Each click of a user is a task of its own. In one task with a click on another option, React Aria ignores
+  // Each click of a user is a separate task. In the same task as a click on another option, React Aria ignores
   // a click on the option that was selected before, because React has not rendered the other one yet.
   const nextTask = () =>
     new Promise((done) => {
@@ -101,7 +101,7 @@
       channel.port2.postMessage(null);
     });
   window.clicks = {
-    /** Clicks each of the kinds so often, in a random order; returns the last choice of each. */
+    /** Clicks each kind of component a number of times, in random order, and returns the last choice of each. */
     async run(seed, kinds, count, longest) {
       state = seed;
       const order = kinds.flatMap((kind) => Array(count).fill(kind));
@@ -113,14 +113,14 @@
           if (click[kind]) expected[kind] = choice ?? shown[kind]();
         } catch (error) {
           if (++misses > 1000) throw new Error(`${kind}: ${error}`);
-          order.push(kind); // it is being mounted at this moment and cannot be clicked
+          order.push(kind); // The component is being mounted at this moment and cannot be clicked.
           await wait(1);
         }
         await (random() < 0.6 ? wait(random() ** 3 * longest) : nextTask());
       }
       return { ...expected };
     },
-    /** What is not as it was chosen last, each as [choice, what the component shows, what the page reports]. */
+    /** Returns the components that do not show their last choice: [choice, shown by component, reported by page]. */
     wrong(choices) {
       const lines = [...document.querySelectorAll("[data-testid=stText]")].map((line) => line.textContent.split(" = "));
       const reported = Object.fromEntries(lines);

@@ -1,7 +1,7 @@
-"""Browsers and apps on this machine, with a watch on requests to other machines.
+"""Fixtures that start the app and browsers, and check that pages send no requests to other machines.
 
-``page`` is a browser page that reaches only the apps started here. After the test it must not have requested
-anything else, and neither its console nor its scripts may have reported an error.
+``page`` is a browser page that can reach only the apps started here. A test fails if its page has requested
+anything else, or if its console or scripts have reported an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.helpers.exactness import expect_raw
 from tests.helpers.installed import free_port
 from tests.helpers.waiting import wait_for_server
 
-# Not a limit on duration, but the time after which a test gives up: the machine may be busy.
+# The timeout is generous, because the machine may be busy.
 expect.set_options(timeout=30_000)
 
 ROOT = Path(__file__).parents[2]
@@ -49,17 +49,17 @@ CHROMIUM_FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
-    # Requests to other machines are recorded below, and end at a proxy that does not exist.
+    # Requests to other machines are recorded below and fail, because this proxy does not exist.
     "--proxy-server=http://127.0.0.1:9",
     "--proxy-bypass-list=127.0.0.1;localhost",
-    # All pages of this origin share a process, which keeps the compiled scripts of the first page.
+    # All pages of an origin share a process, so that scripts are compiled only once.
     "--process-per-site",
 )
 
 
 @pytest.fixture(scope="package")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], App]]:
-    """Return a function: path of an ASGI entry → its app, started once, stopped after all tests."""
+    """Return a function that starts the app of an entry file once; all apps are stopped after the tests."""
     folder = tmp_path_factory.mktemp("apps")
     running: dict[Path, tuple[subprocess.Popen[bytes], App]] = {}
 
@@ -81,26 +81,26 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path],
 
 @pytest.fixture(scope="package")
 def app(serve: Callable[[Path], App]) -> App:
-    """BERT Probe itself, started like `streamlit run app.py`."""
+    """Start BERT Probe like `streamlit run app.py`."""
     return serve(ROOT / "app.py")
 
 
 @pytest.fixture(scope="package")
 def demos(serve: Callable[[Path], App]) -> App:
-    """The demo pages, which share one server; the URL names the page, as in ``/?demo=frames_page``."""
+    """Start the server of all demo pages, which are selected in the URL, as in ``/?demo=frames_page``."""
     return serve(Path(__file__).with_name("demo_app.py"))
 
 
 @pytest.fixture(scope="package")
 def playwright() -> Iterator[Playwright]:
-    """Playwright, of which a process can have only one."""
+    """Start Playwright once, because a process can have only one instance."""
     with sync_playwright() as started:
         yield started
 
 
 @pytest.fixture(scope="package")
 def chromium(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests: Chromium, or Firefox with BERT_PROBE_BROWSER=firefox."""
+    """Start a browser for all tests: Chromium, or Firefox if BERT_PROBE_BROWSER=firefox is set."""
     if IN_FIREFOX:
         installation = firefox.installed()
         assert installation, "BERT_PROBE_BROWSER=firefox, but Firefox is not installed"
@@ -111,7 +111,7 @@ def chromium(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
         missing = "No Chromium here: install Debian's package, or set CHROMIUM to a browser's path."
-        # CI must not pass without these tests.
+        # Without a browser, the tests are skipped locally but fail in CI.
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
     browser = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))
     yield browser
@@ -120,26 +120,26 @@ def chromium(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def expect_in_app(minilm: Checkpoint, double_minilm: Checkpoint) -> Elsewhere:
-    """Return expected numbers computed here, with a tolerance for the app's process, which may sum in another
-    order.
+    """Return a function that computes expected values, with a tolerance for the app's process.
+
+    The other process may add numbers in another order.
     """
     return lambda answer: expect_raw(answer(minilm), answer(double_minilm))
 
 
 @pytest.fixture
 def watch() -> Watch:
-    """Unexpected events of the test's pages."""
+    """Return the record of unexpected events on the pages of a test."""
     return Watch()
 
 
 @pytest.fixture(scope="package")
 def contexts(chromium: Browser) -> Callable[..., BrowserContext]:
-    """Return a function: options of Playwright's `Browser.new_context` → a context.
+    """Return a factory that takes the options of Playwright's `Browser.new_context` and returns a context.
 
-    Contexts are shared, because a context opens scripts quickly that it has loaded before; pages' data are
-    deleted after each test. An empty page of this origin stays open in each context. Without it every page
-    would be a new window, which Chromium draws with extra pages, and a new process, which compiles all
-    scripts again.
+    Contexts are shared, because they cache compiled scripts; the data of pages is deleted after each test. An
+    empty page stays open in each context. Otherwise, each page would open a new window with additional pages
+    and a new process, which would compile all scripts again.
     """
     contexts: dict[str, BrowserContext] = {}
 
@@ -174,7 +174,7 @@ def new_page(contexts: Callable[..., BrowserContext], watch: Watch) -> Iterator[
 
     yield make
     for page in pages:
-        page.unroute_all(behavior="ignoreErrors")  # requests that a test routed must be finished
+        page.unroute_all(behavior="ignoreErrors")  # Wait for requests that a test has intercepted.
         _forget(page)
         page.close()
     assert watch.foreign == [], "requested something from another machine"
@@ -193,7 +193,7 @@ def _forget(page: Page) -> None:
 
 @pytest.fixture
 def page(new_page: Callable[..., Page]) -> Page:
-    """A watched page of 1280 × 900 in the light theme."""
+    """Return a watched page of 1280 × 900 pixels in the light theme."""
     return new_page()
 
 
@@ -203,7 +203,7 @@ def _put_under(watch: Watch, page: Page) -> None:
             watch.foreign.append(request.url)
 
     def note(text: str) -> None:
-        # Firefox warns about the WebAssembly of a Streamlit package and continues without it.
+        # Firefox blocks the WebAssembly of a package in Streamlit, which works without it.
         if not (IN_FIREFOX and "blocked WebAssembly" in text):
             watch.errors.append(text)
 
@@ -224,7 +224,7 @@ def _started(entry: Path, folder: Path) -> tuple[subprocess.Popen[bytes], App]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "streamlit", "run", str(entry), f"--server.port={port}"]
     with log.open("wb") as output:
-        # The settings are in the root folder.
+        # Streamlit's settings are in the root folder.
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, env=environment)
     origin = f"http://127.0.0.1:{port}"
     try:

@@ -1,4 +1,4 @@
-"""The app's server with the demo pages of the tests; ?demo= names the page."""
+"""The app's server with the demo pages of the tests, which are selected with the URL parameter ``demo``."""
 
 from pathlib import Path
 

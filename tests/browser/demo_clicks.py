@@ -1,4 +1,4 @@
-"""A page with every component and a slow script, whose other controls replace what the components show."""
+"""A page with a slow script, every component, and controls that replace the data of the components."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from bert_probe.views.strip import StripToken
 from tests.helpers.traces import random_trace
 
 COUNT = 9
-HEAD_VIEW = "head view"  # not names of URL parameters, whose session keys `view_state` drops
+HEAD_VIEW = "head view"  # Not the name of a URL parameter, because `view_state` deletes their session keys.
 NAMES = [f"token{position}" for position in range(COUNT)]
 
 
@@ -55,7 +55,7 @@ def demo_thumbnails(numbers: bool) -> bytes:
 
 @contextmanager
 def slowly(name: str, place: bool) -> Iterator[None]:
-    """Draw a component in a container that may be replaced, with time for interruptions."""
+    """Pause, so that the run can be interrupted, then draw a component in a replaceable container."""
     for _ in range(3):
         time.sleep(0.002)
         st.empty()
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def heads(trace: Trace) -> ViewModel:
-    """Draw the head view like `ui/attention`, and return a description of its view."""
+    """Draw the head view like `ui/attention`, and return its view model."""
     place = st.toggle("Other place")
     view = ViewModel.current(trace)
     state = initial_state(
@@ -139,7 +139,7 @@ def of_view(view: ViewModel) -> str:
 
 
 def report(**choices: Any) -> None:
-    """Write each selection that the page has received, at the end of a run."""
+    """Write each selection that the page has received. Called at the end of a run."""
     for name, choice in choices.items():
         st.text(f"{name} = {choice}")
     counts = st.session_state.setdefault("counts", {"done": 0})
@@ -149,7 +149,7 @@ def report(**choices: Any) -> None:
 
 
 if __name__ == "__main__":
-    # The imported module keeps its cached data between runs.
+    # Streamlit runs this file again each time, but the imported module keeps its cached data.
     from tests.browser import demo_clicks
 
     demo_clicks.main()

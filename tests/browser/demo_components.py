@@ -1,4 +1,4 @@
-"""A page with the components in the states that tests look at; ?show=name selects one."""
+"""A page with the components in the states that are tested; the URL parameter ``show`` selects one."""
 
 import numpy as np
 import streamlit as st

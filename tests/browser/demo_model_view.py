@@ -17,7 +17,7 @@ def demo_trace(layers: int, heads: int, count: int) -> Trace:
 
 
 def labels_of(layers: int, heads: int) -> list[list[str]]:
-    """Return labels for every third head; one of them is hostile."""
+    """Return a label for every third head, and a hostile one for the last head."""
     labels = [
         ["previous token" if (layer + head) % 3 == 0 else "" for head in range(heads)]
         for layer in range(layers)
@@ -27,7 +27,7 @@ def labels_of(layers: int, heads: int) -> list[list[str]]:
 
 
 def choose(head: HeadThumbnail) -> None:
-    """Select a head in the widget above the picture, like a page does."""
+    """Select a head in the widget above the picture, like the page of the app does."""
     st.session_state["layer"] = head.layer + 1
 
 

@@ -1,4 +1,4 @@
-"""Runs the demo page that the URL names, so that all of them share one server."""
+"""Runs the demo page selected in the URL, so that all demo pages share a server."""
 
 import runpy
 from pathlib import Path

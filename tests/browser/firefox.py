@@ -1,8 +1,8 @@
 """Runs a distribution's Firefox with Playwright instead of Playwright's own build.
 
-Playwright controls it over WebDriver BiDi. One command that Playwright sends first is not available in
-released versions of Firefox, so a proxy answers it and forwards all others. Therefore no theme can be
-selected in it.
+Playwright controls Firefox over WebDriver BiDi. The command that it sends to set the theme,
+`emulation.setMediaFeaturesOverride`, is not available in released versions of Firefox. A proxy answers this
+command without an effect and forwards all others, so tests cannot select a theme in Firefox.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LISTENS = re.compile(r"(?<=WebDriver BiDi listening on )ws://[\d.:]+")
 
 
 def installed() -> str | None:
-    """Return the path of Firefox, if it is installed."""
+    """Return the path of Firefox, or None if it is not installed."""
     return os.environ.get("FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
 
 
@@ -33,7 +33,7 @@ def launch(playwright: Playwright, path: str, folder: Path) -> Browser:
     """Start Firefox.
 
     Args:
-        folder: place for the start script.
+        folder: folder in which the start script is written.
     """
     started = folder / "firefox"
     started.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n')
@@ -68,7 +68,7 @@ async def between(address: str, driver: ServerConnection) -> None:
 
 
 async def main() -> int:
-    """Run Firefox and return its exit status; forward its log with the proxy's address."""
+    """Run Firefox, forward its log with the address of the proxy, and return its exit status."""
     firefox = await asyncio.create_subprocess_exec(
         os.environ["FIREFOX"], *sys.argv[1:], stderr=asyncio.subprocess.PIPE, limit=2**20
     )

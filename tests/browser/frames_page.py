@@ -1,4 +1,4 @@
-"""BertViz frames of handwritten traces; the URL selects one."""
+"""A page with a BertViz frame of a handwritten trace; the URL selects the frame."""
 
 import streamlit as st
 
@@ -11,7 +11,8 @@ dark = "dark" in query
 if "hostile" in query:
     trace = random_trace(HOSTILE_TOKENS)
 else:
-    # One token is a number, which counting from 1 must not change; one is long, one contains spaces.
+    # One token is a number, which must not change when layers are counted from 1. One is long, one contains
+    # spaces.
     tokens = ["[CLS]", "3", "unbelievably-long-token-of-text", " a  b ", "[SEP]", "x", "[SEP]"]
     trace = random_trace(tokens, layers=5, heads=12, second=5 if "pair" in query else None)
 if "model" in query:

@@ -1,4 +1,4 @@
-"""BertViz frames in a real browser: they draw, count from 1, and are isolated."""
+"""BertViz frames in a real browser: drawing, counting from 1, and isolation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENS = ["[CLS]", "3", LONG, " a  b ", "[SEP]", "x", "[SEP]"]
 
 
 def drawn(page: Page, demos: App, query: str) -> Frame:
-    """Return the BertViz frame of a page after it has been drawn."""
+    """Open a page and return its BertViz frame after it has been drawn."""
     visit(page, f"{demos.origin}/?demo=frames_page&{query}")
     element = page.wait_for_selector('iframe[src*="/bertviz/"]')
     assert element is not None
@@ -58,7 +58,7 @@ def test_lines_have_weights_of_selected_layer(page: Page, demos: App) -> None:
         ".headAttention[head-index='2'] line", "all => all.map(one => +one.getAttribute('stroke-opacity'))"
     )
     rows = [sum(opacities[start : start + len(TOKENS)]) for start in range(0, len(opacities), len(TOKENS))]
-    # Each weight in a row is written with six decimals.
+    # Each weight in a row is rounded to six decimals.
     assert np.abs(np.subtract(rows, 1)).max() <= len(TOKENS) * 0.5e-6 + len(TOKENS) * ULP
 
     read = "one => one.getAttribute('stroke-opacity')"
@@ -81,7 +81,7 @@ def test_text_is_not_clipped_and_only_page_scrolls(page: Page, demos: App) -> No
         assert frame.evaluate(f"{root}.scrollWidth") <= width, query
         lefts = frame.eval_on_selector_all("text", f"(all) => all.map((one) => {BOX}(one).left)")
         assert min(lefts) >= 0, query
-        # There is no empty area below the drawing.
+        # The frame has no empty area below the drawing.
         assert height - frame.eval_on_selector("svg", f"(svg) => {BOX}(svg).bottom") < 60, query
 
 
@@ -105,7 +105,7 @@ def test_model_view_counts_layers_and_heads_from_1(page: Page, demos: App) -> No
     assert frame.locator("svg line").count() == 5 * 12 * len(TOKENS) ** 2
     heads, layers = [str(head) for head in range(1, 13)], [str(layer) for layer in range(1, 6)]
     assert texts(frame, "svg > text") == ["Heads", *heads, "Layers", *layers]
-    # The last rectangle of a cell receives the clicks; layer 3 (from 1), head 5.
+    # The last rectangle of a cell receives the clicks. The first cell is layer 3, head 5, counted from 1.
     for layer, head in ((2, 4), (4, 11)):
         frame.locator("svg > g:not(.detail)").nth(layer * 12 + head).locator("> rect").last.click()
         assert texts(frame, "svg > text.detail") == [f"Layer {layer + 1}, Head {head + 1}"]
@@ -121,7 +121,7 @@ def test_hostile_tokens_are_shown_as_text(page: Page, demos: App, watch: Watch, 
         actual = texts(frame, "text.token")[: len(HOSTILE_TOKENS)]
     else:
         actual = texts(frame, "#left text")
-    # A lone surrogate is invalid, so browsers and Playwright replace it.
+    # A lone surrogate is invalid, so browsers and Playwright replace it with U+FFFD.
     assert [text.replace("�", "\ud800") for text in actual] == list(HOSTILE_TOKENS)
     wait_until_still(frame)
     assert frame.evaluate("window.__pwned") is None
@@ -165,7 +165,7 @@ def test_text_is_readable_in_both_themes(page: Page, demos: App, query: str, pap
 
 
 def test_console_has_no_errors_or_warnings(page: Page, demos: App) -> None:
-    """Warnings of Streamlit about features that its frames name are ignored."""
+    """Ignores warnings about unknown features in the permissions policy of Streamlit's frames."""
     messages: list[str] = []
 
     def note(message: ConsoleMessage) -> None:

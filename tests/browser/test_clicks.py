@@ -1,4 +1,4 @@
-"""Clicks are not lost: component and page show the last selection, whenever it is made during a run."""
+"""Clicks are not lost: component and page show the last selection, even if it is made during a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_component_and_page_show_last_of_many_clicks(page: Page, demos: App, sho
         )
         page.get_by_role("button", name="Done").click()
         expect(page.get_by_text(f"done = {burst + 1}", exact=True)).to_be_visible()
-        # A head view reports a selection after drawing it, which may be after "Done".
+        # The head view draws a selection before it reports it, so the report may arrive after "Done".
         try:
             page.wait_for_function("choices => !Object.keys(clicks.wrong(choices)).length", arg=choices)
         except PlaywrightTimeout:

@@ -1,4 +1,4 @@
-"""A minimal pair in a real browser: words and heads by clicking, the finding, the files."""
+"""A minimal pair in a real browser: selecting words and heads, the finding, and files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_clicked_word_and_head_update_rows_and_download(
 
     page.get_by_role("radiogroup", name="Sentence A").get_by_text("it", exact=True).click()
     expect(page.get_by_text(pair.finding(11))).to_be_visible()
-    wait_until_settled(page)  # the strip of the previous run stays until the end of the run
+    wait_until_settled(page)  # Streamlit shows the strip of the previous run until the new run ends.
     expect(page.get_by_label("Sentence B").locator(".partner")).to_have_text("it")
     layer, head = pair.strongest_shift(11)
     page.get_by_role("button", name=f"Show head {layer + 1}.{head + 1}").click()
@@ -117,7 +117,7 @@ def test_whole_words_option_of_another_page_applies_immediately(app: App, page: 
     prove_unless({"a=we%20had&b=we"}, ["a=we%20left", "a=we&b=left&relation=pair", "a=we%20had&b=we"]),
 )
 def test_all_states_pass_axe(app: App, new_page: Callable[..., Page], address: str) -> None:
-    """Applies all rules in the light theme; test_walk.py checks the contrast in the dark theme."""
+    """Checks all axe rules in the light theme; test_walk.py checks the contrast in the dark theme."""
     page = visit(new_page(viewport={"width": 700, "height": 900}), f"{app.origin}/compare?{address}")
     wait_until_still(page)
     assert find_violations(page) == []

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.browser
 
 
 def shown(page: Page, demos: App, query: str) -> Locator:
-    """Open the demo and return the canvas that receives pointer events."""
+    """Open a demo and return the canvas that receives pointer events."""
     visit(page, f"{demos.origin}/?demo=demo_components&{query}")
     canvas = page.locator("canvas.marks")
     canvas.wait_for()
@@ -108,7 +108,7 @@ def test_hover_sends_no_messages_to_server(page: Page, demos: App) -> None:
 
 
 def test_cell_under_pointer_has_color_of_its_value(page: Page, demos: App) -> None:
-    """The strongest cell of the picture must be the strongest number of the matrix."""
+    """The darkest cell of the picture must show the largest value of the matrix."""
     canvas = shown(page, demos, "show=40")
     darkest = page.locator(".sticky canvas").first.evaluate(
         """canvas => {
@@ -152,7 +152,7 @@ def test_zoom_scroll_and_cursor_survive_rerun(page: Page, demos: App) -> None:
     scroll = page.locator(".scroll")
     scroll.evaluate("node => node.scrollTo(900, 1200)")
     wait_until_still(page)
-    # Rounded to pixels, because Firefox redraws a scrolled picture with an offset of a fraction of a pixel.
+    # Positions are rounded, because Firefox redraws a scrolled picture with an offset of less than a pixel.
     place = "node => [node.scrollLeft, node.scrollTop, node.scrollWidth].map(Math.round)"
     before = scroll.evaluate(place)
     box = canvas.bounding_box()
@@ -216,7 +216,7 @@ def test_legend_shows_range_and_places_ticks(page: Page, demos: App) -> None:
     ticks = page.locator(".ticks span")
     expect(ticks).to_have_text(["0", "0.05", "0.25", "0.5", "1"])
     places = [float(left.rstrip("%")) for left in ticks.evaluate_all("all => all.map(one => one.style.left)")]
-    # The browser returns a style with six significant digits, so at least three decimals.
+    # The browser returns positions with six significant digits, which are at least three decimals.
     assert_printed(places, [100 * part**0.5 for part in (0, 0.05, 0.25, 0.5, 1)], decimals=3)
 
 

@@ -1,4 +1,4 @@
-"""Words in context in a real browser: sentences are added, words clicked, files downloaded."""
+"""Words in context in a real browser: adding sentences, clicking words, and downloading files."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     expect(page.get_by_text("Select a word in at least two sentences")).to_be_visible()
     page.get_by_role("textbox", name="Add sentences, one per line").fill("\n".join(TEXTS[:2]))
     page.get_by_role("button", name="Add", exact=True).click()
-    # Until the sentences are added, the field is not yet empty.
+    # The text field is cleared only after the sentences have been added.
     expect(page.get_by_role("radiogroup", name="Word of sentence 2")).to_be_visible()
     wait_until_settled(page)
     page.get_by_role("textbox", name="Add sentences, one per line").fill(TEXTS[2])
     page.get_by_role("button", name="Add", exact=True).click()
     wait_until_settled(page)
     page.get_by_role("radiogroup", name="Word of sentence 1").get_by_role("radio", name="bank").click()
-    # The same word of the other sentences is preselected, and can be changed.
+    # The same word is preselected in the other sentences and can be changed.
     second = page.get_by_role("radiogroup", name="Word of sentence 2").get_by_role("radio", name="bank")
     expect(second).to_be_checked()
     third = page.get_by_role("radiogroup", name="Word of sentence 3").get_by_role("radio", name="Money")

@@ -1,4 +1,4 @@
-"""A picture drawn by Python equals the one saved by a browser."""
+"""Pictures drawn by Python equal those saved by a browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Shape = tuple[str, str, tuple[str, ...], tuple[float, ...]]
 
 
 def shapes(svg: str) -> list[Shape]:
-    """Return each shape as its type, its text, its non-numeric attributes, and its numbers."""
+    """Return the type, text, non-numeric attributes and numbers of each shape of an SVG."""
     result = []
     for element in list(ElementTree.fromstring(svg).iter())[1:]:
         attributes = " ".join(f"{name}={value}" for name, value in sorted(element.attrib.items()))
@@ -37,7 +37,7 @@ def shapes(svg: str) -> list[Shape]:
 
 
 def save_from_page(page: Page, tmp_path: Path) -> list[Shape]:
-    """Return the file that the page's own button saves."""
+    """Return the shapes in the file that the page's "Save as SVG" button downloads."""
     with page.expect_download() as download:
         page.get_by_role("button", name="Save as SVG").click()
     download.value.save_as(tmp_path / "saved.svg")

@@ -21,7 +21,8 @@ TEXT = "Electroencephalographers left the ground."
 def firefox(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     path = installed()
     if path is None:
-        # Also skipped in CI: Chromium covers the same behavior, and not every mirror has a Firefox.
+        # These tests are also skipped in CI, because Chromium covers the same behavior and Firefox is not
+        # always available.
         pytest.skip("No Firefox here: install Debian's firefox-esr, or set FIREFOX to a browser's path.")
     browser = launch(playwright, path, tmp_path_factory.mktemp("firefox"))
     yield browser
@@ -39,7 +40,7 @@ def page(firefox: Browser) -> Iterator[Page]:
 
 
 def numbers(page: Page, count: int) -> list[float]:
-    """Return the numbers of the table of pinned values."""
+    """Return the numbers in the table of pinned weights."""
     cells = page.locator("table td")
     expect(cells).to_have_count(count)
     return [float(cell) for cell in cells.all_text_contents()]

@@ -1,4 +1,4 @@
-"""The head view in a real browser: exact numbers, pins, filters, keys, and saved files."""
+"""The head view in a real browser: exact numbers, pins, filters, keyboard, and saved files."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ TEXT = "Almost before we knew it, we had left the ground."
 QUESTION, CONTEXT = "Where do emperor penguins keep their egg?", "They balance it on their feet."
 DECIMALS = 4
 """Decimals in the table; the share has one less, because it is a percentage with one decimal."""
-LONGER = " ".join([LONG, LONG, LONG])  # too many tokens for sending weights
+LONGER = " ".join([LONG, LONG, LONG])  # too many tokens for weights to be sent to the browser
 
 
 def view(page: Page, app: App, query: str) -> Locator:
-    """Open the head view and return the canvas that takes the pointer."""
+    """Open the head view and return the canvas that receives pointer events."""
     visit(page, f"{app.origin}/attention?{query}")
     return drawn(page)
 
@@ -68,13 +68,13 @@ def assert_picture_near_top(page: Page, picture: Locator) -> None:
 
 
 def table(page: Page) -> tuple[list[str], Array]:
-    """Return the names and the numbers of the table below the picture."""
+    """Return the row names and the numbers of the table below the picture."""
     details = page.locator(".head-view details")
     expect(details).to_be_visible()
     if details.get_attribute("open") is None:
         page.get_by_text("These weights as a table").click()
     expect(page.locator(".head-view tbody tr").first).to_be_visible()
-    # Not the rendered text, which lacks tabs and line breaks while the details open.
+    # Read `textContent`, because the rendered text lacks tabs and line breaks while the element is expanding.
     cells = details.locator("tbody").evaluate(
         "body => [...body.rows].map(row => [...row.cells].map(cell => cell.textContent))"
     )
@@ -103,7 +103,7 @@ def test_rows_and_columns_match_library(app: App, page: Page, text: str, expect_
 
     expect_in_app(columns).printed(numbers, DECIMALS)
     view(page, app, f"a={quote(text)}&layer=4&head=9&pins=key.3.7")
-    wait_until_still(page)  # meanwhile the sums of all rows have been displayed
+    wait_until_still(page)  # until the sums of all rows are displayed
     names, numbers = table(page)
     pinned = expect_in_app(lambda checkpoint: checkpoint.trace(text).attention(3, 8)[:, [3, 7]].sum(axis=1))
     pinned.printed(numbers[:, 0], DECIMALS)
@@ -168,7 +168,7 @@ def test_filters_hide_lines_and_share_shows_remaining_weight(
     expect_in_app(lambda checkpoint: weights(checkpoint)[plain][:, plain].sum() / plain.sum()).printed(
         share(page), 3
     )
-    page.get_by_role("button", name="More").click()  # the click has closed the menu
+    page.get_by_role("button", name="More").click()  # Reopen the menu, which the previous click has closed.
     step = STEPS.index(0.1)
     page.get_by_role("slider", name="Lines drawn from").fill(str(step))
     strong = trace.attention(2, 0) * np.outer(plain, plain) >= 0.1
@@ -312,7 +312,7 @@ def test_token_is_traced_through_layers(app: App, page: Page) -> None:
     tokens = page.get_by_role("radiogroup", name="Token to follow")
     tokens.hover()
     page.mouse.wheel(0, 200)
-    expect(tokens).not_to_have_js_property("scrollLeft", 0)  # the row is hidden, and the page stays in place
+    expect(tokens).not_to_have_js_property("scrollLeft", 0)  # The wheel scrolls the row, not the page.
     page.get_by_role("radio", name=re.compile("^knew")).click()
     wait_until_settled(page)
     picture = page.get_by_role("application", name="Share of knew (4) in each token, by layer")

@@ -76,7 +76,7 @@ def test_unknown_path_shows_message_and_pages(page: Page, app: App, watch: Watch
 
 @pytest.mark.parametrize("order", prove_unless({"before"}, ["before", "after"]))
 def test_late_fragment_rerun_does_not_undo_page_change(page: Page, app: App, order: str) -> None:
-    """The browser reruns a fragment of the page that it leaves until the server has responded."""
+    """After a page change, the browser may rerun fragments of the previous page until the server responds."""
     current, fragments, sent = "", set[str](), 0
 
     def connect(browser: WebSocketRoute) -> None:

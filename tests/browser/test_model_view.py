@@ -1,4 +1,4 @@
-"""The model view in a real browser: the right head in any order, clicks, keyboard, files."""
+"""The model view in a real browser: the correct head in every sort order, clicks, keyboard, and files."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ LAYERS, HEADS, TOKENS = 6, 12, 20
 
 
 def shown(page: Page, demos: App, query: str = "") -> Locator:
-    """Open the demo, and return the canvas with all heads once nothing above it changes its height."""
+    """Open the demo, wait until nothing above the canvas changes its height, and return the canvas."""
     visit(page, f"{demos.origin}/?demo=demo_model_view&{query}")
-    page.get_by_role("spinbutton", name="Layer").wait_for()  # in place of a skeleton of another height
+    page.get_by_role("spinbutton", name="Layer").wait_for()  # It replaces a skeleton of another height.
     grid = page.locator("canvas.grid")
     grid.wait_for()
     page.locator(".readout", has_text=re.compile(".")).wait_for()
@@ -53,14 +53,14 @@ def values(measure: str) -> np.ndarray:
 
 
 def sentence(layer: int, head: int, measure: str = "") -> str:
-    """Return the description of a head; layer and head count from 0."""
+    """Return the description of a head, whose layer and head index are counted from 0."""
     label = labels_of(LAYERS, HEADS)[layer][head] or "no label"
     sentence_text = f"Layer {layer + 1}, head {head + 1} · {label}"
     return f"{sentence_text} · {measure} {values(measure)[layer, head]:.4f}" if measure else sentence_text
 
 
 def order(measure: str) -> list[tuple[int, list[int]]]:
-    """Return the expected order: layers from the top, and the heads of each from the left."""
+    """Return the expected sort order: each layer from the top, with its heads from the left."""
     measured = values(measure)
     rows = sorted(range(LAYERS), key=lambda layer: -measured[layer].mean())
     return [(layer, sorted(range(HEADS), key=lambda head: -measured[layer, head])) for layer in rows]
@@ -221,7 +221,7 @@ def test_png_contains_whole_picture(page: Page, demos: App) -> None:
 
 
 def test_thumbnail_cell_has_color_of_its_weight(page: Page, demos: App) -> None:
-    """The strongest weight of the first head, at 5 tokens, is looked up in its thumbnail."""
+    """In the thumbnail of the first head, the darkest cell is that of the largest weight."""
     grid = shown(page, demos, "tokens=5")
     weights = demo_trace(LAYERS, HEADS, 5).attention(0, 0)
     query, key = (int(index) for index in np.unravel_index(weights.argmax(), weights.shape))

@@ -1,4 +1,4 @@
-"""A notebook in a real JupyterLab, offline: views respond in a cell and in the saved file."""
+"""A notebook in a real JupyterLab, offline: views are interactive in a cell and in the saved file."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ NOTEBOOK = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """JupyterLab in its own folder, with a notebook that has not been run."""
+    """Start JupyterLab in a new folder with a notebook that has not been run."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "files").mkdir()
     (folder / "files" / "views.ipynb").write_text(json.dumps(NOTEBOOK), encoding="utf-8")
     port = free_port()
     log = folder / "lab.log"
-    # No settings of the user, and nothing written to the home folder.
+    # Do not read the user's settings or write to the home folder.
     own = {name: str(folder / name) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR")}
     command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
@@ -97,12 +97,13 @@ def test_views_work_in_cell_and_saved_notebook(
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     frame(page, 1).get_by_role("application").wait_for(timeout=120_000)
-    # The frame shows the state set by a cell, and another cell reads what is selected there.
+    # The first view shows the state that a cell has set, and another cell reads the current selection.
     expect(frame(page, 0).get_by_role("application")).to_have_attribute(
         "aria-label", "Attention in layer 4, head 9"
     )
     expect(printed(page)).to_have_text(re.compile(r"^3 \(8,\) \(\)"))
-    expect(frame(page, 1).locator(":root")).to_have_attribute("data-theme", "light")  # like the notebook
+    # The theme is that of the notebook.
+    expect(frame(page, 1).locator(":root")).to_have_attribute("data-theme", "light")
     answers(frame(page, 0), expect_in_app)
     page.locator(".jp-Notebook .jp-CodeCell").nth(4).locator(".jp-InputArea-editor").click()
     page.keyboard.press("Control+Enter")
@@ -113,25 +114,25 @@ def test_views_work_in_cell_and_saved_notebook(
     expect(page.locator(".jp-mod-dirty")).to_have_count(0)
     assert len(json.loads(file.read_text(encoding="utf-8"))["cells"][1]["outputs"]) == 1
 
-    # The kernel's state is lost with it.
+    # Shut down the kernel, so that its state is lost.
     page.get_by_role("menuitem", name="Kernel", exact=True).click()
     page.get_by_role("menuitem", name="Shut Down Kernel", exact=True).click()
     page.get_by_text("| No Kernel").or_(page.get_by_text("| Unknown")).first.wait_for()
 
-    # The notebook is not run again: its output comes from the file.
+    # The notebook is not run again; its output comes from the file.
     saved = frame(opened(new_page(), lab), 0)
-    for key in ("[", "[", *"." * 9):  # from the mean of the last layer
+    for key in ("[", "[", *"." * 9):  # The initial selection is the mean of the last layer.
         saved.get_by_role("application").press(key)
     answers(saved, expect_in_app)
 
 
 def printed(page: Page) -> Locator:
-    """Return what the last cell printed."""
+    """Return the printed output of the last cell."""
     return page.locator(".jp-OutputArea-output pre").last
 
 
 def answers(view: FrameLocator, expect_in_app: Elsewhere) -> None:
-    """Check the response to pointer, clicks and keys with the library's numbers."""
+    """Compare the view's response to the pointer, clicks and keys with the library's numbers."""
     stage = view.get_by_role("application")
     expect(stage).to_have_attribute("aria-label", "Attention in layer 4, head 9")
     stage.press("Home")

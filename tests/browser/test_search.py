@@ -1,4 +1,4 @@
-"""The Search page in a real browser: a query, two documents compared, and the view opened from a file."""
+"""The Search page in a real browser: a query, the comparison of two documents, and a view file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_query_comparison_and_view_file(app: App, page: Page, tmp_path: Path) ->
     wait_until_settled(page)
 
     table = page.get_by_test_id("stDataFrame").first
-    for number in (1, 2):  # the table is a canvas: check boxes at the left, below the header
+    for number in (1, 2):  # The table is a canvas with check boxes on the left, below the header.
         table.locator(".dvn-scroller").click(position={"x": 16, "y": 38 + 35 * number - 17})
         wait_until_settled(page)
     heading = page.get_by_role("heading", name=f"Why document {best} above document {second}?")

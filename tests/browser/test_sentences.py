@@ -1,4 +1,4 @@
-"""Many sentences in a real browser: paste, upload, heatmap, selection on the map, downloads."""
+"""Many sentences in a real browser: pasting, uploads, heatmap, selection on the map, and downloads."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def paste(page: Page, texts: list[str]) -> None:
 
 
 def wait_until_computed(page: Page) -> Page:
-    """Wait until the vectors are computed and a picture of them is drawn; return the page."""
+    """Wait until the vectors have been computed and drawn, and return the page."""
     expect(page.get_by_role("button", name="Export")).to_be_visible(timeout=60_000)
     return wait_until_settled(page)
 
 
 def show(page: Page, part: str) -> None:
-    """Choose another view, and wait for the end of the run that shows it, which changes the URL."""
+    """Select another view and wait until the script, which changes the URL, has finished."""
     before = page.url
     page.get_by_test_id("stMain").get_by_text(part, exact=True).click()
     page.wait_for_url(lambda url: url != before)
@@ -134,7 +134,7 @@ def test_points_selected_on_map_are_listed(app: App, page: Page, expect_in_app: 
     wait_until_still(page)
     box = chart.bounding_box()
     assert box is not None
-    # After a lasso around everything, the table shows the number of sentences.
+    # Select all points with the lasso; the table then shows the number of sentences.
     corners = [
         (2, 2),
         (box["width"] - 2, 2),

@@ -1,4 +1,4 @@
-"""Sessions in a real browser: what a session leaves behind, and hostile file names."""
+"""Sessions in a real browser: data that remains after a session, and hostile file names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.browser
 
 
 def layers_of(page: Page, app: App) -> str:
-    """Return the URLs from which a browser session fetches a layer."""
+    """Return the URL prefix from which a browser session fetches layers."""
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&layer=3&head=2")
     with page.expect_response("**/layers/*/4") as waiting:
         page.get_by_role("button", name="Next layer").click()

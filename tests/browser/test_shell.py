@@ -1,4 +1,4 @@
-"""The app's shell in a real browser: everything works under its policy, offline, in both themes."""
+"""The app's shell in a real browser: everything works offline, in both themes, with its security policy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_upload_and_download_work(page: Page, demos: App) -> None:
 
 
 def test_policy_blocks_injected_scripts_and_foreign_requests(page: Page, demos: App, watch: Watch) -> None:
-    """Injected markup stays markup; the policy is the second line of defense."""
+    """The policy blocks scripts even if escaping fails and markup is injected."""
     visit(page, f"{demos.origin}/?demo=widgets_page")
     inject_script(page)
     page.evaluate(
@@ -70,6 +70,6 @@ def test_policy_blocks_injected_scripts_and_foreign_requests(page: Page, demos: 
     assert any("Content Security Policy" in error for error in watch.errors)
     send = "() => fetch('http://192.0.2.1/?text').then(() => 'sent', (error) => error.name)"
     assert page.evaluate(send) == "TypeError"
-    # Refused by the page's own policy, before any request.
+    # The page's policy blocks the request before it is sent.
     assert watch.foreign == []
     watch.errors.clear()

@@ -1,4 +1,4 @@
-"""The static site in a real browser, from a plain file server, with every other host blocked."""
+"""The static site in a real browser, served by a plain file server, with all other hosts blocked."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ IN_WORKER = """async ([texts, hasArrays]) => {
 
 class _QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Print nothing."""
+        """Do not log requests."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site below another folder, as a host with a path would serve it."""
+    """Build the site in a subfolder, because it may be hosted below a path, and return the folder."""
     root = tmp_path_factory.mktemp("host")
     command = [sys.executable, "-m", "website", str(root / "some/path")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)

@@ -1,4 +1,4 @@
-"""The steps in a real browser: tokens selected by clicking, numbers, and a long text."""
+"""The Steps page in a real browser: selecting tokens by clicking, numbers, and a long text."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 
 def drag(page: Page, start: tuple[float, float], way: tuple[float, float]) -> None:
-    """Put one finger down, move it and lift it, with the events of a touch screen."""
+    """Send the touch events of one finger that is put down, moved and lifted."""
     touch = page.context.new_cdp_session(page)
     for step in range(11):
         place = {"x": start[0] + way[0] * step / 10, "y": start[1] + way[1] * step / 10}

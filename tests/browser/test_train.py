@@ -1,4 +1,4 @@
-"""A first training in a real browser: the example, its progress, the errors, and a text on Answer."""
+"""Training in a real browser: the example, its progress, errors, and a prediction on the Answer page."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_clicked_token_shows_parts_of_its_embedding(app: App, page: Page) -> Non
 
 
 def test_hostile_text_is_shown_as_text(app: App, page: Page) -> None:
-    """Covers one page for each way to draw a text; tests/ui/test_pages.py covers Markdown on all pages."""
+    """Covers a page for each way of drawing text; tests/ui/test_pages.py covers Markdown on all pages."""
     visit(page, f"{app.origin}/?a={quote(HOSTILE)}&b={quote(HOSTILE)}&relation=pair")
     for title in PAGES_OF_TEXT if PROVE else ("Tokens", "Compare", "Answer"):
         open_page(page, title)
@@ -211,7 +211,7 @@ def test_all_pages_open_without_error_and_pass_axe_in_both_themes(app: App, page
         for theme in ("light", "dark") if title in IN_DARK else ("light",):
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             wait_until_still(page)
-            wait_until_settled(page)  # the server redraws some pictures
+            wait_until_settled(page)  # The server redraws some pictures for the theme.
             paper = page.get_by_test_id("stApp").evaluate("node => getComputedStyle(node).backgroundColor")
             papers.add((theme, paper))
             for violation in find_violations(page, OF_COLOUR if theme == "dark" else ()):

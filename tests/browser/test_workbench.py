@@ -1,4 +1,4 @@
-"""The form in a real browser: text that was typed but not run is marked, and kept on other pages."""
+"""The form in a real browser: text that was typed but not run is marked and persists across pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ON_PAGE = '[data-testid="stMain"] .not-run-page[role="status"]'
 
 
 def expect_mark(page: Page, is_shown: bool, button: str = NEXT_TO_RUN) -> None:
-    """Expect the mark next to the button and above the picture, or in neither place."""
+    """Expect that "Not run yet" appears next to the button and above the picture, or in neither place."""
     sentence = "Not run yet: this page still shows the results of the last run."
     for place, text in ((button, "Not run yet"), (ON_PAGE, sentence)):
         expect(page.locator(place)).to_have_text(text if is_shown else "")
@@ -49,7 +49,7 @@ def test_text_that_was_typed_but_not_run_is_marked(app: App, page: Page, name: s
 
 
 def test_fields_that_load_after_another_run_contain_the_texts_of_the_link(app: App, page: Page) -> None:
-    """On a slow machine, the user can click before the browser has loaded the code of the text fields."""
+    """The user may click before the browser has loaded the code of the text fields."""
     delayed: list[Route] = []
     page.route("**/TextArea*.js", lambda route: delayed.append(route))
     page.goto(f"{app.origin}/compare?a=the cup was full&b=the cup was empty")
@@ -66,7 +66,7 @@ def test_fields_that_load_after_another_run_contain_the_texts_of_the_link(app: A
 
 
 def test_click_on_expander_during_change_of_page_opens_it(app: App, page: Page) -> None:
-    """The form has more fields on Overview than on Train, so the expander moves while it is clicked."""
+    """The form has more fields on Overview than on Train, so the expander moves during the click."""
     visit(page, f"{app.origin}/train")
     expander = page.get_by_test_id("stExpander").filter(has_text="Model and length")
     summary, details = expander.locator("summary"), expander.locator("details")
@@ -83,7 +83,7 @@ def test_click_on_expander_during_change_of_page_opens_it(app: App, page: Page) 
     assert after["y"] > before["y"] + 100
     page.mouse.move(after["x"] + 60, after["y"] + 15)
     page.mouse.down()
-    page.mouse.move(after["x"] + 60, after["y"] - 100)  # a drag has no effect
+    page.mouse.move(after["x"] + 60, after["y"] - 100)  # Dragging must not toggle the expander.
     page.mouse.up()
     page.wait_for_timeout(300)
     expect(details).to_have_attribute("open", "")
@@ -143,7 +143,7 @@ def test_typed_text_is_kept_on_pages_that_do_not_read_it(app: App, page: Page) -
     expect(note).to_be_visible()
     expect(text_box).to_be_hidden()
     expect(page.get_by_role("button", name="Examples")).to_be_hidden()
-    # The form has only the model's fields here, which are folded.
+    # On this page, the form has only the model's fields, which are collapsed.
     expect(run).to_be_hidden()
     expect_mark(page, False)
     open_page(page, "Report")

@@ -1,4 +1,4 @@
-"""Every element that loads code, images or files in the browser."""
+"""A page with every element that loads code, images or files in the browser."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""The command line prints a table to standard output, or one line to standard error."""
+"""The command line prints a table to standard output or one line to standard error."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ Run = Callable[..., CommandResult]
 
 @pytest.fixture
 def run(minilm: Checkpoint) -> Run:
-    """Run a command in this process, with the built-in model opened once."""
+    """Return a function that runs a command in this process with the built-in model, opened only once."""
     return partial(command_line.bert_probe, built_in=minilm)
 
 
 @pytest.fixture
 def table(run: Run) -> Callable[..., list[list[str]]]:
-    """A function that runs a command, which must print only a table, and returns its rows as strings."""
+    """Return a function that runs a command, which must print only a table, and returns its rows."""
     return lambda *arguments: run(*arguments).rows
 
 
@@ -206,7 +206,7 @@ def test_every_command_with_a_table_has_the_output_options() -> None:
         "report",
         "train",
         "verify",
-    }:  # these do not return a table
+    }:  # These commands do not print a table.
         module = import_module(f"bert_probe.cli.{COMMANDS[name][0]}")
         command = getattr(module, name.replace("-", "_"))
         assert {"--out", "--force", "--csv-safe"} <= {

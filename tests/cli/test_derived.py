@@ -65,7 +65,7 @@ JUDGED = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with files of sentences, labeled texts and tagged sentences."""
+    """Write files of sentences, labeled texts and tagged sentences into a folder, and change to it."""
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     Path("labeled.csv").write_text(LABELED, encoding="utf-8")
@@ -80,13 +80,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
-    """A tiny BERT before and after training."""
+    """Return a tiny BERT and a copy with changed weights, as before and after training."""
     before = trained_on("bert", "fill-mask")
     return before, changed_checkpoint(before)
 
 
 def names_of_all_commands() -> set[str]:
-    """Return the names in the list of commands, and those of the commands in its groups."""
+    """Return the names of all commands, including those in command groups."""
     context = click.Context(commands)
     names = {*commands.list_commands(context), *HAND_WRITTEN}
     diff = commands.get_command(context, "diff")

@@ -28,7 +28,7 @@ TEXT = "we left the river at night"
 
 @pytest.fixture
 def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
-    """A tiny BERT with a head for masked words, before and after training."""
+    """Return a tiny BERT with a masked-language-modeling head and a copy with changed weights."""
     before = trained_on("bert", "fill-mask")
     return before, changed_checkpoint(before)
 

@@ -17,7 +17,7 @@ SEARCH = ("search", "boat sky", "--scorers", "bm25", "--documents")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a file of documents and a folder of text files."""
+    """Write a file of documents and a folder of text files into a folder, and change to it."""
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text(CSV)
     Path("manual").mkdir()

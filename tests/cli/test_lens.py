@@ -20,13 +20,13 @@ Run = Callable[..., CommandResult]
 
 @pytest.fixture
 def run(minilm: Checkpoint) -> Run:
-    """Run a command in this process."""
+    """Return a function that runs a command in this process."""
     return partial(command_line.bert_probe, built_in=minilm)
 
 
 @pytest.fixture
 def lines(tmp_path: Path) -> str:
-    """A file of sentences."""
+    """Write a file of sentences and return its path."""
     file = tmp_path / "lines.txt"
     file.write_text("\n".join(SENTENCES), encoding="utf-8")
     return str(file)

@@ -1,4 +1,4 @@
-"""Outputs of commands are reserved before a model is opened."""
+"""Commands reserve their output files before they load a model."""
 
 from __future__ import annotations
 

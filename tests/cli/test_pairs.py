@@ -17,7 +17,7 @@ A, B = "Mehdi poured water until it was full.", "Mehdi poured water until it was
 
 
 def check_output(checkpoint: Checkpoint, result: Result, *words: str) -> None:
-    """Check that a command prints the table of a result, to the last digit, and nothing else."""
+    """Assert that a command prints exactly the table of a result and nothing else."""
     ended = bert_probe(*words, built_in=checkpoint)
     assert (ended.status, ended.text, ended.err) == (0, files.to_csv(result.table()), "")
 

@@ -19,7 +19,7 @@ Folders = Callable[[str, str], Path]
 
 @pytest.fixture
 def run(minilm: Checkpoint) -> Run:
-    """Run the command in this process, with the built-in model opened once."""
+    """Return a function that runs the command in this process with the built-in model, opened only once."""
     return partial(command_line.bert_probe, "predict", built_in=minilm)
 
 

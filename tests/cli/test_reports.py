@@ -20,7 +20,7 @@ Run = Callable[..., tuple[int, str, str]]
 def run(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, str, str]]:
-    """A function that runs a command in an empty folder and returns its status, output and errors."""
+    """Return a function that runs a command in an empty folder and returns its status, output and errors."""
     monkeypatch.chdir(tmp_path)
 
     def run_command(*arguments: str) -> tuple[int, str, str]:
@@ -34,7 +34,7 @@ def run(
 
 @pytest.fixture
 def view_table(run: Run, family_folder: Callable[[str], Path]) -> str:
-    """The table of the view that is saved in a.json, of a tiny model."""
+    """Save a view of a tiny model in a.json, and return its table."""
     words = ("heads", "--model", str(family_folder("bert")), "--save-view", "a.json", TEXT)
     status, out, _ = run(*words)
     assert status == 0

@@ -35,7 +35,7 @@ def write(file: Path, count: int = 24, seed: int = 0) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family_folder: Callable[[str], Path]) -> Path:
-    """The current folder, with data and a model."""
+    """Write training data and a model into a folder, and change to it."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "data.csv")
     (tmp_path / "bert").symlink_to(family_folder("bert"))

@@ -1,4 +1,4 @@
-"""The commands on attribution: their columns, and their errors."""
+"""The attribution commands: columns and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOATS = ("A small boat", "--pair", "The little ship")
 
 @pytest.fixture
 def run(minilm: Checkpoint) -> Run:
-    """Run a command in this process, with the built-in model opened once."""
+    """Return a function that runs a command in this process with the built-in model, opened only once."""
     return partial(command_line.bert_probe, built_in=minilm)
 
 

@@ -44,7 +44,7 @@ def folder(tmp_path: Path, family_folder: Callable[[str], Path]) -> Path:
 
 
 def pickle_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """Replace a folder's safetensors by a pickle, and return the weights."""
+    """Replace the safetensors file in a folder by a pickle, and return the weights."""
     weights = load_file(folder / "model.safetensors")
     pickles.write(folder, pickles.saved(weights))
     return weights
@@ -59,7 +59,7 @@ def source(folder: Path) -> Source:
 
 
 def test_converted_model_equals_original_with_tied_weights_and_modules(tmp_path: Path) -> None:
-    """A sentence-transformers checkpoint with a masked-language model: the head, a Dense module, a record."""
+    """The checkpoint has tied weights, a masked-language-modeling head and a Dense module."""
     folder = trained.build("bert", "fill-mask", tmp_path / "model")
     original = bert_probe.load(folder)
     once = load_file(folder / "model.safetensors")

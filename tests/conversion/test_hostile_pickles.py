@@ -1,4 +1,4 @@
-"""Pickled weights that attack the reader: nothing of them runs, and the error names the cause."""
+"""Pickled weights that attack the reader: none of their code runs, and the error states the cause."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.helpers.gate import prove_unless
 
 
 def converted(path: Path, **tied: str) -> dict[str, torch.Tensor]:
-    """Convert a file in this process, and return its tensors."""
+    """Convert a pickled file in this process, and return its tensors."""
     target = io.BytesIO()
     child.convert_file(path, target, tied, lambda _: None)
     return load(target.getvalue())
 
 
 def in_process(path: Path, seconds: float | None = 60) -> None:
-    """Convert a file in the restricted process."""
+    """Convert a pickled file in the sandboxed process."""
     setup = child.FileSetup(source=str(path), target=str(path.with_suffix(".safetensors")), tied={})
     convert._run([setup], seconds, lambda *_: None)
 
@@ -70,7 +70,7 @@ def test_global_is_named_in_every_protocol(is_zip: bool, protocol: int, path: Pa
 def test_torch_refuses_dangerous_globals_itself(
     name: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first check is not the only one: without it, torch's unpickler refuses what may run code."""
+    """Even without BERT Probe's own check, torch's unpickler refuses globals that may run code."""
     if child_allows(name):
         pytest.skip("harmless: torch allows it")
     monkeypatch.setattr(child, "check_pickles", lambda _: None)

@@ -52,7 +52,7 @@ is_filtered = pytest.mark.skipif(
 
 
 def run(code: str, folder: Path) -> str:
-    """Run code in a new process, and return what it prints."""
+    """Run code in a new process and return its standard output."""
     (folder / "file").write_text("content")
     start = "import ctypes, os, resource, socket, subprocess, sys, threading\n"
     start += f"from bert_probe.conversion import sandbox\nfolder = {str(folder)!r}\n"
@@ -65,7 +65,7 @@ def run(code: str, folder: Path) -> str:
 
 
 def attempts(expressions: dict[str, str], setup: str) -> str:
-    """Return code that prints the name of each attempt that does not fail with PermissionError."""
+    """Return code that prints the name of each expression that does not raise PermissionError."""
     lines = [setup]
     for name, expression in expressions.items():
         lines += ["try:", f"    {expression}", "except PermissionError:", "    pass"]

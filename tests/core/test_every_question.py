@@ -55,13 +55,13 @@ CheckpointOf = Callable[[QuestionExample], Checkpoint]
 
 @pytest.fixture(scope="module")
 def checkpoint_of(minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]) -> CheckpointOf:
-    """The checkpoint for an example."""
+    """Return a function that maps an example to its checkpoint."""
     return lambda example: trained_on("bert", example.trained) if example.trained else minilm
 
 
 @pytest.fixture(scope="module")
 def answers(checkpoint_of: CheckpointOf) -> dict[str, Result]:
-    """repr of a question → its result, for every example."""
+    """Return the results of all examples, by the repr of the question."""
     return {
         repr(example.question): example.question.of(*example.inputs(checkpoint_of(example)))  # type: ignore[attr-defined]
         for example in EXAMPLES
@@ -70,21 +70,21 @@ def answers(checkpoint_of: CheckpointOf) -> dict[str, Result]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    """A client on the same computer."""
+    """Return an API client on the local machine."""
     with api_client() as client:
         yield client
 
 
 @pytest.fixture(autouse=True)
 def models_are_opened_once() -> Iterator[None]:
-    """Open each model once, not for every snippet."""
+    """Open each model once instead of for every snippet."""
     with share_opened_models():
         yield
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder."""
+    """Change to an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -136,7 +136,7 @@ def test_shell_snippet_reproduces_the_table(
     write_files(example)
     program, *words = shlex.split(result.shell)
     assert program == "bert-probe"
-    length = len(result.question.command.split())  # some commands have two words, such as diff heads
+    length = len(result.question.command.split())  # Some commands have two words, such as "diff heads".
     with pytest.raises(SystemExit) as ended:
         main([*words[:length], "--out", "again.csv", *words[length:]])
     assert ended.value.code == 0
@@ -183,7 +183,7 @@ def test_http_snippet_reproduces_the_table(
 
 
 def _cache(result: Result, question: RegisteredQuestion, subjects: tuple[Any, ...]) -> None:
-    """Put a result that takes long to compute into the cache, under the key that the API uses."""
+    """Store a result in the cache under the key that the API uses, so that it is not computed again."""
     inputs = question.inputs
     values = InputValues(sentences=None, truncate=False)
     missing = inputs.arguments(values)[len(subjects) - inputs.models :] if inputs.files else []

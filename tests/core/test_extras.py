@@ -69,7 +69,7 @@ def test_function_that_needs_a_missing_package_names_its_extra(
 ) -> None:
     trace = minilm.trace("a boat")
     monkeypatch.setitem(sys.modules, module, None)
-    # Imported again, as in an environment without the package.
+    # Import the module again, as in an environment without the package.
     monkeypatch.delitem(sys.modules, "bert_probe.views.drawing", raising=False)
     monkeypatch.delattr("bert_probe.views.drawing", raising=False)
     for name in [name for name in sys.modules if name.startswith(f"{module}.")]:

@@ -1,4 +1,4 @@
-"""Tables written to files and read by other libraries: any float32, any token, and the provenance."""
+"""Tables in files, read by other libraries: any float32 value, any token, and the provenance."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LONG_HEADER = "layer,head,query_position,query_token,key_position,key_token,weig
 
 
 class ReadTable:
-    """A file as another library reads it: labels, values and provenance."""
+    """The labels, values and provenance of a file that another library has read."""
 
     def __init__(self, rows: list[str], columns: list[str], values: np.ndarray, provenance: Any) -> None:
         self.rows, self.columns, self.values, self.provenance = rows, columns, values, provenance
@@ -108,12 +108,12 @@ def numbered(names: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for many examples; every file in it is overwritten before it is read."""
+    """Return a folder that many examples share; each file is overwritten before it is read."""
     return tmp_path_factory.mktemp("files")
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Equal as bits, so that -0.0 is not 0.0; NaN equals NaN."""
+    """Return whether two float32 arrays have the same bits, so that -0.0 is not 0.0. NaN equals NaN."""
     assert a.dtype == b.dtype == np.float32
     missing = np.isnan(a)
     return np.array_equal(missing, np.isnan(b)) and np.array_equal(
@@ -168,7 +168,7 @@ def test_awkward_tokens_round_trip(file_format: str, tmp_path: Path) -> None:
     values = np.arange(len(AWKWARD) ** 2, dtype=np.float32).reshape(len(AWKWARD), -1)
     back = round_trip(frames.matrix(values, AWKWARD, AWKWARD), file_format, tmp_path)
     assert back.rows == AWKWARD
-    named_once = file_format in ("json", "parquet")  # whose columns need names of their own
+    named_once = file_format in ("json", "parquet")  # In these formats, column names must be unique.
     assert back.columns == (numbered(AWKWARD) if named_once else AWKWARD)
     assert same_bits(back.values, values)
 
@@ -177,7 +177,7 @@ def test_awkward_tokens_round_trip(file_format: str, tmp_path: Path) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(
     names=st.lists(
-        # NumPy's strings end at their last character that is not NUL; no vocabulary has one.
+        # NumPy removes trailing NUL characters from strings. No vocabulary contains NUL characters.
         st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=5),
         min_size=1,
         max_size=4,
@@ -246,7 +246,7 @@ def test_tables_with_mixed_columns_round_trip(
     assert list(columns) == list(frame)
     for name in frame:
         expected = [None if cell is None or pd.isna(cell) else cell for cell in frame[name].tolist()]
-        if file_format == "npz":  # NaN or "" where something is missing
+        if file_format == "npz":  # Missing values are NaN or "".
             empty = "" if columns[name].dtype.kind == "U" else np.nan
             filled = [empty if cell is None else cell for cell in expected]
             np.testing.assert_array_equal(columns[name], np.array(filled, dtype=columns[name].dtype))
@@ -268,7 +268,7 @@ def _columns(path: Path) -> tuple[dict[str, Any], Any]:
     if path.suffix == ".parquet":
         table = pyarrow.parquet.read_table(path)
         return table.to_pydict(), json.loads(table.schema.metadata[b"bert_probe"])
-    # Before version 3.1, pandas does not read the nearest number unless it is asked to.
+    # Before version 3.1, pandas parses numbers to the nearest float only with `float_precision="round_trip"`.
     frame = pd.read_csv(
         path,
         keep_default_na=False,

@@ -1,4 +1,4 @@
-"""Lines that make an answer again, where a text is too long for one of them."""
+"""Snippets that reproduce a result, for texts that are too long for a single line."""
 
 from __future__ import annotations
 

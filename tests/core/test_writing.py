@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and replace nothing that they should not."""
+"""Files are written completely or not at all, and existing files are replaced only when that is allowed."""
 
 from __future__ import annotations
 

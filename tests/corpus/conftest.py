@@ -21,9 +21,10 @@ Stores = Callable[[str], bert_probe.Store]
 def stores(
     tmp_path_factory: pytest.TempPathFactory, double_family: Callable[[str], bert_probe.Checkpoint]
 ) -> Stores:
-    """Return a function of "tokens" or "words" that returns a store with shards of two records.
+    """Return a factory that returns the store of "tokens" or "words", which has shards of two records.
 
-    A tiny float64 model that splits most words made it from six sentences and a refused one before the last.
+    A tiny float64 model, whose tokenizer splits most words, has built the store from six sentences and one
+    refused sentence before the last.
     """
     root = tmp_path_factory.mktemp("stores")
     file = root / "boats.conllu"
@@ -45,7 +46,7 @@ def stores(
 
 @pytest.fixture
 def in_store_folder(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Change to the folder of the stores, so that the code of a result can open them by name."""
+    """Change to the folder of the stores, so that the snippets of a result can open them by name."""
     root = stores("tokens").folder.parent
     monkeypatch.chdir(root)
     return root

@@ -39,7 +39,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture(scope="module", params=["tokens", "words"])
 def read(request: pytest.FixtureRequest, stores: Stores) -> Read:
-    """Return a store with the numbers of the raw model for each row."""
+    """Return a store, and the raw model's reference values for each row."""
     store = stores(request.param)
     sentences = [*treebank.SAILING, *treebank.SLEEPING, *treebank.read(EXTRA)]
     return store, [*zip((1, 2, 3, 4, 5, 7), sentences, loops(store, sentences), strict=True)]
@@ -50,7 +50,7 @@ def loop_pairs(
     head: tuple[int, int],
     fits: Callable[[TaggedSentence, int, int], bool],
 ) -> list[Pair]:
-    """Return the pairs that a loop finds, sorted by decreasing weight."""
+    """Return the matching word pairs, computed with a loop and sorted by descending weight."""
     best: dict[tuple[int, int, int], Pair] = {}
     for row, sentence, raw in read[1]:
         for query, keys in enumerate(raw.weights[head]):
@@ -70,7 +70,7 @@ def check(
     question: bert_probe.AttentionSearch,
     fits: Callable[[TaggedSentence, int, int], bool],
 ) -> int:
-    """Assert that the answer equals the loop's; return the number of pairs."""
+    """Assert that a search returns the same pairs as the loop, and return their number."""
     expected = loop_pairs(read, question.head, fits)
     table = question.of(read[0]).table()
     assert table["rank"].tolist() == [*range(1, len(expected) + 1)]

@@ -136,7 +136,7 @@ def test_verify_reports_changed_bytes(table: str, store: Path) -> None:
     assert difference.file == file.relative_to(store).as_posix()
     assert difference.problem == "was changed: its SHA-256 differs"
     assert result.summary().endswith("1 differs.")
-    os.utime(file)  # a newer modification time, as after an ordinary edit
+    os.utime(file)  # sets a newer modification time, as after an ordinary edit
     os.utime(store / "shards" / "00001.json", ns=(0, file.stat().st_mtime_ns - 1))
     with pytest.raises(StoreError, match="was changed: its SHA-256 differs"):
         bert_probe.open_corpus(store)
@@ -199,7 +199,7 @@ def test_named_pipe_in_place_of_the_summary_is_reported(store: Path) -> None:
 
 @contextmanager
 def named_pipe(path: Path, content: bytes) -> Iterator[None]:
-    """Replace a file by a named pipe; the first reader gets `content`."""
+    """Replace a file by a named pipe, whose first reader receives `content`."""
     path.unlink()
     os.mkfifo(path)
 
@@ -212,9 +212,8 @@ def named_pipe(path: Path, content: bytes) -> Iterator[None]:
     try:
         yield
     finally:
-        reader = os.open(
-            path, os.O_RDONLY | os.O_NONBLOCK
-        )  # so that a writer without a reader does not block
+        # If nothing has opened the pipe, the writer is still blocked until it has a reader.
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         writer.join()
         os.close(reader)
 

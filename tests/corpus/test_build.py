@@ -1,4 +1,4 @@
-"""Test corpus runs: atomic shards, continued runs, and errors."""
+"""Test building a corpus store: atomic shards, resumed builds, and errors."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_incomplete_shard_of_killed_run_is_ignored(family: Checkpoints, lines: P
     checkpoint = family("bert")
     store = build(checkpoint, lines, "store")
     digest = store.digest
-    # Table files of the shard exist, partly incomplete, but not its JSON file, which is written last.
+    # The shard has table files, some of them incomplete, but not the JSON file, which is written last.
     (store.folder / "shards" / "00002.json").unlink()
     (store.folder / "vectors" / ".00002.arrow.ab12.part").write_bytes(b"half")
     (store.folder / "vectors" / "00002.arrow").write_bytes(b"cut")
@@ -156,7 +156,7 @@ def test_control_c_explains_how_to_continue(
         "Run the same command to continue.\n"
     )
     assert stored >= (12 if count == 1 else 6)
-    assert threading.active_count() == running_now  # no worker is still writing
+    assert threading.active_count() == running_now  # No worker is still writing.
 
 
 def test_full_disk_raises_readable_error_without_partial_files(
@@ -390,7 +390,7 @@ CHANGES = (_append, _truncate, _replace, _write_in_place, _write_in_place_and_se
 def test_input_that_changes_while_it_is_read_is_refused(
     change: Callable[[Path], object], moment: int, family: Checkpoints, lines: Path
 ) -> None:
-    """The input changes before the first shard, after it, or after the second shard."""
+    """The input file changes before the first shard, after the first, or after the second."""
     before = lines.read_bytes()
     shards: list[object] = []
 

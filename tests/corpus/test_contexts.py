@@ -1,4 +1,4 @@
-"""Test nearest contexts against a loop over the raw model, and their code and errors."""
+"""Test nearest contexts: parity with a loop over the raw model, snippets, and errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TEXTS = (*families.SENTENCES, TEXT, "[SEP]", "the river, the boat, the river")
 
 @dataclass(frozen=True)
 class Corpus:
-    """A store of `TEXTS` and of unreadable lines, and the model that made it."""
+    """A store built from `TEXTS` and from unreadable lines, and the model that built it."""
 
     store: bert_probe.Store
     checkpoint: bert_probe.Checkpoint
@@ -66,7 +66,7 @@ def folder(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def unit_positions(corpus: Corpus, text: str) -> list[tuple[int, ...]]:
-    """Return the token positions of each unit of a text, without special tokens."""
+    """Return the token positions of each token or word of a text; () for special tokens."""
     trace = corpus.checkpoint.trace(text)
     units = [unit.positions for unit in word_lens(trace).units]
     if not corpus.store.question.words:
@@ -84,7 +84,7 @@ def test_nearest_contexts_match_raw_model(
     units = [unit_positions(corpus, text) for text in TEXTS]
 
     def best(query: Any, *other_rows: Any) -> np.ndarray:
-        """Return the largest cosine of every row."""
+        """Return the largest cosine in each row of the store."""
         vector = query.hidden_states[layer][0][list(questions)].mean(dim=0)
         cosines = []
         for other, of_row in zip(other_rows, units, strict=True):
@@ -127,7 +127,7 @@ def test_table_counts_from_1(corpus: Corpus) -> None:
     assert [*table.columns] == ["rank", "cosine", "row", "text", "word"]
     first = table.iloc[0]
     assert (first["rank"], first["row"], first["text"], first["word"]) == (1, 8, TEXT, "river")
-    # A unit of one token is compared with its own vector from another batch.
+    # The vector of "river" is compared with that of the same token, which was computed in another batch.
     assert first["cosine"] == pytest.approx(1, abs=1e-5)
     assert table["row"].is_unique
     facts = result.provenance["facts"]
@@ -143,7 +143,7 @@ def test_rows_with_same_text_can_be_left_out(corpus: Corpus) -> None:
     other_rows = corpus.near(NearestContexts("river", top=50, others=True)).contexts
     assert other_rows == tuple(context for context in every if context.at.text != TEXT)
     assert len(other_rows) == len(every) - 1
-    # The first search returns fewer hits than are filtered out.
+    # The first search returns too few hits after filtering, so the search has to be extended.
     assert (
         corpus.near(NearestContexts("the:1", top=2, others=True)).contexts
         == corpus.near(NearestContexts("the:1", top=50, others=True)).contexts[:2]

@@ -1,4 +1,4 @@
-"""Test head measures of padded batches against single texts and the definitions."""
+"""Test head measures of padded batches: parity with single texts and with the definitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Checkpoints = Callable[[str], bert_probe.Checkpoint]
 
 
 def layers_of(checkpoint: bert_probe.Checkpoint, encodings: Sequence[Encoding]) -> Sequence[LayerAttention]:
-    """Return the attention calls of every layer in one pass over a padded batch."""
+    """Run a padded batch and return the recorded attention of every layer."""
     displayed = checkpoint.description.shows_qkv
     with torch.inference_mode(), checkpoint.running() as model, recording() as calls:
         output = model(**batch(checkpoint, encodings), output_attentions=not displayed)
@@ -44,7 +44,7 @@ def read(
 
 
 def several(checkpoint: bert_probe.Checkpoint) -> list[Encoding]:
-    """Return encodings of different lengths, with pairs and repeated tokens."""
+    """Return encodings of different lengths, including pairs and repeated tokens."""
     pairs = ((TEXT, None), ("we", None), (LONG[:180], None), (TEXT, SENTENCES[4]), ("!", "we we we"))
     return [checkpoint.encode(text, pair) for text, pair in pairs]
 
@@ -92,7 +92,7 @@ def test_batch_matches_single_texts(
 
 
 def loops(weights: np.ndarray, mean: np.ndarray, text: dict[str, Any]) -> dict[str, float]:
-    """Return all measures of one head, computed by loops from the definitions in docs/methods.md."""
+    """Compute all measures of one head with loops, as defined in docs/methods.md."""
     length = len(weights)
     sums = dict.fromkeys(MEASURES, 0.0)
     for q in range(length):
@@ -122,7 +122,7 @@ def loops(weights: np.ndarray, mean: np.ndarray, text: dict[str, Any]) -> dict[s
 
 @st.composite
 def batches_of_texts(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Draw columns of some texts: repeated names, ascending words, and tokens outside of words."""
+    """Draw columns of texts with repeated tokens, ascending word indices, and tokens outside words."""
     texts = []
     for length in draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)):
         flags = [draw(st.lists(st.booleans(), min_size=length, max_size=length)) for _ in range(5)]
@@ -192,6 +192,6 @@ def test_first_of_equal_weights_is_strongest() -> None:
 
 def test_weights_that_do_not_sum_to_1_are_refused() -> None:
     units = Units.of_columns([3, 2], range(5), [-1] * 5, [0] * 5, [False] * 5, [False] * 5)
-    # Uniform over all three keys, of which one is padding in the second text.
+    # The attention is uniform over three keys, one of which is padding in the second text.
     with pytest.raises(ArchitectureError, match=r"rows that do not sum to 1 for these texts .off by 0.33"):
         measure_batch([torch.full((2, 2, 3, 3), 1 / 3)], units)

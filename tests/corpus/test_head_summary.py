@@ -1,4 +1,4 @@
-"""Test head statistics over all rows of a store against loops over the raw model."""
+"""Test head statistics over all rows of a store: parity with loops over the raw model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROWS = (1, 2, 3, 4, 5, 7)
 
 @pytest.fixture(scope="module")
 def raw(stores: Stores) -> dict[str, np.ndarray]:
-    """Return two measures of every head, computed by loops: name → [row, layer, head]."""
+    """Return two measures of every head by name, computed with loops, each of shape [row, layer, head]."""
     store = stores("tokens")
     texts = store.table("rows").to_table()["text"].to_pylist()
     sentences = [*treebank.SAILING, *treebank.SLEEPING, *treebank.read(EXTRA)]
@@ -63,7 +63,7 @@ def test_head_statistics_match_raw_model(measure: str, raw: dict[str, np.ndarray
     assert_rounded(matches.maxima[0], flat.max(axis=0), 2)
     assert_rounded(matches.quantiles[0], np.quantile(flat, QUANTILES, axis=0).T, 2)
     low, high = stats.t.interval(0.95, len(values) - 1, flat.mean(axis=0), stats.sem(flat))
-    assert_rounded(matches.lows[0], low, 32)  # a difference of squares amplifies rounding errors
+    assert_rounded(matches.lows[0], low, 32)  # The difference of squares amplifies rounding errors.
     assert_rounded(matches.highs[0], high, 32)
     table = matches.table()
     assert table[["layer", "head"]].to_numpy().tolist() == [
@@ -72,7 +72,7 @@ def test_head_statistics_match_raw_model(measure: str, raw: dict[str, np.ndarray
 
 
 def test_confidence_interval_matches_manual_calculation() -> None:
-    """1, 2 and 3 have mean 2 and deviation 1; the half width is t / √3 with t = 4.302653 for 2 degrees."""
+    """1, 2, 3 have mean 2 and standard deviation 1. The half width is t / √3; t = 4.302653 for 2 degrees."""
     unit = np.ones((1, 1))
     matches = MeasureStatistics(3, 2 * unit, unit, unit, 3 * unit, np.array([[[1, 1, 1]]]))
     assert matches.interval_half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
@@ -89,7 +89,7 @@ def test_selected_heads_match_all_heads(stores: Stores, monkeypatch: pytest.Monk
     table = some.table()
     assert len(table) == 2 * len(MEASURES)
     assert table["measure"].tolist() == [measure for name in MEASURES for measure in [name] * 2]
-    monkeypatch.setattr(heads, "MAX_VALUES", 1)  # one head per pass
+    monkeypatch.setattr(heads, "MAX_VALUES", 1)  # so that each pass reads one head
     every = bert_probe.HeadStatistics("self").of(store).table()
     columns = ["layer", "head", "mean", "quantile_50"]
     own = table[table["measure"] == "self"][columns].to_numpy().tolist()
@@ -136,7 +136,7 @@ def test_head_examples_match_loop(raw: dict[str, np.ndarray], stores: Stores) ->
     orders = {"typical": far, "extreme": -far, "lowest": values, "highest": -values}
     for which, order in orders.items():
         table = bert_probe.HeadExamples((1, 2), "previous", which, top=4).of(store).table()
-        # With an even number of rows, two are equally near to the median up to rounding.
+        # With an even number of rows, two of them are equally close to the median, up to rounding.
         best = np.argsort(order.round(6), kind="stable")[:4].tolist()
         assert table["row"].tolist() == [ROWS[index] for index in best]
         assert_rounded(table["value"], values[best], 2)
@@ -160,7 +160,7 @@ def test_summary_of_other_shards_is_ignored(stores: Stores, tmp_path: Path) -> N
             assert all(
                 np.array_equal(getattr(statistics, name), getattr(again[measure], name)) for name in _ARRAYS
             )
-    # A shard is missing: the summary includes all shards, so it is outdated.
+    # After a shard is removed, the summary, which includes all shards, is outdated.
     shutil.copy(store.folder / SUMMARY, summary)
     (folder / "shards" / "00003.json").unlink()
     fewer = head_statistics(bert_probe.open_corpus(folder))["self"]

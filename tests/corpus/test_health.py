@@ -1,4 +1,4 @@
-"""Health of a corpus: planted problems are found, and each measure equals its definition."""
+"""Corpus health: planted problems are found, and each measure equals its definition."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def planted(count: int, seed: int = 0) -> tuple[np.ndarray, dict[str, set[int]]]
     duplicates, originals, outliers, hubs = np.split(order[:125], [50, 100, 120])
     rows[duplicates] = rows[originals] + draw.normal(size=(50, 64)) * 0.005
     rows[outliers] = draw.normal(size=(20, 64))
-    rows[hubs] = centers[:5]  # the center of a topic is closer to its rows than they are to each other
+    rows[hubs] = centers[:5]  # A topic's center is closer to its vectors than they are to each other.
     return rows.astype(np.float32), {
         "duplicates": {*duplicates, *originals},
         "outliers": {*outliers},
@@ -57,10 +57,10 @@ def planted(count: int, seed: int = 0) -> tuple[np.ndarray, dict[str, set[int]]]
 
 
 def test_planted_problems_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """50 duplicates, 20 outliers and 5 hubs among 10,000 rows: all are found, and they are listed first.
+    """The 50 duplicates, 20 outliers and 5 hubs among 10,000 rows are all found and listed first.
 
     The precision is 1 for duplicates and at least 0.75 for outliers. Isotropic noise in 64 dimensions has
-    hubs of its own, which are listed after the planted hubs.
+    natural hubs, which are listed after the planted ones.
     """
     monkeypatch.setattr("bert_probe.analyses.vectors.clusters.MAX_CLUSTERED", 500)
     rows, expected = planted(10_000)
@@ -86,7 +86,7 @@ def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_duplicate_groups_by_hand() -> None:
-    """Rows 0, 2 and 3 are a chain; row 1 is alone; rows 4 and 5 are equal."""
+    """Rows 0, 2 and 3 form a chain of near-duplicates, row 1 has none, and rows 4 and 5 are equal."""
     neighbors = np.array([[2], [0], [3], [2], [5], [4]])
     scores = np.array([[0.95], [0.5], [0.99], [0.99], [1.0], [1.0]])
     assert group_duplicates(neighbors, scores, 0.9).tolist() == [0, -1, 0, 0, 1, 1]
@@ -120,7 +120,7 @@ def test_spectrum_is_that_of_a_principal_component_analysis() -> None:
 
 @pytest.mark.parametrize("dimension", [2, 5])
 def test_intrinsic_dimension_of_a_plane(dimension: int) -> None:
-    """Points of a low-dimensional sphere that is rotated into 30 dimensions."""
+    """The points lie on a low-dimensional sphere that is rotated in 30 dimensions."""
     draw = np.random.default_rng(2)
     points = unit(draw.normal(size=(1500, dimension + 1)))
     vectors = points @ np.linalg.qr(draw.normal(size=(30, 30)))[0][: dimension + 1]
@@ -128,7 +128,8 @@ def test_intrinsic_dimension_of_a_plane(dimension: int) -> None:
 
 
 def test_modified_z_scores_by_hand() -> None:
-    values = np.array([1.0, 2, 3, 4, 100])  # median 3, deviations 2, 1, 0, 1, 97 with median 1
+    # The median is 3; the absolute deviations 2, 1, 0, 1, 97 have the median 1.
+    values = np.array([1.0, 2, 3, 4, 100])
     assert modified_z_scores(values)[-1] == pytest.approx(0.6744897501960817 * 97)
     assert not modified_z_scores(np.ones(4)).any()
 
@@ -193,7 +194,7 @@ def test_files_that_are_not_vectors(name: str, tmp_path: Path) -> None:
 
 
 def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> None:
-    """The means of the stored vectors of the last layer are the vectors with mean pooling."""
+    """The means of the stored vectors of the last layer equal the sentence vectors with mean pooling."""
     store = stores("tokens")
     vectors = bert_probe.read_vectors(store.folder)
     assert vectors.texts == tuple(document.text for document in store.documents)
@@ -207,7 +208,7 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
 
 
 def test_uploads_are_bounded() -> None:
-    """Archives that expand, arrays that state more elements than they have, and pickles are refused."""
+    """Decompression bombs, arrays that declare more elements than they have, and pickles are refused."""
     contents = []
     for values, compress in ((np.zeros((300_000, 8), np.float32), True), (np.array([{}], object), False)):
         buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Test which input files are found, and which rows are read from any content."""
+"""Test which input files are found and which rows are read from them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read(folder: Path, name: str, content: bytes | str, column: str | None = Non
 
 
 def texts_or_problems(result: list[Record]) -> list[tuple[int, str]]:
-    """Return (line, text or problem) of each record."""
+    """Return the line of each record with its text or, if it has none, its problem."""
     assert all((record.text is None) == bool(record.problem) for record in result)
     assert [record.row for record in result] == list(range(1, len(result) + 1))
     return [(record.line, record.problem if record.text is None else record.text) for record in result]
@@ -187,7 +187,7 @@ BAD = [
     ("a.csv", "text,n\nOne\nTwo,2,2\nThree,3", [(2, cells(1, 2)), (3, cells(3, 2)), (4, "Three")]),
     ("a.csv", b'text,n\n"One\n\xff one",1\nTwo,2', [(2, NOT_UTF_8), (4, "Two")]),
     ("a.csv", 'text\n"One"one\nTwo', [(2, QUOTES + "',' expected after '\"'."), (3, "Two")]),
-    # An unclosed quote continues to the end, to the next quote, or to the length limit.
+    # An unclosed quote extends to the end of the file, the next quote, or the length limit.
     ("a.csv", 'text\n"One\nTwo\nThree', [(2, QUOTES + "unexpected end of data."), (3, "Two"), (4, "Three")]),
     (
         "a.csv",
@@ -274,7 +274,7 @@ def test_bad_row_does_not_end_reading(
 
 
 def test_unclosed_quote_is_searched_only_up_to_row_limit(tmp_path: Path) -> None:
-    """Each line closes a cell and opens another; no line is read more than three times."""
+    """Each line closes one quoted cell and opens another, but no line is read more than three times."""
     selected = 0
 
     def counted(self: object) -> formats.InputLine | None:
@@ -311,7 +311,7 @@ def test_unreadable_end_of_file_is_one_refusal(
     assert BREAKS_OFF in result[-1].problem
     if spoil == "another":
         assert len(result) == 1
-    else:  # decompression may notice a changed byte late
+    else:  # Decompression may detect a changed byte only later.
         sure = len(result) - 1 if spoil == "cut off" else 2000
         assert len(result) > 2000
         assert all(record.text == same.text for record, same in zip(result[:sure], complete, strict=False))

@@ -1,4 +1,4 @@
-"""Test Ray jobs without Ray; `make prove` runs them with Ray."""
+"""Test Ray workers without Ray; `make prove` runs them with Ray."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def inputs(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace Ray by a pickle round trip of the actor within this process."""
+    """Replace Ray with a stub that pickles and unpickles the actor in this process."""
 
     @contextmanager
     def ready(*_: object) -> Iterator[int]:
@@ -56,7 +56,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _cluster(**resources: float) -> Any:
-    """Return a stand-in for the ray package."""
+    """Return a stub for the ray package."""
     return SimpleNamespace(cluster_resources=lambda: resources, __spec__=workers.__spec__)
 
 
@@ -153,7 +153,7 @@ def test_missing_ray_resources_are_refused(
         build_corpus(
             family("bert"), QUESTION, inputs, tmp_path / "store", on=RayRunner(workers=3, num_gpus=0.5)
         )
-    # Without any shard, another run may use the folder.
+    # The folder contains no shard yet, so another run may use it.
     assert open_corpus(tmp_path / "store").manifest["model"]["device"] == "cuda:0"
     again = build_corpus(family("bert"), QUESTION, inputs, tmp_path / "store", on=RayRunner(workers=3))
     assert again.finished

@@ -291,7 +291,7 @@ REACHING = (
 
 @pytest.fixture(scope="module")
 def tables(stores: Stores) -> Iterator[sql.StoreTables]:
-    """A connection that all attacks share, because none of them may change it."""
+    """Return a connection that all attacks share, because none of them may change the store."""
     with sql.open_tables(stores("tokens")) as tables:
         yield tables
 
@@ -312,8 +312,8 @@ def test_query_cannot_reach_other_files_or_network(
 
 
 def test_connection_itself_refuses_every_statement_type(stores: Stores, tmp_path: Path) -> None:
-    """DuckDB itself refuses the statements, without the check of the statement type."""
-    import duckdb  # imported at the top, DuckDB would report leaks at exit
+    """DuckDB refuses the statements even without BERT Probe's check of the statement type."""
+    import duckdb  # If imported at the top of the file, DuckDB would report leaks at exit.
 
     file = tmp_path / "secret.csv"
     file.write_text("a\n1\n", encoding="utf-8")
@@ -410,7 +410,7 @@ def test_memory_that_duckdb_does_not_count_is_limited(
 def test_process_of_a_query_ends_with_its_input(stores: Stores, tmp_path: Path) -> None:
     child = sql._start(sql._setup(stores("tokens"), str(tmp_path)))
     sql._send(child, ENDLESS)
-    child.communicate(timeout=60)  # closes its input, as when the parent process ends
+    child.communicate(timeout=60)  # closes the child's standard input, as when the parent process ends
     assert child.returncode == 0
 
 
@@ -474,11 +474,11 @@ def test_columns_of_the_same_name_are_numbered(stores: Stores) -> None:
     assert table.iloc[0].to_dict() == {"a": 1, "a_2": 2, "a_2_2": 3, "a_3": 4, "b": 5}
     query = f"SELECT {', '.join('a' * 6000)} FROM (SELECT 1 AS a)"
     names = bert_probe.SqlQuery(query).of(stores("tokens"))
-    assert len(set(names.frame().columns)) == 6000  # not in quadratic time, which would take minutes
+    assert len(set(names.frame().columns)) == 6000  # An algorithm with quadratic time would take minutes.
 
 
 def test_large_answer_is_refused_before_it_is_complete(stores: Stores) -> None:
-    """Ten billion rows would not fill the memory but would take minutes."""
+    """Counting all ten billion rows would take minutes."""
     begun = time.monotonic()
     with pytest.raises(SelectionError, match="more than 1,000,000 rows"):
         bert_probe.SqlQuery("FROM range(10000000000)").of(stores("tokens"))

@@ -1,4 +1,4 @@
-"""Test the nearest neighbor search and its index against a loop in float64."""
+"""Test the nearest-neighbor search and its index: parity with a loop in float64."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DIGEST = "0123456789abcdef" * 4
 
 
 def write_vectors(folder: Path, shards: Sequence[np.ndarray], layers: Sequence[int] = (6,)) -> list[Path]:
-    """Write vector files like a store's, one per shard; vectors of later layers are negated."""
+    """Write the vector files of a store, one per shard; the sign of the vectors alternates between layers."""
     files = []
     for number, vectors in enumerate(shards):
         count, hidden = vectors.shape
@@ -51,7 +51,7 @@ def write_vectors(folder: Path, shards: Sequence[np.ndarray], layers: Sequence[i
 
 
 def loop_cosines(files: Sequence[Path], layer: int, query: np.ndarray) -> list[tuple[float, int, int]]:
-    """Return all cosines, computed by a loop, in rank order; ties in the order of the store."""
+    """Return all cosines, computed with a loop, in descending order. Ties keep the store's order."""
     result = []
     for file in files:
         for row in pa.ipc.open_file(pa.memory_map(str(file))).read_all().to_pylist():
@@ -63,7 +63,7 @@ def loop_cosines(files: Sequence[Path], layer: int, query: np.ndarray) -> list[t
 
 
 def assert_found(hits: Hits, expected: list[tuple[float, int, int]]) -> None:
-    """Assert equal cosines in equal order; rows may differ where float64 cannot tell cosines apart."""
+    """Assert that the ranked cosines are equal; the order of rows may differ between tied cosines."""
     assert len(hits) == len(expected)
     np.testing.assert_allclose(hits.cosines, [match[0] for match in expected], rtol=0, atol=1e-14)
     cosine_of = {match[1:]: match[0] for match in expected}
@@ -88,7 +88,7 @@ def test_exact_search_matches_loop(
 
 
 def test_ranking_is_exact_beyond_float32(tmp_path: Path) -> None:
-    """Cosines that differ by less than the rounding error of the scan are ranked correctly."""
+    """Cosines that differ by less than the rounding error of the float32 scan are ranked correctly."""
     rng = np.random.default_rng(0)
     base = rng.normal(size=384)
     near = base + 1e-4 * rng.normal(size=(300, 384))
@@ -179,11 +179,11 @@ def test_index_has_stated_recall(clouds: list[Path], tmp_path: Path) -> None:
         )
     assert metadata.recall >= 0.95
     assert np.mean(result) == pytest.approx(metadata.recall, abs=0.05)
-    assert len(index.search(query)(5000)) == 1199  # probes more lists than by default
+    assert len(index.search(query)(5000)) == 1199  # This search probes more lists than the default.
 
 
 def test_measured_recall_matches_probed_lists(clouds: list[Path], tmp_path: Path) -> None:
-    """With a single probe the recall would be far lower; with all, only the 8-bit rounding matters."""
+    """With one probed list, recall is much lower; with all lists, only 8-bit quantization lowers it."""
     vectors = LayerVectors(clouds, 6)
     index = VectorIndex.of(tmp_path, DIGEST, 6, vectors)
     places = vector_index._sample(vectors, 50)
@@ -218,7 +218,7 @@ def test_index_is_rebuilt_only_when_outdated(clouds: list[Path], tmp_path: Path)
     assert build(DIGEST)
     description.write_text(description.read_text().replace(DIGEST, DIGEST[::-1]))
     assert build(DIGEST)
-    assert build(DIGEST[::-1])  # the store has grown
+    assert build(DIGEST[::-1])  # The digest changes when the store grows.
     assert {file.stem for file in folder.iterdir()} == {f"06-{DIGEST[::-1][:16]}"}
 
 
@@ -235,7 +235,7 @@ def test_changed_index_is_reported(clouds: list[Path], tmp_path: Path) -> None:
 
 
 def test_search_refuses_vectors_that_shrink_while_open(tmp_path: Path) -> None:
-    """An access to the missing part of a mapped file would end the process with SIGBUS."""
+    """Reading the missing part of a mapped file would terminate the process with SIGBUS."""
     random = np.random.default_rng(0)
     files = write_vectors(tmp_path, [random.normal(size=(3000, 8)).astype(np.float32)])
     vectors = LayerVectors(files, 6)
@@ -265,7 +265,7 @@ def test_replaced_or_deleted_vectors_remain_readable(tmp_path: Path) -> None:
 
 
 def test_index_that_shrinks_while_open_is_refused(clouds: list[Path], tmp_path: Path) -> None:
-    """Threads of faiss that would still read the file after a search would end the process."""
+    """If faiss threads read the file after it has shrunk, the process would be terminated."""
     vectors = LayerVectors(clouds, 6)
     VectorIndex.of(tmp_path, DIGEST, 6, vectors)
     file = vector_index.index_files(tmp_path)[0]

@@ -1,4 +1,4 @@
-"""Search in vectors that were computed elsewhere, against brute force in float64."""
+"""Search in vectors that were computed elsewhere: parity with brute force in float64."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_best_rows_are_those_of_brute_force(
     generator = np.random.default_rng(0)
     vectors: np.ndarray = generator.normal(size=(1_000, 24)).astype(dtype)
     vectors *= generator.uniform(0.01, 100, (1_000, 1)).astype(dtype)
-    # Rows whose scores differ by less than the rounding error of float32, in the wrong order.
+    # The scores of these rows differ by less than the rounding error of float32, and the rows are in the
+    # wrong order.
     vectors[500:520] = (
         vectors[7] * (1 + 1e-7 * np.arange(20)[:, None]) + generator.normal(size=(20, 24)) * 1e-7
     )
@@ -64,7 +65,7 @@ def test_best_rows_are_those_of_brute_force(
 def test_rows_without_a_vector_are_left_out(similarity: str) -> None:
     vectors = np.ones((6, 4), np.float32)
     vectors[1], vectors[2, 3], vectors[4, 0] = 0, np.nan, np.inf
-    vectors[5] = 3e38  # its product with the query is too large for float32
+    vectors[5] = 3e38  # The product with the query overflows in float32.
     rows, values = indexed(vectors, similarity).best(np.full(4, 2, np.float32), 10)
     assert rows.tolist() == ([0, 3, 5] if similarity == "cosine" else [5, 0, 3])
     assert np.isfinite(values).all()

@@ -1,4 +1,4 @@
-"""Ways to damage a store, as in one from an untrusted source, each with a name."""
+"""Named ways to damage a store, as in a store from an untrusted source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRONG: tuple[object, ...] = (None, True, -1, 1.5, 2**70, "", [], {}, "12", [None
 
 
 def edit(file: Path, path: str, *value: object) -> None:
-    """Set a member of a JSON file by its path, such as sizes.layers; remove it if no value is given."""
+    """Set a member of a JSON file by its path, such as "sizes.layers". Without a value, remove the member."""
     content = json.loads(file.read_text())
     *parents, name = path.split(".")
     place: Any = content
@@ -74,7 +74,7 @@ def rewrite(folder: Path, table: str, change: Callable[[pa.Table], pa.Table]) ->
 
 
 def set_null(name: str) -> Callable[[pa.Table], pa.Table]:
-    """Return a change that sets the first cell of a column to null."""
+    """Return a function that sets the first cell of a table's column to null."""
 
     def change(table: pa.Table) -> pa.Table:
         place = table.schema.get_field_index(name)
@@ -88,7 +88,7 @@ def set_null(name: str) -> Callable[[pa.Table], pa.Table]:
 
 
 def cast_column(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
-    """Return a change that casts a column to another type."""
+    """Return a function that replaces a table's column by nulls of another type."""
 
     def change(table: pa.Table) -> pa.Table:
         place = table.schema.get_field_index(name)
@@ -103,7 +103,7 @@ def describe_store(store: bert_probe.Store) -> tuple[object, ...]:
 
 
 def error_messages(folder: Path, checkpoint: bert_probe.Checkpoint) -> Iterator[str]:
-    """Run every kind of request on a store; yield the message of each error that BERT Probe raises."""
+    """Run every kind of request on a store, and yield the messages of BERT Probe's errors."""
     try:
         store = bert_probe.open_corpus(folder)
         describe_store(store)

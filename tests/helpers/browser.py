@@ -21,7 +21,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server.asgi import SECTIONS
 from tests.helpers.exactness import Expected
 
-# Stock Streamlit violates these rules; the last one in every file uploader.
+# Streamlit itself violates these rules; it violates the last one in every file uploader.
 KNOWN_RULES = {"scrollable-region-focusable", "empty-table-header", "presentation-role-conflict"}
 
 
@@ -34,7 +34,7 @@ Elsewhere = Callable[[Callable[[Checkpoint], Any]], Expected]
 
 @dataclass
 class Watch:
-    """Unexpected events of a page. A test that provokes an error clears it."""
+    """Unexpected events on a page. A test that provokes an error must clear it afterwards."""
 
     foreign: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class App:
-    """A running app: its origin and its log."""
+    """The origin and the log file of a running app."""
 
     origin: str
     log: Path
@@ -56,13 +56,13 @@ MADE = "a, img, strong, em, del, code, h1, li, blockquote, table, .katex, [role=
 
 
 def visit(page: Page, url: str) -> Page:
-    """Open an app's page and wait until its script has run."""
+    """Open a page of an app, wait until its script has run, and return the page."""
     page.goto(url)
     return wait_until_settled(page)
 
 
 def wait_until_settled(page: Page, timeout: float = 60_000) -> Page:
-    """Wait until Streamlit's script has stopped running; return the page."""
+    """Wait until Streamlit's script has stopped running, and return the page."""
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=timeout)
     return page
 
@@ -73,7 +73,7 @@ def wait_until_still(place: Page | Frame) -> None:
 
 
 def wait_until_ready(page: Page) -> None:
-    """Wait until the script of the page has run, nothing is computed, and nothing moves."""
+    """Wait until the script of the page has run, no job is running, and nothing moves."""
     wait_until_settled(page, 120_000)
     for name in ("stSpinner", "stProgress"):
         page.get_by_test_id(name).first.wait_for(state="detached", timeout=120_000)
@@ -108,9 +108,10 @@ def inject_script(place: Page | Frame) -> None:
 
 
 def find_violations(page: Page, rules: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the violations that axe finds by these rules, or by all, except those of stock Streamlit."""
-    # On a narrow screen Streamlit puts the sections of its navigation into a list without list items.
-    # Listing the passed rules takes axe longer than finding the violations.
+    """Return the violations of the given axe rules, or of all rules, except those of Streamlit itself."""
+    # On narrow screens, Streamlit puts the sections of its navigation into a list without list items, so the
+    # navigation is excluded. Only violations are requested, because axe takes longer to list the passed
+    # rules.
     options = {"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
     result = Axe().run(page, context={"exclude": ["[data-testid=stSidebarNav]"]}, options=options)
     return [violation for violation in result.response["violations"] if violation["id"] not in KNOWN_RULES]
@@ -121,7 +122,7 @@ OF_COLOUR = ("color-contrast",)
 
 
 def select_page(page: Page, title: str) -> None:
-    """Choose a page in the navigation: two clicks, or one for an entry outside a section."""
+    """Select a page in the navigation, with two clicks if it is in a section and with one otherwise."""
     section = next(title_of_section for title_of_section, names in SECTIONS.items() if title.lower() in names)
     bar = page.get_by_test_id("stTopNav")
     if not section:
@@ -132,21 +133,21 @@ def select_page(page: Page, title: str) -> None:
 
 
 def open_page(page: Page, title: str) -> None:
-    """Choose a page, and wait until it is drawn."""
+    """Select a page, and wait until it is drawn."""
     select_page(page, title)
     expect(page.get_by_role("heading", name=title, level=1)).to_be_visible()
     wait_until_settled(page)
 
 
 def focus(picture: Locator) -> None:
-    """Focus an element by keyboard, because focus set by a script is not visible focus."""
+    """Focus an element with the keyboard, because focus set by a script does not match `:focus-visible`."""
     picture.page.get_by_role("button", name="SVG").focus()
     picture.page.keyboard.press("Tab")
     assert picture.evaluate("node => node.getRootNode().activeElement === node")
 
 
 def save_download(page: Page, label: str, exact: bool = False, timeout: float | None = None) -> Download:
-    """Return the download that a button starts."""
+    """Click a download button and return the download."""
     if IN_FIREFOX:
         pytest.skip("Playwright does not report downloads in Firefox")
     with page.expect_download() as waiting:
@@ -155,15 +156,15 @@ def save_download(page: Page, label: str, exact: bool = False, timeout: float | 
 
 
 def download(page: Page, label: str) -> tuple[str, bytes]:
-    """Return the name and content of a file from the export menu."""
+    """Download a file from the export menu, and return its name and content."""
     exports = page.get_by_role("button", name="Export").filter(
         has_not_text=re.compile("attribution|patching|predictions by layer|explanation|lengths")
     )
-    expect(exports).to_have_count(1)  # not the menu of the previous view
+    expect(exports).to_have_count(1)  # The menu of the previous view must be gone.
     exports.click()
     try:
         file = save_download(page, label, exact=True, timeout=5_000)
-    except PlaywrightTimeout:  # a rerun at that moment has closed the menu
+    except PlaywrightTimeout:  # A rerun during the click has closed the menu.
         wait_until_settled(page)
         if not page.get_by_role("button", name=label, exact=True).is_visible():
             exports.click()

@@ -13,7 +13,7 @@ from tests.helpers.folders import Weights, change_weights, copy
 
 
 def save_changed_copy(folder: Path, target: Path, share: float = 0.1) -> Path:
-    """Save a copy whose weights are moved by noise of about `share` of each tensor's standard deviation."""
+    """Save a copy with noise added to the weights: `share` times the standard deviation of each tensor."""
 
     def moved(weights: Weights) -> Weights:
         generator = torch.Generator().manual_seed(1)

@@ -69,8 +69,8 @@ def bert_probe(
     """Run a command like ``bert-probe``.
 
     Args:
-        built_in: replaces the built-in model in float32, which is otherwise opened again.
-        checkpoints: folder → the checkpoint that replaces it, likewise.
+        built_in: an opened checkpoint to use instead of opening the built-in model in float32 again.
+        checkpoints: opened checkpoints to use instead of opening the folders again, by folder.
     """
 
     def opened(model: str | None, revision: str | None, **more: str) -> Checkpoint:

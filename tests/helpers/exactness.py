@@ -1,15 +1,16 @@
-"""Tolerances of comparisons, derived from the machine's own rounding errors instead of being fixed.
+"""Tolerances for numerical comparisons, derived from measured rounding error instead of fixed constants.
 
-The last digits of float32 depend on the processor: wider registers and more threads add the same numbers
-in another order, so a tolerance tuned on one machine fails on another. There are four kinds of comparison:
+The last digits of float32 results depend on the processor: wider registers and more threads add the same
+numbers in another order, so a tolerance tuned on one machine fails on another. There are four kinds of
+comparison:
 
-- Is the formula right? Compare in float64, where rounding is a million times smaller than any mistake:
-`assert_exact`.
-- Is our float32 as accurate as the raw model's? Allow a small multiple of the raw model's own float32
-error for that text, measured against its float64 twin: `expect_raw`.
-- Is a float32 result the rounded float64 result? `assert_rounded`, by the number of roundings.
-- Is a displayed number right? `assert_printed` allows half a unit of the last decimal; use
-`Expected.printed` if the number was also computed in another process.
+- Is the formula correct? `assert_exact` compares in float64, where rounding errors are a million times
+smaller than any mistake.
+- Is a float32 result as accurate as the raw model's? `expect_raw` allows a small multiple of the raw model's
+float32 error on the same text, measured against its float64 reference.
+- Is a float32 result the rounded float64 result? `assert_rounded` allows a number of rounding steps.
+- Is a displayed number correct? `assert_printed` allows half a unit in the last decimal place. Use
+`Expected.printed` if the number was computed in another process.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ happen to be two ulps. The sharpest attention of the tiny families differs by 30
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """Expected numbers, with a tolerance relative to the largest of them."""
+    """Expected values, with a tolerance relative to the largest absolute value."""
 
     values: np.ndarray
     share: float
 
     def check(self, actual: Any, label: str = "") -> None:
-        """Assert that all of ``actual`` is within the tolerance; NaN never is."""
+        """Assert that all values of ``actual`` are within the tolerance; NaN always fails."""
         self._near(actual, 0.0, label)
 
     def printed(self, actual: Any, decimals: int, label: str = "") -> None:
-        """Assert the same for numbers rounded to ``decimals``."""
+        """Assert that values rounded to a number of decimals are within the tolerance, plus rounding."""
         self._near(actual, 0.5 * 10.0**-decimals, label)
 
     def _near(self, actual: Any, more: float, label: str) -> None:
@@ -65,23 +66,23 @@ class Expected:
 
 
 def largest(values: Any) -> float:
-    """Return the largest absolute value, or 0 without values."""
+    """Return the largest absolute value, or 0 for an empty array."""
     return float(np.abs(np.asarray(values, dtype=np.float64)).max(initial=0.0))
 
 
 def own_error(single: Any, double: Any) -> float:
-    """Return the error of float32 numbers against float64, relative to the largest value."""
+    """Return the largest error of float32 values against float64, relative to the largest value."""
     size = largest(double)
     return 0.0 if size == 0 else largest(np.asarray(single, np.float64) - np.asarray(double)) / size
 
 
 def tolerance(errors: Iterable[float]) -> float:
-    """Return the relative tolerance that follows from the raw model's errors for a text."""
+    """Return the relative tolerance derived from the raw model's errors on a text."""
     return max(FLOOR, *(FACTOR * error for error in errors))
 
 
 def expect_raw(single: Any, double: Any) -> Expected:
-    """Return the raw model's float32 numbers with the tolerance that follows from its float64 twin."""
+    """Return the raw model's float32 values, with a tolerance derived from its float64 values."""
     return Expected(np.asarray(single), tolerance([own_error(single, double)]))
 
 
@@ -92,23 +93,23 @@ def assert_exact(actual: Any, expected: Any, label: str = "") -> None:
 
 
 def assert_rounded(actual: Any, expected: Any, roundings: int = 1, label: str = "") -> None:
-    """Assert that a float32 result equals ``expected`` after this number of roundings.
+    """Assert that a float32 result equals ``expected`` up to a number of rounding steps.
 
-    Each rounding is off by at most half an ulp of the largest value, and by as much again for the numbers
-    that were rounded before it. A sum or a product of vectors counts one rounding per term.
+    Each step adds at most half an ulp of the largest value, and as much again for inputs that were already
+    rounded. A sum or dot product counts as one step per term.
     """
     Expected(np.asarray(expected), roundings * ULP).check(actual, label)
 
 
 def assert_repeatable(actual: Any, expected: Any, label: str = "") -> None:
-    """Assert that a repeated computation gives the same numbers.
+    """Assert that a repeated computation gives the same values, up to a minimal tolerance.
 
-    In another thread, libraries may choose other code by memory alignment and round a few numbers
-    differently.
+    In another thread, libraries may select other kernels, depending on memory alignment, and round a few
+    values differently.
     """
     Expected(np.asarray(expected), FLOOR).check(actual, label)
 
 
 def assert_printed(actual: Any, expected: Any, decimals: int, label: str = "") -> None:
-    """Assert that displayed numbers are off by at most half a unit of the last decimal."""
+    """Assert that displayed numbers are off by at most half a unit in the last decimal place."""
     Expected(np.asarray(expected), ULP).printed(actual, decimals, label)

@@ -37,7 +37,7 @@ LONG = " ".join(SENTENCES)
 
 @dataclass(frozen=True)
 class Special:
-    """Special tokens of a family, and the templates of its single texts and pairs."""
+    """The special tokens of a family, and how they are added to single texts and pairs."""
 
     cls: str
     sep: str
@@ -55,7 +55,7 @@ class Special:
         return [self.pad, self.unk, self.cls, self.sep, self.mask]
 
     def processor(self, tokenizer: Tokenizer) -> Any:
-        """Return a processor that adds the special tokens around one text and between two."""
+        """Return a post-processor that adds the special tokens to single texts and pairs."""
         middle = self.middle.format(sep=f"{self.sep}:0")
         second = self.second_segment
         return processors.TemplateProcessing(
@@ -74,7 +74,7 @@ MODERN = Special("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", second_segment=0)
 def wordpiece(special: Special) -> Tokenizer:
     """Build a tokenizer like BERT's: lower case, no accents, split at spaces and punctuation, ## tokens.
 
-    Its vocabulary is listed here, because the trainer breaks ties at random.
+    Its vocabulary is fixed here, because the trainer breaks ties at random.
     """
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     marks = [".", ",", "!", "?", "'", "–", "-", "[", "]", "東", "ß", "é"]
@@ -93,12 +93,12 @@ def wordpiece(special: Special) -> Tokenizer:
 
 
 def byte_level(special: Special) -> Tokenizer:
-    """Train a tokenizer like RoBERTa's: tokens of bytes; a leading space belongs to the word."""
+    """Train a byte-level BPE tokenizer like RoBERTa's, in which a word includes its leading space."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        # Room for every whole word of the sentences, because the trainer breaks ties at random.
+        # Large enough for every word of the sentences, because the trainer breaks ties at random.
         vocab_size=1000,
         special_tokens=special.ordered,
         show_progress=False,
@@ -108,7 +108,7 @@ def byte_level(special: Special) -> Tokenizer:
 
 
 def metaspace(special: Special) -> Tokenizer:
-    """Train a unigram tokenizer like SentencePiece's: a word starts with ▁."""
+    """Train a unigram tokenizer like SentencePiece's, in which a word starts with ▁."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
@@ -133,7 +133,7 @@ def _finish(tokenizer: Tokenizer, special: Special) -> Tokenizer:
 
 
 def fast(tokenizer: Tokenizer, special: Special, **options: Any) -> PreTrainedTokenizerFast:
-    """Wrap a tokenizer like transformers saves it."""
+    """Wrap a tokenizer in the class that transformers saves."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         cls_token=special.cls,
@@ -218,7 +218,7 @@ _BART: dict[str, Any] = {
     "decoder_ffn_dim": 48,
     "max_position_embeddings": 160,
 }
-# A low limit, so that it changes the scores of the tiny model.
+# The soft cap is low, so that it changes the scores of the tiny model.
 _T5GEMMA_PART: dict[str, Any] = COMMON | _GEMMA | {"attn_logit_softcapping": 2.0}
 _T5GEMMA: dict[str, Any] = {"encoder": _T5GEMMA_PART, "decoder": _T5GEMMA_PART}
 _WITH_TWO_MORE_POSITIONS: dict[str, Any] = {"max_position_embeddings": 162, "type_vocab_size": 1}
@@ -330,7 +330,7 @@ EAGER_FAMILIES: dict[str, Family] = {
         "RemBertConfig", metaspace, BERT, {"input_embedding_size": 20, "output_embedding_size": 20}
     ),
     "megatron-bert": Family("MegatronBertConfig", wordpiece, BERT, {}),
-    # Half of its 8 heads are convolutions.
+    # ConvBERT replaces half of its 8 heads by convolutions.
     "convbert": Family("ConvBertConfig", wordpiece, BERT, {"embedding_size": 20, "num_attention_heads": 8}),
     "xlm": Family("XLMConfig", wordpiece, BERT, _XLM),
     "flaubert": Family("FlaubertConfig", wordpiece, BERT, _XLM),
@@ -391,21 +391,21 @@ def config(name: str, **changes: Any) -> Any:
         )
     }
     settings = common | {"vocab_size": tokenizer.get_vocab_size()} | ids | family.settings | changes
-    for part in ("encoder", "decoder"):  # of T5Gemma
+    for part in ("encoder", "decoder"):  # T5Gemma has a config for each part.
         if part in settings:
             settings[part] = settings[part] | {"vocab_size": settings["vocab_size"]}
     return family.config_class(**settings)
 
 
 def model_class(settings: Any) -> Any:
-    """Return transformers' class for a config; `AutoModel` does not know the text model of SigLIP."""
+    """Return the transformers class for a config, including SigLIP's text model, which `AutoModel` lacks."""
     if isinstance(settings, transformers.SiglipTextConfig):
         return transformers.SiglipTextModel
     return MODEL_MAPPING[type(settings)]
 
 
 def build(name: str, folder: Path, seed: int = 0, **changes: Any) -> Any:
-    """Save a tiny model and its tokenizer into a folder; return the model."""
+    """Save a tiny model and its tokenizer into a folder, and return the model."""
     settings = config(name, **changes)
     torch.manual_seed(seed)
     model = model_class(settings)._from_config(settings)
@@ -426,9 +426,9 @@ def save_tokenizer(name: str, folder: Path) -> None:
 
 
 def randomize(model: torch.nn.Module, seed: int = 0) -> None:
-    """Draw weights that reveal errors: sharp attention, and biases and norms off their initial values."""
+    """Draw random weights that give sharp attention, and biases and norms that differ from their defaults."""
     generator = torch.Generator().manual_seed(seed)
-    # MobileBERT's NoNorm does not bound its states, which would grow beyond float32 precision.
+    # MobileBERT's NoNorm does not bound hidden states, which would become too large for float32 precision.
     gain = 1.0 if isinstance(getattr(model, "base_model", model), transformers.MobileBertModel) else 1.5
     with torch.no_grad():
         for parameter in model.parameters():

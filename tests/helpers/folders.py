@@ -29,7 +29,7 @@ REMEDIES = (
 
 
 def copy(source: Path, target: Path) -> Path:
-    """Copy a folder for a test to change."""
+    """Copy a folder, so that a test can change the copy, and return its path."""
     shutil.copytree(source, target)
     return target
 
@@ -47,7 +47,7 @@ def change_weights(folder: Path, change: Callable[[Weights], Weights]) -> None:
 
 
 def shard(folder: Path) -> dict[str, str]:
-    """Split the weights into two files with an index; return the index's map."""
+    """Split the weights into two files with an index, and return the index's mapping from tensor to file."""
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     names = sorted(weights)
@@ -61,14 +61,15 @@ def shard(folder: Path) -> dict[str, str]:
 
 
 def write_index(folder: Path, where: Any) -> None:
-    """Write the index of sharded weights: tensor name → file."""
+    """Write the index of sharded weights, which maps tensor names to files."""
     index = {"metadata": {}, "weight_map": where}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
 def assert_refused(error: type[ProbeError], model: Any, *words: str, **options: Any) -> str:
-    """Assert that loading raises exactly this error, in one line with these words and a remedy; return the
-    message.
+    """Assert that loading raises an error of exactly this type, and return its message.
+
+    The message must be one line that contains the given words and a remedy.
     """
     with pytest.raises(ProbeError) as caught:
         bert_probe.load(model, **options)

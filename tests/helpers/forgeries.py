@@ -1,4 +1,4 @@
-"""Forged reports, by somebody who knows the format: every digest matches the forged content."""
+"""Forged reports by an attacker who knows the format: every digest matches the forged content."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OWN_STATEMENTS = (
 
 @dataclass
 class RememberedModels(NamedModels):
-    """Computes each view once for all forgeries of a report."""
+    """Models that compute each view only once for all forgeries of a report."""
 
     numbers_by_view: dict[bytes, tuple[ViewNumbers, ViewTolerances]] = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ def opener_of(checkpoint: Any) -> Callable[[ModelReference], Any]:
 
 
 def reseal(content: bytes) -> bytes:
-    """Return a page with the digest of its current content."""
+    """Return a page with its digest updated to match its content."""
     body = _LAST_LINE.sub(b"", content)
     return body + f"<!-- SHA-256 of all above: {hashlib.sha256(body).hexdigest()} -->\n".encode()
 
@@ -64,16 +64,16 @@ def sign(stated: dict[str, Any]) -> dict[str, Any]:
 
 
 def render(stated: dict[str, Any]) -> bytes:
-    """Return the page of forged data.
+    """Return the page that is rendered from forged data.
 
     Raises:
-        Exception: any error that the forger would see.
+        Exception: any error that the forged data causes while it is rendered.
     """
     return page.written(sign(stated)).encode()
 
 
 def zip_files(files: Mapping[str, bytes]) -> bytes:
-    """Return a ZIP with a manifest of its current content."""
+    """Return a ZIP of files, with the manifest updated to match their content."""
     manifest = json.loads(files["manifest.json"])
     listed = {name: digest(content) for name, content in files.items() if name != "manifest.json"}
     manifest["files"] = {name: listed[name] for name in [*manifest["files"], *listed] if name in listed}
@@ -106,7 +106,7 @@ def mutate_bytes(content: bytes, lots: random.Random) -> bytes:
 
 
 def mutate_elements(content: bytes, lots: random.Random) -> bytes:
-    """Return a page with an element deleted, doubled, hidden, moved or filled with something else."""
+    """Return a page with a random element deleted, duplicated, hidden, moved or given other content."""
     tokens = content.split(b"<")
     index, other = lots.randrange(1, len(tokens)), lots.randrange(1, len(tokens))
     token = tokens[index]
@@ -136,7 +136,7 @@ def leaf_paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[s
 
 
 def forgeable_paths(stated: dict[str, Any]) -> list[tuple[str | int, ...]]:
-    """Return the paths of all leaves except the author's own statements."""
+    """Return the paths of all leaves except the author's own statements, which cannot be verified."""
     own = re.compile("|".join(OWN_STATEMENTS))
     return [path for path in leaf_paths(stated) if not own.match(".".join(map(str, path)))]
 
@@ -165,7 +165,7 @@ def other_value(value: Any, lots: random.Random) -> Any:
 
 
 def is_refused(verify: Callable[[bytes], Sequence[object]], content: bytes) -> bool:
-    """Return whether a report is refused with a readable error, or its differences are reported."""
+    """Return whether verification refuses a report with a readable error or reports differences."""
     try:
         return bool(verify(content))
     except ProbeError:

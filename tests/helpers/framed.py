@@ -1,4 +1,4 @@
-"""Reads the content of views that are complete pages, in files or in notebook frames."""
+"""Reads the content of views that are complete HTML pages, in files or in notebook frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def extract_pages(document: str) -> list[str]:
 
 
 def find_elements(document: str) -> list[str]:
-    """Return the elements that a browser finds."""
+    """Return the tag names of all elements in an HTML document."""
     elements: list[str] = []
 
     class Elements(HTMLParser):

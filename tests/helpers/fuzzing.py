@@ -36,7 +36,7 @@ class FuzzResult:
     """The outcome of fuzzing.
 
     Attributes:
-        statuses: number of responses by status.
+        statuses: number of responses by status code.
         faults: checks that failed.
     """
 
@@ -47,11 +47,11 @@ class FuzzResult:
 def fuzz(
     document: dict[str, Any], send: Send, examples: int, *only: str, left: Callable[[], float] = lambda: 1.0
 ) -> FuzzResult:
-    """Send `examples` valid and as many invalid requests for each question; the same in every run.
+    """Send `examples` valid and `examples` invalid requests for each question, the same in every run.
 
     Args:
-        only: names of the questions; all if there are none.
-        left: returns the remaining time; no further question starts when it is used up.
+        only: names of the questions; if there are none, all questions.
+        left: function that returns the remaining time. No further question is started when none remains.
     """
     outcome = FuzzResult()
     schema = schemathesis.openapi.from_dict(document)

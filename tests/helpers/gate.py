@@ -13,7 +13,7 @@ PROVE = os.environ.get("BERT_PROBE_PROVE") == "1"
 
 
 def examples(prove: int) -> int:
-    """Return how many examples a property-based test draws: a fifth of ``prove``, at least 5, in the gate."""
+    """Return the number of examples of a property-based test; `make test` uses a fifth, but at least 5."""
     return prove if PROVE else max(5, prove // 5)
 
 

@@ -1,4 +1,4 @@
-"""Files made to break a reader of reports."""
+"""Files that are designed to break programs that read reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ END = b"</script>"
 
 
 def make_page(content: bytes) -> bytes:
-    """Return a page that states this JSON."""
+    """Return a page that contains the given JSON as its data."""
     return START + content + END
 
 
@@ -73,7 +73,7 @@ def _entry(name: str, content: bytes, method: int = zipfile.ZIP_DEFLATED) -> byt
 
 
 def _lying(size: int, claimed: int) -> bytes:
-    """Return a ZIP whose page has another size than declared."""
+    """Return a ZIP whose page has a different size than declared."""
     deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     block = b"\0" * 1_000_000
     data = b"".join(deflate.compress(block) for _ in range(size // len(block))) + deflate.flush()
@@ -98,7 +98,7 @@ def _several(*entries: tuple[zipfile.ZipInfo | str, bytes]) -> bytes:
 
 
 def _patched(content: bytes, local: int, listed: int, value: bytes) -> bytes:
-    """Return a ZIP of one entry with changed bytes in its local header and in the directory."""
+    """Return a ZIP with changed bytes in the local header and the directory entry of its only file."""
     directory = content.index(b"PK\1\2")
     changed = bytearray(content)
     changed[local : local + len(value)] = value

@@ -22,7 +22,7 @@ TOKENS = {"text": TEXT}
 def api_client(
     host: str = "localhost", address: str = "127.0.0.1", names: tuple[str, ...] = (), token: str = ""
 ) -> Iterator[TestClient]:
-    """Return a client at an address that reaches the app by a host name, with a single event loop."""
+    """Yield an HTTP client with the given IP address that reaches the app under the given host name."""
     app = Starlette(routes=asgi.routes(names, token), middleware=asgi.middleware(names))
     with TestClient(
         app, f"http://{host}", raise_server_exceptions=False, client=(address, 50_000), follow_redirects=False
@@ -31,7 +31,7 @@ def api_client(
 
 
 def problem_detail(answer: Any, status: int, kind: str) -> str:
-    """Return the detail of a problem document, and assert its type and status."""
+    """Assert the status, type and headers of a problem document, and return its detail."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["cache-control"] == "no-store"

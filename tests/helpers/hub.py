@@ -1,4 +1,4 @@
-"""A local server that answers like the model hub."""
+"""A local server that imitates the model hub."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ REPOSITORY = "someone/tiny-bert"
 
 @dataclass
 class Hub:
-    """Content and behavior of the server, and a record of its requests.
+    """The content and behavior of the server, and a record of its requests.
 
     Attributes:
-        files: path in the repository → content.
-        fails: path → (status, error code of the hub), in place of the file.
-        cuts: path → bytes after which the connection breaks; the file fails from then on, with status 503.
+        files: content of each file, by its path in the repository.
+        fails: status and hub error code to return instead of a file, by path.
+        cuts: number of bytes after which the connection breaks, by path; later requests get status 503.
         requested_files: paths of the files that were read.
         ranges: partial requests, as path and first byte.
         discussions: pull requests, as the hub describes them.

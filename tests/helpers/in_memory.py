@@ -1,4 +1,4 @@
-"""Models in memory, and checks that a call does not change them."""
+"""Models in memory, and assertions that a call does not change them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Folders = Callable[[str], Path]
 
 
 def load_for_training(folder: Path, implementation: str | None = None, dtype: str = "float32") -> Any:
-    """Load a model in the state that a user has in the middle of training."""
+    """Load a model in training mode."""
     options = {} if implementation is None else {"attn_implementation": implementation}
     return AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype), **options).train()
 
@@ -42,7 +42,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_forward_ho
 
 
 def take_snapshot(model: Any) -> dict[str, Any]:
-    """Return everything observable about a model: modules, parameters, configs, and the random state."""
+    """Return the observable state of a model: modules, parameters, configs, and the random state."""
     state: dict[str, Any] = {"dice": torch.get_rng_state().tolist(), "grad": torch.is_grad_enabled()}
     for name, module in model.named_modules():
         hooks = [dict(getattr(module, kind)) for kind in HOOKS]
@@ -58,7 +58,7 @@ def take_snapshot(model: Any) -> dict[str, Any]:
 
 
 def assert_refused(error: type[Exception], act: Callable[[], Any]) -> str:
-    """Assert that a call raises this error; return its message."""
+    """Assert that a call raises the given error, and return its message."""
     with pytest.raises(error) as caught:
         act()
     return str(caught.value)

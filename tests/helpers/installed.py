@@ -1,4 +1,4 @@
-"""BERT Probe as users install it: a wheel in an environment without access to the clone."""
+"""Installs BERT Probe like users do: from a wheel, in an environment without access to the repository."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# Files that are not part of a wheel. A build leaves folders behind, which would hide a missing file here.
+# Not copied before the wheel is built. Folders of an earlier build could hide that a file is missing.
 _LEFT_OUT = (".git", ".venv", ".*cache", "__pycache__", "*.egg-info", "build", "dist", "docs", "tests")
 
 
-# Settings that another project or user might have in the folder from which the app starts.
+# Streamlit settings of another project in the folder from which the app is started.
 _FOREIGN = """
 [server]
 address = "0.0.0.0"
@@ -40,10 +40,10 @@ primaryColor = "#FF0000"
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with BERT Probe, and an empty working folder.
+    """An environment in which BERT Probe is installed, and an empty working folder.
 
-    The dependencies come from the running environment. An editable install in it is not visible, because
-    its path files are read only by their own environment.
+    The dependencies come from the current environment. An editable install of BERT Probe there has no effect,
+    because its path files are read only in that environment.
     """
 
     environment: Path
@@ -54,7 +54,7 @@ class Installed:
         return str(self.environment / "bin" / name)
 
     def variables(self) -> dict[str, str]:
-        """Return environment variables that lead neither to the clone nor to the user's settings."""
+        """Return environment variables without those that refer to the repository or the user's settings."""
         leading = ("PYTHON", "STREAMLIT")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(leading)}
         return inherited | {"HOME": str(self.folder), "HF_HUB_OFFLINE": "1"}
@@ -99,7 +99,7 @@ def install(wheel: Path, folder: Path) -> Installed:
 
 @contextmanager
 def foreign_settings(folder: Path) -> Iterator[None]:
-    """Write Streamlit settings that are not the app's into the folder from which it starts."""
+    """Write Streamlit settings of another project into the folder from which the app is started."""
     path = folder / ".streamlit" / "config.toml"
     path.parent.mkdir()
     path.write_text(_FOREIGN, encoding="utf-8")

@@ -10,10 +10,10 @@ from urllib.parse import unquote, urlsplit
 
 
 def find_broken_links(folder: Path, absent: tuple[str, ...] = ()) -> list[str]:
-    """Return each link of each page that leads to no file or anchor of the folder.
+    """Return all links in a folder's pages whose target file or anchor does not exist.
 
     Args:
-        absent: paths relative to the folder that are not there, with everything below them.
+        absent: paths, relative to the folder, that are not checked, including everything below them.
     """
     pages = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.html")}
     anchors = {
@@ -22,7 +22,7 @@ def find_broken_links(folder: Path, absent: tuple[str, ...] = ()) -> list[str]:
     }
     broken = []
     for name, path in pages.items():
-        # Links within scripts are texts.
+        # Scripts and templates contain links only as strings.
         page = re.sub(r"<script.*?</script>|<template.*?</template>", "", path.read_text("utf-8"), flags=re.S)
         for address in re.findall(r'\b(?:href|src)="([^"]*)"', page):
             parts = urlsplit(html.unescape(address))

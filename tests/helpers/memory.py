@@ -1,4 +1,4 @@
-"""Measure the memory that Python objects and NumPy arrays need at the same time."""
+"""Measures the peak memory of Python objects and NumPy arrays."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def measure_peak() -> Iterator[Callable[[], int]]:
-    """Yield a function that returns the largest additional memory since the start of the block, in bytes.
+    """Yield a function that returns the peak of additional memory since the start of the block, in bytes.
 
-    Memory of torch tensors and of other native code is not counted.
+    Memory allocated by torch and other native code is not counted.
     """
     tracemalloc.start()
     try:

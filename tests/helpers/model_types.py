@@ -1,6 +1,7 @@
-"""Tiny checkpoints of further model types of transformers, and what works with each, for docs/models.md.
+"""Tiny checkpoints of additional transformers model types, and the features that work with each.
 
-Unlike the checkpoints in `families`, these are only opened and compared with the raw model.
+The results are listed in docs/models.md. Unlike the checkpoints in `families`, these are only opened and
+compared with the raw model.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ MODEL_TYPES: dict[str, Family] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What works with a tiny checkpoint of a model type.
+    """The features that work with a tiny checkpoint of a model type.
 
     Attributes:
         model_type: transformers' name of the type.
@@ -189,7 +190,8 @@ def outcome(name: str) -> Outcome:
         try:
             checkpoint = _in_float64(folder)
             differences = _differences(checkpoint, Raw(folder, "float64"))
-        except (ProbeError, RuntimeError):  # experts' matrix products in transformers have no float64
+        # Matrix products of experts in transformers do not support float64.
+        except (ProbeError, RuntimeError):
             dtype = "float32"
             differences = _differences(checkpoint, Raw(folder))
     except ProbeError as error:
@@ -202,10 +204,10 @@ def outcome(name: str) -> Outcome:
 
 
 def layout_difference(name: str) -> tuple[str, float]:
-    """Save a layout of sentence-transformers, and compare its vectors with `SentenceTransformer.encode`.
+    """Save a sentence-transformers layout, and compare its vectors with `SentenceTransformer.encode`.
 
     Returns:
-        A description of the layout, and the largest difference of a vector's value in float64.
+        A description of the layout, and the largest absolute difference between vectors in float64.
     """
     folder = Path(tempfile.mkdtemp(prefix="layout-"))
     try:
@@ -224,7 +226,7 @@ def multi_vector_difference(name: str) -> tuple[str, float]:
     """Save a late-interaction layout, and compare its vectors with `MultiVectorEncoder`.
 
     Returns:
-        A description of how documents are read, and the largest difference of a value in float64.
+        A description of how documents are encoded, and the largest absolute difference in float64.
     """
     folder = Path(tempfile.mkdtemp(prefix="layout-"))
     try:

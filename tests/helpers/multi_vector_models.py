@@ -24,7 +24,7 @@ Modules = tuple[tuple[str, dict[str, Any]], ...]
 
 @dataclass(frozen=True)
 class MultiVectorLayout:
-    """How a tiny late-interaction model is built.
+    """The configuration of a tiny late-interaction model.
 
     Attributes:
         modules: names and settings of the modules after the Transformer, as MultiVectorEncoder saves them.
@@ -151,7 +151,7 @@ def _save_sentence_transformers(layout: MultiVectorLayout, encoder: Path, folder
 
 
 def _save_with_markers(encoder: Path, folder: Path, markers: tuple[str, ...]) -> None:
-    """Save an encoder with two more tokens."""
+    """Save an encoder with two additional tokens, the query and document markers."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
     tokenizer.add_tokens(list(markers))
     model = transformers.AutoModel.from_pretrained(encoder)
@@ -166,7 +166,7 @@ def _projection() -> torch.Tensor:
 
 
 def _save_pylate(layout: MultiVectorLayout, encoder: Path, folder: Path) -> None:
-    """Write the files as `pylate.models.ColBERT.save` of PyLate 1.6.0 does."""
+    """Write the files that `pylate.models.ColBERT.save` of PyLate 1.6.0 writes."""
     options = layout.options
     _save_with_markers(encoder, folder, (options["query_prefix"], options["document_prefix"]))
     (folder / "1_Dense").mkdir()
@@ -183,7 +183,7 @@ def _save_pylate(layout: MultiVectorLayout, encoder: Path, folder: Path) -> None
             "activation_function": "torch.nn.modules.linear.Identity",
             "use_residual": False,
         },
-        # PyLate saves the length that it has used last, without the marker.
+        # PyLate saves the maximum length of its last call, without the marker.
         "sentence_bert_config.json": {"max_seq_length": 17, "do_lower_case": False},
         "config_sentence_transformers.json": dict(options),
     }
@@ -192,9 +192,9 @@ def _save_pylate(layout: MultiVectorLayout, encoder: Path, folder: Path) -> None
 
 
 def _save_colbert(layout: MultiVectorLayout, encoder: Path, folder: Path) -> None:
-    """Write the files of the original ColBERT, whose encoder and linear map are in one file."""
+    """Write the files of the original ColBERT, which stores the encoder and the projection in one file."""
     shutil.copytree(encoder, folder, dirs_exist_ok=True)
-    # The markers are words of the vocabulary, which the tokenizer does not find in a text.
+    # The markers are entries of the vocabulary that do not occur in texts.
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     markers = {"8": "[unused0]", "9": "[unused1]"}
     vocabulary = tokenizer["model"]["vocab"]
@@ -216,7 +216,7 @@ _WRITERS: Mapping[str, Callable[[MultiVectorLayout, Path, Path], None]] = {
 
 
 def reference(folder: Path, dtype: str = "float32") -> Any:
-    """Open a folder with sentence-transformers, in float32 or float64."""
+    """Load a folder with sentence-transformers, in float32 or float64."""
     with without_warnings():
         from sentence_transformers import MultiVectorEncoder
 
@@ -224,7 +224,7 @@ def reference(folder: Path, dtype: str = "float32") -> Any:
             str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": getattr(torch, dtype)}
         )
     if dtype == "float64":
-        # Buffers keep their type, as in `bert_probe.load`: rotary frequencies are float32.
+        # Buffers keep their dtype, as in `bert_probe.load`, because rotary frequencies are float32.
         for parameter in model.parameters():
             parameter.data = parameter.data.double()
         keep_float64(model[0].auto_model)

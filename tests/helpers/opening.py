@@ -1,4 +1,4 @@
-"""Caches opened models for tests in which opening does not matter."""
+"""Caches opened models for tests that do not test opening."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _opened: dict[tuple[Any, ...], Checkpoint] = {}
 
 @contextmanager
 def share_opened_models() -> Iterator[None]:
-    """Let snippets share opened models, because opening takes them longest."""
+    """Let snippets share opened models, because opening models takes most of their time."""
     really = loading.load
 
     def load(*args: Any, **kwargs: Any) -> Checkpoint:
@@ -31,7 +31,7 @@ def share_opened_models() -> Iterator[None]:
         return _opened[key]
 
     with ExitStack() as patches:
-        # The package resolves `load` on first access, so the real one must be resolved before it is replaced.
+        # `bert_probe` imports `load` lazily from `loading`, so `bert_probe.load` must be patched first.
         for place in (bert_probe, loading):
             patches.enter_context(patch.object(place, "load", load))
         yield

@@ -1,4 +1,4 @@
-"""Opens pages in Streamlit's test runner, and reads their content."""
+"""Opens pages in Streamlit's app test runner, and reads their content."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ MARKDOWN = (
 
 
 def open_page(page: str = "attention", agrees: bool = True, **address: str) -> AppTest:
-    """Return a page after its first run.
+    """Open a page, run it, and return its app test.
 
     Args:
-        agrees: whether to click "Open" if the page asks for consent to open a model.
+        agrees: click "Open" if the page asks for consent to open a model.
     """
     app = AppTest.from_file(MAIN, default_timeout=120)
     for key, value in address.items():
         app.query_params[key] = value
     if page != FRONT_PAGE:
-        app._page_hash = calc_hash(page)  # `switch_page` requires a run of the front page
+        app._page_hash = calc_hash(page)  # `switch_page` would require a run of the front page first.
     app.run()
     while agrees and consent_buttons(app):
         consent_buttons(app)[0].click().run()
@@ -73,7 +73,7 @@ def change_url(app: AppTest, **parameters: str) -> AppTest:
 
 
 def displayed_view(app: AppTest) -> Selection:
-    """Return the state of the attention views."""
+    """Return the selection that the attention views share."""
     view = app.session_state[selection_state.KEY].value
     assert isinstance(view, Selection)
     return view
@@ -86,7 +86,7 @@ def page_text(app: AppTest) -> str:
 
 
 def page_inputs(app: AppTest) -> str:
-    """Return the fields of the form that the page shows: "texts model", "model" or ""."""
+    """Return which fields of the form the page shows: "texts model", "model" or ""."""
     (inputs,) = re.findall('data-inputs="(.*?)"', "".join(element.proto.body for element in app.get("html")))
     return inputs
 
@@ -107,9 +107,7 @@ def question_in_url(app: AppTest, kind: type[Asked]) -> Asked:
 
 
 def table_of_snippets(app: AppTest, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
-    """Return the table of the export menu's Python snippet, and assert that the shell snippet prints the
-    same.
-    """
+    """Return the table of the export menu's Python snippet, after checking that the shell snippet agrees."""
     python, shell = (code.value for code in app.get("code")[:2])
     before, _, last = python.rpartition("\n")
     scope: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Reads payloads like any reader of safetensors."""
+"""Reads payloads with the safetensors library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of pickled weights that attack the program that reads them."""
+"""Files of pickled weights that attack the program that loads them."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ LEGACY_START = b"".join(pickle.dumps(value, 2) for value in _START)
 
 
 def saved(state: object) -> bytes:
-    """Return the content of a file of torch.save."""
+    """Return the content of a file that torch.save writes."""
     stream = io.BytesIO()
     torch.save(state, stream)
     return stream.getvalue()
 
 
 def legacy(state: object) -> bytes:
-    """Return the content of a file of torch.save before version 1.6."""
+    """Return the content of a file that torch.save wrote before version 1.6."""
     stream = io.BytesIO()
     torch.save(state, stream, _use_new_zipfile_serialization=False)
     return stream.getvalue()
@@ -95,7 +95,7 @@ def legacy(state: object) -> bytes:
 def zipped(
     content: bytes, records: dict[str, bytes] | None = None, compression: int = zipfile.ZIP_STORED
 ) -> bytes:
-    """Return a zip file like that of torch.save, with a pickle and the storages."""
+    """Return a zip file like that of torch.save, with the given pickle and storages."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", compression) as archive:
         archive.writestr("archive/data.pkl", content)
@@ -107,7 +107,7 @@ def zipped(
 
 
 def text(value: str) -> bytes:
-    """Return the pickle instruction for a text."""
+    """Return the pickle instruction for a string."""
     encoded = value.encode()
     return b"X" + struct.pack("<I", len(encoded)) + encoded
 
@@ -174,7 +174,7 @@ def _two_pickles() -> bytes:
 
 
 def _exponential_key() -> bytes:
-    """A dict key of 2^60 shared tuples, whose hash takes forever."""
+    """Return a pickle whose dict key consists of 2^60 shared tuples, so that hashing it never ends."""
     return b"\x80\x02}" + b")" + b"q\x00h\x00\x86" * 60 + b"K\x01s."
 
 

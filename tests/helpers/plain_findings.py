@@ -1,4 +1,4 @@
-"""Reference for `Highlights`: numbers computed from the raw model by plain loops, with their sentences."""
+"""Reference implementation of `Highlights`: values computed with loops over the raw model, and sentences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_sign(token: Token) -> bool:
 
 
 def quote(tokens: list[Token], distance: Token) -> str:
-    """Return a token in quotation marks, with its position if several are written the same."""
+    """Return a token in quotation marks, with its position if several tokens have the same text."""
     many = sum(token.display == distance.display for token in tokens) > 1
     return f"“{distance.display}” ({distance.position})" if many else f"“{distance.display}”"
 
@@ -54,7 +54,7 @@ def percent(share: float) -> str:
 
 
 class Reference(NamedTuple):
-    """A number, its sentence, and whether it is clear enough for the sentence."""
+    """A value, the sentence that states it, and whether it is clear enough to be reported."""
 
     value: float
     sentence: str
@@ -62,7 +62,7 @@ class Reference(NamedTuple):
 
 
 class Read:
-    """Outputs of the raw model for a text."""
+    """The outputs of the raw model for a text, and the values derived from them."""
 
     def __init__(self, raw: Raw, checkpoint: Checkpoint, text: str, pair: str | None = None) -> None:
         self.encoding = checkpoint.encode(text, pair)
@@ -76,7 +76,7 @@ class Read:
         self.own = [t for t in self.tokens if not t.special and not is_sign(t)]
 
     def shares(self, counts: Callable[[int, int], bool]) -> np.ndarray:
-        """Return the share of each head's attention that goes from i to j where the condition holds."""
+        """Return the share of each head's attention between positions i and j for which `counts` is true."""
         result = np.zeros(self.attention.shape[:2])
         for i, j in product(range(self.count), repeat=2):
             if counts(i, j):
@@ -85,7 +85,7 @@ class Read:
 
     @property
     def conditions(self) -> dict[str, Callable[[int, int], bool]]:
-        """For each target, whether attention from i to j counts."""
+        """For each target, a function that returns whether attention from i to j counts."""
         tokens = self.tokens
         return {
             "previous": lambda i, j: j == i - 1,
@@ -103,7 +103,7 @@ class Read:
 
     @cached_property
     def mean_shares(self) -> dict[str, tuple[np.ndarray, int]]:
-        """For each target that some tokens have: each head's mean over those tokens, and their number."""
+        """For each target: each head's mean share over the tokens that have it, and their number."""
         result = {}
         for name, fits in self.conditions.items():
             having = sum(any(fits(i, j) for j in range(self.count)) for i in range(self.count))
@@ -153,7 +153,7 @@ class Read:
         )
 
     def pairs(self, fit: Callable[[Token, Token], bool]) -> list[tuple[float, Token, Token]]:
-        """Return cosines of pairs of tokens after the last layer; in a sentence pair, one of each segment."""
+        """Return the cosines of token pairs after the last layer; in a sentence pair, from both segments."""
         return [
             (cosine(self.states[-1, a.position], self.states[-1, b.position]), a, b)
             for a, b in combinations(self.own, 2)
@@ -206,7 +206,7 @@ class Read:
         )
 
     def words(self) -> list[list[int]]:
-        """Return the positions of words and special tokens, in order."""
+        """Return the token positions of each word and each special token, in order."""
         result: list[list[int]] = []
         for token in self.tokens:
             before = self.tokens[result[-1][-1]] if result else None
@@ -255,7 +255,7 @@ class Read:
         )
 
     def quote_word(self, places: list[int]) -> str:
-        """Return a word as in the text; a special token by its name."""
+        """Return a word as it is written in the text, or the name of a special token."""
         first, last = self.tokens[places[0]], self.tokens[places[-1]]
         texts = (self.encoding.text, self.encoding.pair or "")
         return str(first) if first.special else texts[first.segment][first.start : last.end]
@@ -288,7 +288,7 @@ class Read:
         )
 
     def highlights(self) -> dict[str, Reference]:
-        """Return all numbers of the text, by measure."""
+        """Return the reference values of the text, by measure."""
         job = "share of a head's attention on {} (mean over the tokens that have one; maximum over heads)"
         sink = "attention on {} beyond an equal share (mean over heads and tokens; maximum over layers)"
         separators = [t.position for t in self.tokens if t.special and t.position > 0]
@@ -333,7 +333,7 @@ def text_similarity(a: Read, b: Read) -> Reference:
 
 
 def same_token(names: str, value: float, layer: int, mean: float, pairs: int) -> str:
-    """Return the sentence on two occurrences of a token."""
+    """Return the sentence about two occurrences of a token."""
     if pairs == 1:
         return f"{names} are the same token, with a cosine similarity of {value:.2f} after layer {layer}."
     return (

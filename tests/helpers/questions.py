@@ -226,14 +226,14 @@ def tagged_words(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class QuestionExample:
-    """A question with the inputs that it is answered for, and another value for each of its fields.
+    """A question with example inputs, and another value for each of its fields.
 
     Attributes:
         question: the question.
-        inputs: returns the positional arguments of `question.of` for a checkpoint.
-        other_values: field → a value that differs from the question's; contains every field.
+        inputs: function that returns the positional arguments of `question.of` for a checkpoint.
+        other_values: for every field, a value that differs from the question's.
         idle: fields that do not affect this table and are therefore left out of its provenance.
-        trained: the task of the tiny BERT with an output head that answers; empty for the built-in model.
+        trained: the task of the tiny BERT with a task head to use; "" for the built-in model.
         file: lines of the file that the Python and the shell snippet read, if they read one.
         files: further files that they read, by name.
     """
@@ -781,9 +781,9 @@ EXAMPLES = (
 
 
 def covering(examples: tuple[QuestionExample, ...]) -> tuple[QuestionExample, ...]:
-    """Return examples that cover each kind of input with each type of field that occurs with it.
+    """Return examples that cover each combination of an input kind and a field type.
 
-    The selection is greedy: the next example is the one that covers the most missing combinations.
+    The selection is greedy: the next example is the one that covers the most uncovered combinations.
     """
     combinations = [_combinations(example) for example in examples]
     missing = set[tuple[str, ...]]().union(*combinations)

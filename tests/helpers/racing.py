@@ -1,4 +1,4 @@
-"""Two processes that write to the same place at the same moment."""
+"""Runs two processes that write to the same path at the same time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def race(write: Callable[[str], object]) -> list[str]:
     """Return the outcomes of two writers, "saved by NAME" or "refused", sorted.
 
     Args:
-        write: called with the writer's name, "a" or "b", in a process of its own.
+        write: called with the writer's name, "a" or "b", in a separate process.
     """
     context = multiprocessing.get_context("fork")
     barrier, outcomes = context.Barrier(2), context.SimpleQueue()

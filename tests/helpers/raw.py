@@ -39,12 +39,12 @@ _PROJECTIONS = (
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """The raw model's numbers for one text, with their tolerance.
+    """The raw model's output arrays for one text, with their tolerance.
 
     Attributes:
-        arrays: "attention 0", … [head, query, key]; "state 0", …, [token, hidden], where state 0 is the
-            embeddings;
-        "pooler" [hidden], if there is one.
+        arrays: arrays by name: "attention 0", … of shape [head, query, key]; "state 0", … of shape
+            [token, hidden], where state 0 is the embeddings; and, if the model has a pooler, "pooler" of
+            shape [hidden].
         share: tolerance relative to the largest value of an array.
     """
 
@@ -52,7 +52,7 @@ class Numbers:
     share: float
 
     def check(self, trace: Trace) -> None:
-        """Assert that the trace has these numbers, as whole layers and as single heads."""
+        """Assert that a trace has these values, both for complete layers and for individual heads."""
         layers = range(trace.layers)
         ours = {f"attention {layer}": trace.attention(layer) for layer in layers}
         ours |= {f"state {layer}": state for layer, state in enumerate(trace.hidden_states)}
@@ -66,12 +66,12 @@ class Numbers:
                 self.near(trace.attention(layer, head), expected, f"attention {layer}, head {head}")
 
     def near(self, actual: Any, expected: np.ndarray, label: str) -> None:
-        """Assert that numbers are within this text's tolerance."""
+        """Assert that values are within the tolerance for this text."""
         Expected(expected, self.share).check(actual, label)
 
 
 class Raw:
-    """A model with eager attention, in float32 (with a float64 twin) or in float64."""
+    """A raw transformers model with eager attention, in float32 (with a float64 reference) or float64."""
 
     def __init__(self, folder: str | Path, dtype: str = "float32") -> None:
         self.folder = folder
@@ -79,7 +79,7 @@ class Raw:
         self._last: tuple[Encoding, Any] | None = None
         config = AutoConfig.from_pretrained(folder)
         if getattr(config, "attention_type", "") == "block_sparse":
-            # For short texts, transformers makes this change itself, but BigBird then returns no attention.
+            # transformers also switches to full attention for short texts, but then returns no attention.
             config.attention_type = "original_full"
         self.model = model_class(config).from_pretrained(
             folder, config=config, attn_implementation="eager", dtype=getattr(torch, dtype)
@@ -92,16 +92,16 @@ class Raw:
 
     @property
     def has_pooler(self) -> bool:
-        """Return whether the model has a pooler of its own."""
+        """Return whether the model has a pooler module."""
         return hasattr(self.model, "pooler")
 
     @cached_property
     def twin(self) -> Raw:
-        """Return a model with the same weights in float64."""
+        """Return the float64 reference: a model with the same weights in float64."""
         return Raw(self.folder, "float64")
 
     def run(self, encoding: Encoding) -> Any:
-        """Return transformers' own output for one text."""
+        """Return the output of transformers for one text."""
         inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
         with torch.inference_mode():
             output = self.model(**inputs, output_attentions=True, output_hidden_states=True)
@@ -114,25 +114,22 @@ class Raw:
         return _arrays(self.run(encoding), self.has_pooler)
 
     def numbers(self, encoding: Encoding) -> Numbers:
-        """Return the numbers for one text; in float32 the tolerance follows from the largest error over all
-        arrays.
-        """
+        """Return the values for one text; in float32, the tolerance is derived from the largest error."""
         arrays = self.arrays(encoding)
         if self.dtype == "float64":
             return Numbers(arrays, EXACT)
         return Numbers(arrays, _share(arrays, _arrays(self.twin.run(encoding), self.has_pooler)))
 
     def expect(self, encoding: Encoding, formula: Callable[[Any], Any]) -> Expected:
-        """Return a formula of the output, computed in float64, with a tolerance that includes the formula's
-        error.
+        """Return the value of a formula for one text, with a tolerance that includes the formula's error.
 
         Args:
-            formula: returns an array for transformers' output of the text.
+            formula: function from the output of transformers to an array, which is converted to float64.
         """
         return self.expect_of([encoding], formula)
 
     def expect_of(self, encodings: Sequence[Encoding], formula: Callable[..., Any]) -> Expected:
-        """Return the same for several texts; the formula receives transformers' output for each."""
+        """Return the value of a formula that takes the outputs of several texts; see `expect`."""
         outputs = [self._known(encoding) for encoding in encodings]
         values = np.asarray(formula(*outputs), dtype=np.float64)
         if self.dtype == "float64":
@@ -143,16 +140,14 @@ class Raw:
         return Expected(values, max(*shares, tolerance([own_error(values, theirs)])))
 
     def _known(self, encoding: Encoding) -> Any:
-        """Return the output for one text; that of the last text is cached."""
+        """Return the output for one text. The output for the last text is cached."""
         if self._last is None or self._last[0] is not encoding:
             self._last = (encoding, self.run(encoding))
         return self._last[1]
 
     @contextmanager
     def projected(self) -> Iterator[list[torch.Tensor]]:
-        """Return the input of each layer's output projection: attention-weighted values of all heads,
-        concatenated.
-        """
+        """Record the inputs of all output projections: the concatenated outputs of each layer's heads."""
         captured: list[torch.Tensor] = []
         handles = [
             module.register_forward_pre_hook(lambda _module, args: captured.append(args[0].detach().clone()))
@@ -167,7 +162,7 @@ class Raw:
 
 
 def _matrix_of_window(weights: torch.Tensor) -> torch.Tensor:
-    """Return Longformer's attention between all tokens, of which it returns a window around each token."""
+    """Convert Longformer's attention from a window around each token to a matrix of all tokens."""
     length, half = weights.shape[2], weights.shape[3] // 2
     matrix = torch.zeros(*weights.shape[:3], length, dtype=weights.dtype)
     for query in range(length):
@@ -183,8 +178,8 @@ def _share(arrays: dict[str, np.ndarray], doubles: dict[str, np.ndarray]) -> flo
 def _arrays(output: Any, has_pooler: bool = True) -> dict[str, np.ndarray]:
     arrays = {f"attention {layer}": weights[0] for layer, weights in enumerate(output.attentions)}
     arrays |= {f"state {layer}": state[0] for layer, state in enumerate(output.hidden_states)}
-    # The text models of CLIP and SigLIP leave the final norm out of the last of the hidden states, and what
-    # they call pooled is the vector of one token.
+    # In the text models of CLIP and SigLIP, the last of the `hidden_states` lacks the final norm, and
+    # `pooler_output` is the vector of one token.
     arrays[f"state {len(output.hidden_states) - 1}"] = output.last_hidden_state[0]
     if getattr(output, "pooler_output", None) is not None and has_pooler:
         arrays["pooler"] = output.pooler_output[0]

@@ -1,4 +1,4 @@
-"""Tiny models trained on rules with a known correct explanation; trained on first use."""
+"""Tiny models that are trained, on first use, on rules with a known correct explanation."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ class Rule:
 
     Attributes:
         task: task of the output head.
-        sample: random generator → a text, its pair or None, and the answer: a class, a label per word, the
-            position of
-        the answer among the words of the pair, or the word at the mask.
+        sample: function from a random generator to a text, its pair or None, and the answer: a class, a label
+            per word, the position of the answer among the words of the pair, or the word at the mask.
         labels: labels of the head.
-        spread: standard deviation of the initial weights; with the small default, training never connects a
-            question
-        with its answer.
+        spread: standard deviation of the initial weights. With the small default, the model does not learn to
+            relate a question to its answer.
     """
 
     task: str
@@ -107,7 +105,7 @@ def teach(task: str, folder: Path) -> Path:
             initializer_range=rule.spread,
             **settings,
         )
-    ).double()  # in float64, training gives the same weights on every processor
+    ).double()  # so that training gives the same weights on every processor
     random = torch.Generator().manual_seed(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0)
     for _ in range(_STEPS):
@@ -115,7 +113,7 @@ def teach(task: str, folder: Path) -> Path:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if loss < _ENOUGH:  # with a smaller loss, attention would saturate and have no gradient
+        if loss < _ENOUGH:  # With a smaller loss, attention would saturate and have no gradient.
             break
     else:
         raise AssertionError(f"the rule of {task} was not learned: loss {loss.item():.3f}")
@@ -142,7 +140,7 @@ def _batch(rule: Rule, tokenizer: Any, random: torch.Generator) -> dict[str, Any
     batch = dict(tokenizer(texts, *([pairs] if pairs else []), return_tensors="pt"))
     answers = [answer for _, _, answer in examples]
     if rule.task == "question-answering":
-        # [CLS], the one word of the question, [SEP].
+        # The answer position is preceded by [CLS], the single word of the question, and [SEP].
         places = torch.tensor(answers) + 3
         return batch | {"start_positions": places, "end_positions": places}
     if rule.task == "fill-mask":

@@ -11,11 +11,11 @@ _FOLDER = Path(__file__).parents[2] / "scripts"
 
 
 def load_script(name: str) -> ModuleType:
-    """Return a program of the folder scripts as a module."""
+    """Import a program from the folder scripts/ and return it as a module."""
     spec = importlib.util.spec_from_file_location(f"scripts_{name}", _FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module
+    sys.modules[spec.name] = module  # needed by dataclasses, which look up their module
     spec.loader.exec_module(module)
     return module

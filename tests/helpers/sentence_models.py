@@ -19,7 +19,7 @@ PROMPTS = {"query": "where is: ", "document": "", "passage": "boat: "}
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tiny sentence-transformers model is built.
+    """The configuration of a tiny sentence-transformers model.
 
     Attributes:
         modules: names and settings of the modules after the Transformer.
@@ -182,7 +182,7 @@ def save(name: str, encoder: Path, folder: Path) -> Path:
 
 
 def reference(folder: Path, dtype: str = "float32") -> Any:
-    """Open a folder with sentence-transformers, in float32 or float64."""
+    """Load a folder with sentence-transformers, in float32 or float64."""
     with without_warnings():
         from sentence_transformers import SentenceTransformer
 
@@ -190,7 +190,7 @@ def reference(folder: Path, dtype: str = "float32") -> Any:
             str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": getattr(torch, dtype)}
         )
     if dtype == "float64":
-        # Buffers keep their type, as in `bert_probe.load`: rotary frequencies are float32.
+        # Buffers keep their dtype, as in `bert_probe.load`, because rotary frequencies are float32.
         for parameter in model.parameters():
             parameter.data = parameter.data.double()
         for module in model.modules():

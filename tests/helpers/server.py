@@ -1,4 +1,4 @@
-"""Responses of the server's applications, without a running server."""
+"""Sends requests to the server's ASGI applications without a running server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOST: Headers = ((b"host", b"localhost:8501"),)
 
 
 def answer(path: str, query: bytes = b"", headers: Headers = HOST) -> Answer:
-    """Return the status, headers and body from the app's routes and middleware, without Streamlit."""
+    """Return the status, headers and body of a response from the app's routes, without Streamlit."""
 
     async def framed(_request: Request) -> PlainTextResponse:
         return PlainTextResponse("", headers={"Content-Security-Policy": "sandbox"})
@@ -40,7 +40,10 @@ def answer_of(
     sent: list[Message] | None = None,
     client: tuple[str, int] | None = None,
 ) -> Answer:
-    """Return the status, headers and body from an application; ``sent`` collects its messages if it fails."""
+    """Return the status, headers and body of an application's response.
+
+    If the application fails, ``sent`` contains the messages it has sent so far.
+    """
     sent = [] if sent is None else sent
 
     async def receive() -> Message:
@@ -64,9 +67,7 @@ def answer_of(
 
 
 def run_in_thread(work: Awaitable[None]) -> None:
-    """Run an awaitable to its end in a separate thread, because browser tests keep a loop running in the main
-    one.
-    """
+    """Run an awaitable in a separate thread, because browser tests run an event loop in the main thread."""
 
     async def done() -> None:
         await work

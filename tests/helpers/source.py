@@ -1,4 +1,4 @@
-"""Static analysis of sources: imports of a file, and computation in a page."""
+"""Static analysis of source code: imports of a file, and computations in a page."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ LIBRARIES = {"np", "numpy", "scipy", "torch", "math"}
 
 
 def imported(source: str) -> Iterator[tuple[str, bool]]:
-    """Yield the full names that a source imports, and whether only for types: ``from a.b import c`` gives
-    ``a.b.c``.
+    """Yield the full name of each import in a source, and whether the import is only for type checking.
 
-    An import by a computed name is yielded as "a computed name".
+    ``from a.b import c`` gives ``a.b.c``. An import with a computed name gives "a computed name".
     """
     tree = ast.parse(source)
     guarded = {
@@ -56,10 +55,10 @@ def imported(source: str) -> Iterator[tuple[str, bool]]:
 
 
 def page_faults(source: str) -> list[str]:
-    """Return a sentence for each violation of a page, which may read controls, ask questions and draw.
+    """Return a sentence for each computation in a page that is not allowed there.
 
-    Allowed are counting from 1 instead of 0, joining strings and lists, and deriving picture sizes from the
-    number of elements. All other computation belongs in the package.
+    Pages may read controls, ask questions and draw. They may also count from 1 instead of 0, join strings and
+    lists, and derive picture sizes from the number of elements. All other computations belong in the package.
     """
     tree = ast.parse(source)
     types = _annotations(tree)
@@ -72,9 +71,9 @@ def page_faults(source: str) -> list[str]:
 
 
 def globals_read(source: str) -> list[str]:
-    """Return the script globals that its functions read, as ``function reads name``.
+    """Return the global variables that functions of a script read, each as "function reads name".
 
-    Constants and types, which begin with a capital letter, are allowed; other values must be arguments.
+    Constants and types, which begin with a capital letter, are allowed. Other values must be arguments.
     """
     script = symtable.symtable(source, "page", "exec")
     variables = {
@@ -171,9 +170,7 @@ def _calls_what_computes(node: ast.AST) -> bool:
 
 
 def _reaches_a_library(node: ast.AST) -> bool:
-    """Return whether a node uses ``trace.np.exp``, any alias of ``np.exp``, or a part of pandas other than
-    tables.
-    """
+    """Return whether a node uses a numerical library, or a part of pandas other than tables."""
     if isinstance(node, ast.Name):
         return node.id in LIBRARIES
     if not isinstance(node, ast.Attribute):

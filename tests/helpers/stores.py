@@ -1,4 +1,4 @@
-"""Reference numbers for the sentences of a store, from loops over the raw model."""
+"""Reference values for the sentences of a store, computed with loops over the raw model."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ EXTRA = treebank.conllu(
 
 @dataclass(frozen=True, eq=False)
 class Loops:
-    """A sentence of a store as the raw model encodes it, in float64.
+    """The raw model's attention for a sentence of a store, in float64.
 
     Attributes:
-        weights: attention over the store's units, [layer, head, query, key]; a unit may be a word of the
-            file.
-        words: for each unit, the index of the word of the file that contains it.
+        weights: attention between the store's tokens or words, shape [layer, head, query, key].
+        words: for each token or word, the index of the word in the file that contains it.
     """
 
     weights: np.ndarray
@@ -42,7 +41,7 @@ class Loops:
 
 
 def loops(store: bert_probe.Store, sentences: Sequence[TaggedSentence]) -> list[Loops]:
-    """Return the reference numbers of each sentence."""
+    """Return the reference values of each sentence."""
     checkpoint = store.checkpoint(trust=True)
     raw = Raw(checkpoint.folder, "float64")
     return [

@@ -21,7 +21,7 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False) -> LabeledTexts:
-    """Return texts of three to six words, labeled by the occurrences of a word."""
+    """Return texts of three to six words, labeled by how often a key word occurs."""
     draw = random.Random(seed)
     rows = []
     for number in range(count):
@@ -45,7 +45,7 @@ def without_dropout(
 
 
 def weights(checkpoint: Checkpoint, task: str) -> dict[str, torch.Tensor]:
-    """Return the current weights of a model with its output head."""
+    """Return a copy of the current weights of a model with its task head."""
     return copy.deepcopy(checkpoint.outputs[task].model.state_dict())
 
 

@@ -6,14 +6,14 @@ import io
 
 
 class Terminal(io.StringIO):
-    """Standard error of a terminal."""
+    """A stream that imitates the standard error of a terminal."""
 
     def isatty(self) -> bool:
         return True
 
     @property
     def seen(self) -> str:
-        """Return what is visible on the current line."""
+        """Return the visible text of the current line."""
         line = ""
         for frame in self.getvalue().split("\r")[1:]:
             line = frame + line[len(frame) :]

@@ -1,4 +1,4 @@
-"""Traces without a model: predefined or random numbers, and arbitrary token strings."""
+"""Traces without a model: predefined or random values, and arbitrary token strings."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def hand_trace(
     names: str = "[CLS] sun moon [SEP]",
     states: Sequence[np.ndarray] | None = None,
 ) -> Trace:
-    """Return a trace with these attention weights, one array [head, query, key] per layer.
+    """Return a trace with the given attention weights, one array of shape [head, query, key] per layer.
 
     Args:
-        states: vectors [token, hidden], one array per layer and one for the embeddings; zeros by default.
+        states: hidden states, one array of shape [token, hidden] for the embeddings and one per layer; zeros
+            by default.
     """
     text = " ".join(name for name in names.split() if not name.startswith("["))
     tokens = tuple(
@@ -72,7 +73,7 @@ def hand_trace(
 def random_trace(
     displays: Sequence[str], layers: int = 3, heads: int = 4, second: int | None = None, seed: int = 0
 ) -> Trace:
-    """Return a trace of these tokens with random attention; the second text starts at token ``second``."""
+    """Return a trace of some tokens with random attention. The second text starts at token ``second``."""
     random = np.random.default_rng(seed)
     count = len(displays)
     tokens = tuple(
@@ -90,7 +91,7 @@ def random_trace(
         )
         for position, display in enumerate(displays)
     )
-    # Uneven weights, as in a trained head: one dominates each row.
+    # As in a trained head, one weight dominates each row.
     scores = random.normal(size=(layers, heads, count, count)) * 3
     weights = np.exp(scores)
     weights = (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32)
@@ -104,7 +105,7 @@ def random_trace(
 
 
 def numbered_tokens(count: int) -> Encoding:
-    """Return tokens t0, t1, …, each a separate word."""
+    """Return an encoding with the tokens t0, t1, …, each of which is a separate word."""
     pieces = tuple(
         Token(
             f"t{position}",
@@ -143,7 +144,7 @@ def two_token_trace(mask: Any = None, **changes: Any) -> Trace:
 
 
 def packed(trace: Trace) -> Trace:
-    """Return a float64 trace whose queries and keys are exactly representable in float32."""
+    """Return a float64 trace with queries and keys rounded to values that float32 represents exactly."""
 
     def rounded(parts: tuple[np.ndarray, ...] | None) -> tuple[np.ndarray, ...] | None:
         return None if parts is None else tuple(part.astype("<f4").astype(np.float64) for part in parts)

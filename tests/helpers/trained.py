@@ -1,4 +1,4 @@
-"""Tiny checkpoints with output heads for every family, and a real one with a masked-word head."""
+"""Tiny checkpoints with task heads for every family, and a real masked language model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
 
 
 def model_class(name: str, task: str) -> Any:
-    """Return a family's transformers class for a task, or None."""
+    """Return the transformers class of a family for a task, or None if there is none."""
     name_of_class = CLASSES[task].get(config(name).model_type)
     return getattr(transformers, name_of_class) if name_of_class else None
 
@@ -39,10 +39,10 @@ def families_with_head(task: str) -> list[str]:
 
 
 def build(name: str, task: str, folder: Path, seed: int = 0, head_class: Any = None, **changes: Any) -> Path:
-    """Save a tiny model with an output head and its tokenizer; return the folder.
+    """Save a tiny model with a task head and its tokenizer, and return the folder.
 
     Args:
-        head_class: a class to use instead of the task's own.
+        head_class: a model class to use instead of the default class of the task.
     """
     labeled = task in ("text-classification", "token-classification")
     settings = ({"id2label": LABELS} if labeled else {}) | changes
@@ -55,7 +55,7 @@ def build(name: str, task: str, folder: Path, seed: int = 0, head_class: Any = N
 
 
 def bert_tiny() -> Path:
-    """Return the folder of a real bert-tiny with a masked-word head, from a data-only package."""
+    """Return the folder of a real bert-tiny with a masked-language-modeling head, from a data package."""
     spec = find_spec("cognition")
     assert spec is not None
     assert spec.origin is not None

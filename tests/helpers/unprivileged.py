@@ -16,7 +16,7 @@ _NOBODY = 65534
 
 @contextmanager
 def read_only_folder() -> Iterator[Path]:
-    """Yield a folder that only root can write, with a subfolder ``open`` that everyone can write."""
+    """Yield a folder that only root can write to, with a subfolder ``open`` that every user can write to."""
     above = Path(tempfile.mkdtemp())
     folder = above / "folder"
     (folder / "open").mkdir(parents=True)
@@ -31,7 +31,7 @@ def read_only_folder() -> Iterator[Path]:
 
 
 def as_nobody(work: Callable[[], object]) -> str:
-    """Run a function in another process as an ordinary user; return the message of its error, or "done"."""
+    """Run a function in another process as an ordinary user, and return "done" or its error message."""
     source, sink = os.pipe()
     child = os.fork()
     if not child:

@@ -21,7 +21,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
 
 
 def wait_for_server(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until a started server responds; fail with its log if it exits, or after three minutes."""
+    """Wait until a server responds. Fail with its log if it exits or does not respond for three minutes."""
 
     def answers() -> bool:
         assert process.poll() is None, f"it did not start:\n{log.read_text()}"

@@ -1,4 +1,4 @@
-"""Work for jobs that a test advances step by step."""
+"""A job function that a test advances step by step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Steps:
 
     Attributes:
         begun: number of times it was started.
-        done: last reported progress.
-        ended: set when the work is over, whether it succeeded or not.
+        done: the last reported progress.
+        ended: set when the work has ended, whether it succeeded or not.
     """
 
     def __init__(self, total: int = 3) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints in the layouts of model code on the Hub, against the native model with the same weights."""
+"""Checkpoints in the layouts of custom code on the Hub: parity with native models with the same weights."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ JINA = SIZES | {
 
 
 def joined(tensors: Tensors, parts: tuple[str, ...], name: str) -> Tensors:
-    """Join matrices or biases of a layer along their first axis, and give them another name."""
+    """Concatenate matrices or biases of each layer along the first axis, and rename the result."""
     result = {key: tensor for key, tensor in tensors.items() if not re.search(rf"\.{parts[0]}\.", key)}
     for key in tensors:
         if f".{parts[0]}." in key:
@@ -97,7 +97,7 @@ def joined(tensors: Tensors, parts: tuple[str, ...], name: str) -> Tensors:
 
 
 def renamed(tensors: Tensors, names: dict[str, str]) -> Tensors:
-    """Replace parts of the names of tensors."""
+    """Rename tensors by replacing patterns in their names."""
     for native, original in names.items():
         tensors = {re.sub(native, original, key): tensor for key, tensor in tensors.items()}
     return {key: tensor.contiguous() for key, tensor in tensors.items()}
@@ -107,14 +107,14 @@ QKV = ("q_proj", "k_proj", "v_proj")
 
 
 def gte_layout(tensors: Tensors) -> Tensors:
-    """Name tensors like Alibaba-NLP/new-impl."""
+    """Convert tensors to the layout of Alibaba-NLP/new-impl."""
     tensors = joined(joined(tensors, QKV, "qkv_proj"), ("up_proj", "gate_proj"), "up_gate_proj")
     norms = {"post_attention_layernorm": "attn_ln", "post_mlp_layernorm": "mlp_ln"}
     return renamed(tensors, {r"^layers\.": "encoder.layer.", r"self_attn\.": "attention.", **norms})
 
 
 def nomic_layout(tensors: Tensors) -> Tensors:
-    """Name tensors like nomic-ai/nomic-bert-2048."""
+    """Convert tensors to the layout of nomic-ai/nomic-bert-2048."""
     mlp = {"up_proj": "fc11", "gate_proj": "fc12", "down_proj": "fc2"}
     norms = {"post_attention_layernorm": "norm1", "post_mlp_layernorm": "norm2"}
     names = {
@@ -127,7 +127,7 @@ def nomic_layout(tensors: Tensors) -> Tensors:
 
 
 def jina_layout(tensors: Tensors) -> Tensors:
-    """Name tensors like jinaai/xlm-roberta-flash-implementation."""
+    """Convert tensors to the layout of jinaai/xlm-roberta-flash-implementation."""
     norms = {"post_attention_layernorm": "norm1", "post_mlp_layernorm": "norm2"}
     names = {
         r"^layers\.": "encoder.layers.",
@@ -143,7 +143,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], Callable[[Tensors], Tensors], dict
         "gte",
         GTE,
         gte_layout,
-        # NTK scaling with a factor of 2 in heads of 8 dimensions, by the formula of the repository's code.
+        # NTK scaling by a factor of 2 with heads of 8 dimensions, as in the repository's code.
         {"rope_parameters": {"rope_type": "linear", "rope_theta": 40_000, "factor": 2**0.25}},
     ),
     "gte without scaling": (
@@ -159,7 +159,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], Callable[[Tensors], Tensors], dict
 
 
 def save(folder: Path, layout: str) -> PreTrainedModel:
-    """Save a tiny native model in the layout of a repository; return the native model."""
+    """Save a tiny native model in the layout of a repository, and return the native model."""
     family, settings, rename, changes = LAYOUTS[layout]
     model: PreTrainedModel = families.build(family, folder, **changes)
     tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -196,11 +196,13 @@ def test_numbers_equal_the_native_model(layout: str, tmp_path: Path) -> None:
 
 
 def test_ntk_frequencies_equal_the_formula() -> None:
-    _ = families.family_of("gte").config_class  # skips the test if transformers does not have it
+    # This skips the test if transformers does not have the family.
+    _ = families.family_of("gte").config_class
     config = build_config(GTE | {"vocab_size": 100}, "gte")
     rope = config.rope_parameters
     native = rope["rope_theta"] ** (-np.arange(0, 8, 2) / 8) / rope["factor"]
-    # Code of the repository: theta × factor, and all frequencies divided by factor^(2 ÷ head dim).
+    # The repository's code multiplies theta by the factor and divides all frequencies by factor^(2 ÷ head
+    # dim).
     expected = (20_000 * 2.0) ** (-np.arange(0, 8, 2) / 8) / 2.0 ** (2 / 8)
     np.testing.assert_allclose(native, expected, rtol=1e-12)
 

@@ -14,7 +14,7 @@ from tests.helpers.exactness import assert_exact
 
 
 def attend(mask: torch.Tensor | None, **options: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return one attention call's recorded output, and the output recomputed from its inputs."""
+    """Return the output of a recorded attention call, and the output recomputed from its inputs."""
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 5, 4, generator=generator, dtype=torch.float64) for _ in range(3))
     module = torch.nn.Module()
@@ -59,7 +59,7 @@ def test_limited_scores_reproduce_the_output(mask: torch.Tensor | None) -> None:
 
 def test_limit_equals_hand_computation() -> None:
     query, key = torch.tensor([[[[4.0]]]]), torch.tensor([[[[1.0], [-1.0]]]])
-    # Scaled products of 2 and -2 with a limit of 2 become ±2 tanh 1, and the weights 1 : e^(-4 tanh 1).
+    # The soft cap 2 maps the scaled products 2 and -2 to ±2 tanh 1, so the weights are 1 : e^(-4 tanh 1).
     weights, output = attention(query, key, torch.tensor([[[[1.0], [0.0]]]]), None, 0.5, softcap=2.0)
     expected = 1 / (1 + math.exp(-4 * math.tanh(1)))
     assert weights[0, 0, 0].tolist() == pytest.approx([expected, 1 - expected])

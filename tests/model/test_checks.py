@@ -1,4 +1,4 @@
-"""Architecture checks: models whose attention cannot be read are refused by name."""
+"""Architecture checks: models whose attention cannot be recorded are refused by name."""
 
 import contextlib
 import json
@@ -97,7 +97,7 @@ def test_every_model_type_that_loads_native_code_is_refused() -> None:
 
 
 def build_like(kind: str, folder: Path, **settings: Any) -> None:
-    """Save a tiny model of an architecture outside the test families, with BERT's tokenizer."""
+    """Save a tiny model of an architecture that is not a test family, with BERT's tokenizer."""
     torch.manual_seed(0)
     model = AutoModel.from_config(getattr(transformers, kind)(**config("bert").to_dict() | settings))
     randomize(model)
@@ -158,7 +158,7 @@ def test_rounding_is_within_tolerance_in_every_dtype(name: str, family_folder: C
         checkpoint = bert_probe.load(family_folder(name), dtype=dtype)
         assert checkpoint.pads == (name not in {"convbert", "mobilebert"}), dtype
         for off, explained in checks.replays(checkpoint):
-            assert off <= explained / 3, dtype  # with a margin for other processors
+            assert off <= explained / 3, dtype  # The factor is a margin for other processors.
 
 
 def test_model_that_depends_on_padding_is_not_padded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_model_that_depends_on_padding_is_not_padded(folder: Path, monkeypatch: 
 def test_block_sparse_bigbird_opens_up_to_its_block_limit(tmp_path: Path) -> None:
     build_like("BigBirdConfig", tmp_path, model_type="big_bird", block_size=8, num_random_blocks=1)
     checkpoint = bert_probe.load(tmp_path)
-    # Up to (5 + 2 · 1) · 8 tokens, transformers itself computes full attention.
+    # For up to (5 + 2 · 1) · 8 tokens, transformers computes full attention.
     assert checkpoint.description.max_tokens == 56
     assert any("block" in note for note in checkpoint.description.notes)
 
@@ -201,7 +201,7 @@ def test_custom_code_in_a_checkpoint_never_runs(folder: Path, tmp_path: Path) ->
     auto_map = {"AutoConfig": "configuration_evil.EvilConfig", "AutoModel": "modeling_evil.EvilModel"}
     change_config(folder, model_type="evil", auto_map=auto_map)
     assert_refused(ArchitectureError, folder, "(evil) is not a model type of transformers")
-    # For a known architecture, transformers' code runs and not the folder's.
+    # For a known architecture, the code of transformers is used instead of the code in the folder.
     change_config(folder, model_type="bert")
     tokenizer = folder / "tokenizer_config.json"
     evil: dict[str, Any] = {"auto_map": {"AutoTokenizer": [None, "tokenization_evil.EvilTokenizer"]}}

@@ -1,4 +1,4 @@
-"""Queries, keys and values of models that compute attention with their own code, against raw transformers."""
+"""Queries, keys and values of models with their own attention code: parity with raw transformers."""
 
 from __future__ import annotations
 
@@ -99,13 +99,14 @@ def test_content_scores_and_position_terms_reproduce_the_weights(
     assert trace.k is not None
     assert trace.scaling is not None
     assert trace.masks is not None
-    dims = trace.q.shape[-1] * (3 if name.startswith("deberta") else 1)  # two position terms and the content
+    # DeBERTa divides by the square root of three times the size.
+    dims = trace.q.shape[-1] * (3 if name.startswith("deberta") else 1)
     for layer in range(trace.layers):
         assert trace.scaling[layer] == pytest.approx(dims**-0.5, rel=1e-7)
         content = trace.q[layer] @ trace.k[layer].swapaxes(1, 2) * trace.scaling[layer]
         term = trace.masks[layer]
         assert (term is None) == (name not in {"mpnet", "deberta", "deberta-v2"})
-        # The term is the logarithm of the weight minus the content score, up to a constant for each row.
+        # Up to a constant per row, the logarithm of a weight is the content score plus the bias term.
         difference = np.log(weights[layer][0].numpy()) - content - (0 if term is None else term)
         np.testing.assert_allclose(difference, difference[..., :1].repeat(len(trace.tokens), -1), atol=1e-10)
         assert_exact(trace.scores(layer), content if term is None else content + term)
@@ -223,7 +224,7 @@ def test_switched_off_heads_equal_raw_model(
 def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, change: Callable[..., Any]
 ) -> torch.Tensor:
-    """Compute attention with scaling ½ and a bias, with a change of the scores or weights."""
+    """Compute attention with scaling ½ and a bias, applying a function to the scores and to the weights."""
     bias = torch.tensor([[[[0.0, math.log(3)], [0.0, 0.0]]]])
     scores = torch.matmul(query, key.transpose(2, 3)) / 2
     scores = change("scores", scores + bias)
@@ -235,7 +236,7 @@ def unchanged(_name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def apply(changed: str, change: Callable[..., Any], name: str, tensor: torch.Tensor) -> Any:
-    """Change the scores or the weights."""
+    """Apply a function to the scores or to the weights."""
     return change(tensor) if name == changed else tensor
 
 
@@ -248,7 +249,7 @@ def test_recorded_call_equals_hand_computation() -> None:
     with eager_attention(), recording() as calls:
         output = attend(Q, K, V, unchanged)
     (call,) = calls
-    # The first query has q · k = 0 for both keys and a bias of 0 and ln 3, so its weights are 1 : 3.
+    # For the first query, q · k is 0 for both keys and the biases are 0 and ln 3, so its weights are 1 : 3.
     assert output[0, 0, 0].item() == pytest.approx((4 + 3 * 8) / 4)
     assert torch.equal(call.query, Q)
     assert torch.equal(call.key, K)
@@ -395,7 +396,7 @@ def scaled_by_a_gate(weights: torch.Tensor) -> torch.Tensor:
 
 
 def changed_behind_the_scenes(weights: torch.Tensor) -> torch.Tensor:
-    """Exchange the weights of the first two keys in the memory of the tensor, which no operation shows."""
+    """Swap the weights of the first two keys in the tensor's memory, which torch cannot intercept."""
     memory = weights.numpy()
     memory[..., [0, 1]] = memory[..., [1, 0]]
     return weights

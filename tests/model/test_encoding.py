@@ -66,7 +66,7 @@ def test_pair_has_segments_and_words_of_both_texts(minilm: Checkpoint) -> None:
 
 
 def test_tokens_within_and_across_characters_keep_spans(minilm: Checkpoint) -> None:
-    # NFD: e and a combining accent are two characters but one letter.
+    # In NFD, the letter é consists of two characters, e and a combining accent.
     encoding = minilm.encode("cafe\u0301 東京")
     assert list(encoding.tokens)[1:-1] == ["cafe", "東", "京"]
     # The tokenizer drops the accent, so no token covers it.
@@ -132,7 +132,8 @@ def test_tokens_cover_their_words_in_all_tokenizers(name: str, text: str, family
     encoding = family(name).encode(text)
     for word in encoding.words:
         pieces = [encoding.tokens[position] for position in word.positions]
-        # The bytes of a character share its span, so spans may overlap, but they cover everything.
+        # Tokens for the bytes of one character share its span, so spans may overlap; together, they cover the
+        # word.
         covered = {place for piece in pieces for place in range(piece.start, piece.end)}
         assert covered == set(range(pieces[0].start, pieces[-1].end))
         word_text = text[pieces[0].start : pieces[-1].end]

@@ -33,7 +33,7 @@ WORDS = ["[CLS]", "we", "left", "the", "ground", "[SEP]", "we", "left", "[SEP]"]
 
 
 def softmax(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
-    """Return attention whose rows sum to 1, with one dominant weight."""
+    """Return attention whose rows sum to 1 and have one dominant weight each."""
     scores = np.random.default_rng(seed).normal(size=shape) * 3
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return (weights / weights.sum(axis=-1, keepdims=True)).astype(dtype)
@@ -42,7 +42,7 @@ def softmax(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> n
 WEIGHTS = softmax((3, 4, 9, 9))
 
 
-# ---------------------------------------------------------------- what may be given
+# ---------------------------------------------------------------- accepted forms
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_blank_tokens_are_shown_and_found() -> None:
     assert bert_probe.Attention(words=True).of(trace).weights.shape == (4, 4)
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- errors
 
 
 def changed(value: float) -> np.ndarray:
@@ -263,7 +263,7 @@ def test_color_range_includes_weights_above_1() -> None:
     )
 
 
-# ---------------------------------------------------------------- every view of attention takes it
+# ---------------------------------------------------------------- all analyses of attention
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file .*bertviz:ResourceWarning")

@@ -1,5 +1,4 @@
-"""Each family's numbers are those of the raw model that transformers runs with eager attention.
-
+"""For each family, the results equal those of the raw transformers model with eager attention.
 `make test` compares all inputs and dtypes for the representative families, and a padded batch with a pair
 in float64 for every other one; `make prove` compares everything for all families.
 """
@@ -37,7 +36,7 @@ Checkpoints = Callable[[str], Checkpoint]
 
 @pytest.fixture(scope="module", params=["float64", "float32"])
 def dtype(request: pytest.FixtureRequest) -> str:
-    """Both dtypes: float64 verifies the logic, float32 is the default."""
+    """Return each dtype: float64 verifies the formulas, and float32 is the default."""
     return str(request.param)
 
 
@@ -97,7 +96,7 @@ def test_attention_weighted_values_equal_attention_output(opened: tuple[Checkpoi
     assert len(outputs) == trace.layers
     for layer, expected in enumerate(outputs):
         mixed = np.swapaxes(trace.attention(layer) @ trace.v[layer], 0, 1).reshape(len(trace.tokens), -1)
-        # The remaining inputs of ConvBERT's output projection are its convolutions.
+        # In ConvBERT, the remaining inputs of the output projection are the outputs of convolutions.
         heads = expected.reshape(len(trace.tokens), -1)[:, : mixed.shape[1]]
         numbers.near(mixed, heads.numpy(), f"attention output of layer {layer}")
 
@@ -218,7 +217,7 @@ def test_minilm_equals_raw_model_at_all_lengths(length: int, opened_minilm: tupl
 
 
 def _cut(checkpoint: Checkpoint, text: str, length: int) -> Encoding:
-    """Return the longest prefix of the text, in whole characters, with exactly this many tokens."""
+    """Return the encoding of the longest prefix of a text that has exactly ``length`` tokens."""
     for end in range(len(text), 0, -1):
         encoding = checkpoint.encode(text[:end], truncate=True)
         if len(encoding) == length:

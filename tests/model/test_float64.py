@@ -11,7 +11,7 @@ THIRD = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
 
 
 class Rounding(torch.nn.Module):
-    """Rounds to float32, as models written for half precision do."""
+    """A module that rounds to float32, as models written for half precision do."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Compute a softmax in float32."""

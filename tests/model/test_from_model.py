@@ -77,7 +77,7 @@ def test_wrapped_model_equals_the_loaded_model(
     np.testing.assert_array_equal(b.hidden_states, a.hidden_states)
     for layer in range(a.layers):
         np.testing.assert_array_equal(b.attention(layer), a.attention(layer))
-    # The passes must not leave tensors that prevent training.
+    # The forward passes must not leave tensors that prevent training.
     train_step(model, b.encoding)
     assert wrapped.trace(TEXT, PAIR).provenance["weights_sha256"] != b.provenance["weights_sha256"]
 

@@ -1,4 +1,4 @@
-"""Downloads from a local server that answers like the hub."""
+"""Downloads from a local server that imitates the hub."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

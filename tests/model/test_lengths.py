@@ -22,7 +22,7 @@ NAMES = frozenset({"input_ids", "attention_mask"})
 
 
 class Watched:
-    """A tokenizer that reports each text before reading it."""
+    """A tokenizer that reports each text before tokenizing it."""
 
     def __init__(self, tokenizer: Any, on_text: Callable[[str], object]) -> None:
         self._tokenizer, self._told = tokenizer, on_text
@@ -80,7 +80,7 @@ def test_model_without_limit_has_the_default_limit(accepted: int | None, minilm:
 
 
 def test_longer_text_of_a_pair_is_truncated() -> None:
-    # Added, 4 of the first text, added, 2 of the second, added; with room for 3 of the 6.
+    # Four tokens of the first text and two of the second, with three special tokens, are truncated to six.
     texts = [None, 0, 0, 0, 0, None, 1, 1, None]
     assert kept_positions(texts, 6) == [0, 1, 2, 5, 6, 8]
     assert kept_positions(texts, 6, "left") == [0, 3, 4, 5, 7, 8]

@@ -168,7 +168,7 @@ def test_classifier_keeps_pooler_and_head(tmp_path: Path) -> None:
     assert_exact(trace.pooler, pooled)
 
 
-# LayoutLM is missing because transformers' code for it needs a pooler.
+# LayoutLM is not listed, because its code in transformers requires a pooler.
 POOLED = [
     "bert",
     "roberta",
@@ -265,7 +265,7 @@ def test_model_computes_in_the_given_dtype(
     expected = np.float64 if dtype == "float64" else np.float32
     assert trace.vectors(-1).dtype == trace.attention(0).dtype == expected
     off = own_error(trace.vectors(-1), double.vectors(-1)) / torch.finfo(getattr(torch, dtype)).eps
-    # A few units in the last place of this dtype: fewer in a finer dtype, more in a coarser one.
+    # The error must be a few units in the last place of the dtype.
     assert off == 0 if dtype == "float64" else 1 < off < 64
 
 

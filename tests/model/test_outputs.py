@@ -1,4 +1,4 @@
-"""Output heads: equality with the complete model from one forward pass, and missing heads."""
+"""Task heads: parity with the complete model in one forward pass, and missing heads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVERY = [(name, task) for task in trained.CLASSES for name in trained.families_w
 
 
 def complete_model(name: str, task: str, folder: Path, dtype: str = "float64") -> Any:
-    """Load transformers' own model with eager attention."""
+    """Load the raw transformers model with eager attention."""
     model_class = trained.model_class(name, task)
     model = model_class.from_pretrained(
         folder, attn_implementation="eager", dtype=getattr(torch, dtype)
@@ -42,7 +42,7 @@ def complete_model(name: str, task: str, folder: Path, dtype: str = "float64") -
 
 
 def logits(model: Any, task: str, encoding: Any) -> np.ndarray:
-    """Return the model's logits for a text; start and end are stacked."""
+    """Return the model's logits for a text; in question answering, start and end logits are stacked."""
     with torch.inference_mode():
         output = model(**{name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()})
     if task == "question-answering":
@@ -269,7 +269,7 @@ def test_in_memory_pre_training_model_has_both_heads(tmp_path: Path) -> None:
 
 
 class WantsMore(transformers.BertForSequenceClassification):  # type: ignore[misc]
-    """A head that needs inputs other than text."""
+    """A model whose task head requires an input other than text."""
 
     def forward(self, more: torch.Tensor, **inputs: Any) -> Any:
         """Require an additional input."""

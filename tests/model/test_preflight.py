@@ -1,4 +1,4 @@
-"""Preflight: a checkpoint cannot allocate much before its weights have been checked."""
+"""Preflight: a checkpoint cannot make the program allocate much memory before its weights are checked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.helpers.folders import assert_refused, change_config, change_weights
 
 @pytest.fixture
 def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is not allocated in memory."""
+    """Fail if a model is allocated in memory."""
 
     def made(*_: object, **__: object) -> None:
         raise AssertionError("a model was made")
@@ -174,7 +174,7 @@ def test_loading_can_be_cancelled(folder: Path) -> None:
 
 
 def test_weights_changed_while_opening_are_refused(folder: Path) -> None:
-    """Otherwise the digest would cover other weights."""
+    """Without this check, the digest would not match the loaded weights."""
     file = folder / "model.safetensors"
 
     def changed(*_: int) -> None:
@@ -193,7 +193,7 @@ def test_weights_deleted_while_loading_raise_error(folder: Path) -> None:
         bert_probe.load(folder, progress=removed)
 
 
-# ---------------------------------------------------------------- what of a config is used
+# ---------------------------------------------------------------- configs
 
 
 @pytest.mark.parametrize("family", representative(FAMILIES))
@@ -281,7 +281,7 @@ def test_checkpoint_cannot_choose_code(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_integer_weights_are_refused(folder: Path) -> None:
-    """transformers would read them as weights and ignore their scales, which are stored separately."""
+    """transformers would load quantized weights without the scales, which are stored separately."""
     name = "encoder.layer.0.attention.self.query.weight"
     change_weights(folder, lambda tensors: tensors | {name: (tensors[name] * 100).to(torch.int8)})
     assert_refused(WeightsError, folder, name, "contains I8 numbers", "before quantization")

@@ -1,4 +1,4 @@
-"""The numbers equal the raw model's with any instruction set and number of threads, each in a process.
+"""Results equal the raw model's with any instruction set and number of threads, each in a new process.
 
 float32 sums the same terms in another order with wider registers or more threads, so a tolerance that holds
 here may not hold on another machine. torch reads both settings once, when it is imported. Only `make prove`
@@ -50,7 +50,7 @@ def test_parity_holds_with_other_instructions_and_threads(name: str, threads: in
     if threads > (os.cpu_count() or 1):
         pytest.skip(f"this machine has no {threads} cores")
     surrounding = {key: value for key, value in os.environ.items() if key not in SETS["avx2"]}
-    # Waiting threads sleep, because other tests need the cores.
+    # Idle threads sleep instead of spinning, because other tests need the cores.
     settings = {**SETS[name], "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
     if surrounding | settings == os.environ | {"OMP_WAIT_POLICY": "passive"}:
         pytest.skip("the tests around this one run so already")

@@ -1,4 +1,4 @@
-"""Checkpoint files: missing or broken ones are named, with a remedy."""
+"""Checkpoint files: errors name the missing or broken file and a remedy."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_broken_index_is_refused(folder: Path, where: Any) -> None:
 
 
 def test_config_naming_other_weights_is_refused(folder: Path) -> None:
-    """Otherwise the digest would cover one file and the weights come from another."""
+    """Without this check, the digest would be computed from a different file than the weights."""
     (folder / "other.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     change_config(folder, transformers_weights="other.safetensors")
     assert_refused(WeightsError, folder, "weights of another name")

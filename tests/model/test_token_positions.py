@@ -1,4 +1,4 @@
-"""Character positions of tokenizers that do not report them."""
+"""Character positions of tokens from tokenizers that do not report them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def save(folder: Path, config: Any, tokenizer: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def esm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny ESM-2 with its own tokenizer."""
+    """Save a tiny ESM-2 with its own tokenizer, and return its folder."""
     return save_esm(tmp_path_factory.mktemp("esm"))
 
 
 @pytest.fixture(scope="module", params=["BertweetTokenizer", "PhobertTokenizer"])
 def bpe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """A tiny RoBERTa with the tokenizer of BERTweet or PhoBERT."""
+    """Return a tiny RoBERTa with the tokenizer of BERTweet or PhoBERT."""
     folder = tmp_path_factory.mktemp("bpe")
     (folder / "bpe.codes").write_text("t h 10\nth e</w> 9\nr i 8\nri v 7\ne r</w> 6\n")
     (folder / "vocab.txt").write_text("the 9\nriv@@ 8\ner 7\nth@@ 6\ne@@ 5\ns 4\n. 3\n")
@@ -48,7 +48,7 @@ def bpe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         **COMMON, vocab_size=len(tokenizer) + 9, pad_token_id=1, type_vocab_size=1
     )
     saved = save(folder / "model", config, tokenizer)
-    # BertweetTokenizer saves its merges without the counts that it expects in the file.
+    # BertweetTokenizer saves its merges without the counts that it requires when it loads the file.
     shutil.copy(folder / "bpe.codes", saved / "bpe.codes")
     return bert_probe.load(saved)
 
@@ -109,7 +109,7 @@ def test_text_with_marks_of_the_vocabulary_is_refused(bpe: Checkpoint, text: str
 
 
 def positions(tokens: list[str], text: str) -> Any:
-    """Return the positions of hand-made tokens, between two added ones."""
+    """Return the positions of the given tokens in a text, between two special tokens."""
     tokenizer: Any = SimpleNamespace(
         tokenize=lambda _: tokens, convert_tokens_to_ids=lambda names: [*range(len(names))]
     )
@@ -132,13 +132,13 @@ def test_positions_equal_hand_computation() -> None:
     ("tokens", "text"),
     [
         (["a"], "ab"),  # a character is missing
-        (["a@@"], "a@@"),  # the text could contain the mark
+        (["a@@"], "a@@"),  # the text contains the continuation mark
         (["a", "b", "c"], "ab"),  # a character is added
         (["cafe"], "café"),  # an accent is removed
-        (["i", "x"], "İx"),  # lower case with another length
+        (["i", "x"], "İx"),  # lowercasing changes the length
         (["We"], "we"),  # a letter is capitalized
         (["user"], "@me"),  # a name is replaced
-        (["&apos;", "s"], "'s"),  # a character is written in another way
+        (["&apos;", "s"], "'s"),  # a character is escaped
     ],
 )
 def test_tokens_that_do_not_spell_the_text_are_refused(tokens: list[str], text: str) -> None:

@@ -1,4 +1,4 @@
-"""Tokenization without the model: the same tokens as with it, or None."""
+"""Tokenization without loading the model: the same tokens as with the model, or None."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def settings(folder: Path, file: str) -> dict[str, Any]:
 
 @pytest.fixture
 def changed(family_folder: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that copies a checkpoint and changes entries of a file; None removes one."""
+    """Return a function that copies a checkpoint and changes entries of a file; None removes an entry."""
 
     def copy(name: str, file: str = "config.json", **entries: Any) -> Path:
         folder = tmp_path / name
@@ -72,7 +72,7 @@ def same(alone: Encoding | None, expected: Encoding) -> None:
     assert not alone.inputs
 
 
-# ---------------------------------------------------------------- the same as with the model
+# ---------------------------------------------------------------- same tokens as with the model
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -120,7 +120,7 @@ def test_tokenizer_classes_equal_transformers() -> None:
         assert transformers.AutoConfig.for_model(name).pad_token_id in (0, 1)
 
 
-# ---------------------------------------------------------------- left to the model
+# ---------------------------------------------------------------- cases that need the model
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_id_outside_vocabulary_returns_none(changed: Callable[..., Path]) -> Non
     assert encode_without_model(folder, None, "boat") is None
 
 
-# ---------------------------------------------------------------- refused, and not
+# ---------------------------------------------------------------- errors
 
 
 def test_errors_equal_those_of_the_model(changed: Callable[..., Path], tmp_path: Path) -> None:

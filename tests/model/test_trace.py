@@ -29,7 +29,7 @@ def test_scores_and_attention_equal_hand_computation() -> None:
     first = math.exp(0.5) / (math.exp(0.5) + 1)
     second = 1 / (1 + math.e)
     expected = [[first, 1 - first], [second, 1 - second]]
-    # Four operations round: a difference, an exponential, a sum and a division.
+    # There are four rounding steps: a difference, an exponential, a sum and a division.
     assert_rounded(trace.attention(0, 0), expected, 4)
     assert_rounded(trace.attention(0), [expected], 4)
     assert_rounded(trace.mean_attention(0), expected, 4)

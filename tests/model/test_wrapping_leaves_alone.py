@@ -66,7 +66,7 @@ def test_every_call_leaves_the_model_unchanged(
     folder = family_folder(name)
     model = load_for_training(folder, implementation)
     for number, module in enumerate(model.modules()):
-        module.training = number % 3 > 0  # different modes, as in a partly frozen model
+        module.training = number % 3 > 0  # The modules are in different modes, as in a partly frozen model.
     for number, part in enumerate(model.parameters()):
         part.requires_grad_(number % 2 > 0)
     checkpoints: list[Checkpoint] = []
@@ -145,7 +145,7 @@ def test_compiled_model_runs_uncompiled(bert: Any, tokenizer: Any, in_place: boo
 def test_wrapped_models_run_one_at_a_time(tokenizer: Any) -> None:
     torch.manual_seed(0)
     model = transformers.BertForMaskedLM(config("bert")).train()
-    # A model twice, and another that shares its config.
+    # The same model twice, and a different model that shares its config.
     other = transformers.BertModel(model.config).train()
     checkpoints = [bert_probe.wrap(encoder, tokenizer) for encoder in (model, model.bert, other)]
     jobs = [(checkpoint, text) for checkpoint in checkpoints for text in SENTENCES] * 3

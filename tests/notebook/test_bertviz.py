@@ -1,4 +1,4 @@
-"""The examples of BertViz's README with our functions: encoder, decoder, encoder-decoder."""
+"""The examples of BertViz's README with BERT Probe's functions: encoder, decoder, encoder-decoder."""
 
 from __future__ import annotations
 

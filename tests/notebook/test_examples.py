@@ -1,4 +1,4 @@
-"""The notebooks in notebooks/: they run, are committed without outputs, and state how long they take."""
+"""The notebooks in notebooks/: they run, are committed without outputs, and state their running time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIN_FIGURES = {"first-steps": 3, "from-bertviz": 5, "fine-tuning": 4}
 
 @pytest.fixture(scope="module")
 def shared_kernel() -> Iterator[NotebookClient]:
-    """Return a client of a kernel that runs all notebooks, so that packages are imported once."""
+    """Return a client for a kernel that runs all notebooks, so that packages are imported only once."""
     client = _client()
     with client.setup_kernel():
         yield client
@@ -71,7 +71,7 @@ def test_notebook_takes_about_as_long_as_it_says(path: Path) -> None:
     client = _client()
     with client.setup_kernel():
         _execute(client, notebook)
-        # Processor time, because the machine may be busy with other tests.
+        # Measure processor time, because the machine may be busy with other tests.
         times = psutil.Process(client.km.provisioner.pid).cpu_times()
     assert times.user + times.system < 2 * int(stated)
 

@@ -101,7 +101,7 @@ def test_words_are_set_and_read(minilm: Checkpoint) -> None:
 
 
 def report_of(view: HeadView, **changes: Any) -> dict[str, Any]:
-    """Return the report of the frame after a choice of the user."""
+    """Return the message that the frame sends after the user has changed the selection."""
     view_state = read_payload(extract_payloads(extract_page(view))[0])[0]["selection"]
     return {**view_state, "revision": 1, "value": {**view_state["value"], **changes}}
 

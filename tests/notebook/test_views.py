@@ -100,7 +100,7 @@ def test_result_is_displayed_with_its_numbers(
 
 
 def steps_of(steps: Any) -> list[Any]:
-    """Return the heatmaps of the steps to the key "ground", with no masked keys."""
+    """Return the expected heatmaps of attention steps with a key, if no key is masked."""
     key = steps.question.key
     return [
         [steps.q, steps.keys[key]],
@@ -133,7 +133,8 @@ def test_words_and_measure_come_from_the_question(minilm: Checkpoint) -> None:
         )
         for words in (False, True)
     )
-    assert_rounded(arrays["weights"], pieces)  # the browser merges them, or not
+    # The weights are of tokens; the browser merges them into words.
+    assert_rounded(arrays["weights"], pieces)
     assert described["texts"] == ["[CLS]", "tokenization", "of", "electroencephalography", "[SEP]"]
     assert (described["full"], described["other"]["full"]) == (words.max(), pieces.max())
     assert described["selection"]["value"]["words"] is described["offer"]["words"] is True

@@ -1,4 +1,4 @@
-"""Test that `verify` finds every forgery, even if all digests in the file match it."""
+"""Test that `verify` detects every forgery, even if all digests in the file match the forged content."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def stated(report: Report) -> dict[str, Any]:
 
 @pytest.fixture
 def verified(tmp_path: Path, models: NamedModels) -> Verify:
-    """Return the verdict on a file."""
+    """Return a function that verifies the content of a report and returns the verdict."""
 
     def from_content(content: bytes) -> Verdict:
         place = tmp_path / "report"
@@ -128,7 +128,7 @@ def _false_data(page: bytes) -> bytes:
 
 
 def _false_data_of_other_spelling(page: bytes) -> bytes:
-    """A browser reads both blocks, but a search for the exact tag finds only the later one."""
+    """Add a data block with an upper-case tag, which a search for the lower-case tag does not find."""
     false = DATA.search(page)
     assert false is not None
     other = false[0].replace(b"<script", b"<SCRIPT").replace(b'"cells":[', b'"cells":[9,')
@@ -274,7 +274,7 @@ def test_another_version_is_reported_and_numbers_are_still_checked(
 def test_changed_checksum_of_a_row_or_column_is_reported(
     side: str, stated: dict[str, Any], verified: Verify
 ) -> None:
-    """Only a changed checksum of a row and of a column point to a cell."""
+    """The changed checksum of a row or a column alone does not identify a cell."""
     stated["views"][0]["marks"][side][2] = "00000000"
     (difference,) = verified(written(stated).encode()).differences
     assert (difference.column, difference.finding) == ("marks", CHANGED)
@@ -305,7 +305,7 @@ def _is_refused_as_data(forged: dict[str, Any], verified: Verify) -> bool:
     try:
         content = render(forged)
     except Exception:
-        return True  # no page can be rendered from the data
+        return True  # The forged data cannot be rendered.
     return forgeries.is_refused(lambda content: verified(content).differences, content)
 
 
@@ -386,7 +386,7 @@ ZIP_FORGERIES: dict[str, Callable[[dict[str, bytes]], None]] = {
 }
 
 
-# Of forgeries that the same comparison finds, one runs in the gate.
+# If several forgeries are detected by the same comparison, only one of them runs in `make test`.
 IN_GATE = {
     "a row more in table.parquet",
     "garbage in table.parquet",
@@ -459,7 +459,7 @@ def test_model_elsewhere_is_checked_under_the_name_in_the_report(
 
 
 def with_picture(stated: dict[str, Any], payload: bytes, sha256: str = "") -> bytes:
-    """Return the page with another first payload in the second view."""
+    """Return the page of a report in which the first payload of the second view is replaced."""
     view = stated["views"][1]
     view["payloads"][0] = list(encode_text(payload))
     view["sha256"]["payloads"][0] = sha256 or digest(payload)
@@ -467,7 +467,7 @@ def with_picture(stated: dict[str, Any], payload: bytes, sha256: str = "") -> by
 
 
 def picture(stated: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return description and arrays of this picture, with a forged array."""
+    """Return the description and arrays of the second view's picture, with forged values."""
     described, arrays = unpack(decode_text(EmbeddedPayload(*stated["views"][1]["payloads"][0])))
     return described, {**arrays, "values": np.full_like(arrays["values"], 0.5)}
 

@@ -162,7 +162,7 @@ def test_page_that_claims_more_than_the_footer_is_not_decoded() -> None:
     content = _file(frame, **options)
     assert zip_checks.decoded(content, content) is not None
     start = pyarrow.parquet.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(0).data_page_offset
-    # A page header starts with its type, then the uncompressed size in four bytes of seven bits.
+    # A page header starts with its type, followed by the uncompressed size as four bytes of seven bits each.
     assert content[start : start + 3] == b"\x15\x00\x15"
     assert all(byte >= 0x80 for byte in content[start + 3 : start + 6])
     forged = content[: start + 3] + b"\xfe\xff\xff\x7f" + content[start + 7 :]

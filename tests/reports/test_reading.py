@@ -1,4 +1,4 @@
-"""Test that reports with duplicate keys or files are refused, as readers would disagree on them."""
+"""Test that reports with duplicate keys or files are refused, because programs read these differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that an unchanged report passes verification, and that every changed digit is found."""
+"""Test that an unchanged report passes verification and that every changed digit is detected."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def report(models: NamedModels) -> Report:
 
 @pytest.fixture(scope="module")
 def archive(report: Report) -> bytes:
-    """The report as a ZIP."""
+    """Return the report as a ZIP."""
     return report.zip()
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[[str | bytes], ReportFile]:
-    """A function that reads a report from its content, as `verify` does."""
+    """Return a function that reads a report from its content, like `verify`."""
 
     def from_file(content: str | bytes) -> ReportFile:
         place = tmp_path / "a report"
@@ -98,7 +98,7 @@ def read(tmp_path: Path) -> Callable[[str | bytes], ReportFile]:
 
 
 class Remembering(NamedModels):
-    """Computes each view once, as these tests change other parts of a report."""
+    """Models that compute each view only once, because these tests change other parts of a report."""
 
     def computed(
         self, view: ViewFile, progress: Progress = no_progress
@@ -117,7 +117,7 @@ FindDifferences = Callable[[str | bytes], tuple[Difference, ...]]
 
 @pytest.fixture
 def differences_of(read: Callable[[str | bytes], ReportFile], models: NamedModels) -> FindDifferences:
-    """A function that verifies the content of a report."""
+    """Return a function that verifies the content of a report and returns the differences."""
     remembering = Remembering(models.open, models._opened, models._references)
     return lambda content: verify(read(content), remembering).differences
 
@@ -135,7 +135,7 @@ def test_unchanged_report_passes(report: Report, archive: bytes, read: Any, mode
 
 
 class BesideOthers(Checkpoint):
-    """Reads each text in a padded batch with a longer text, which changes the order of summation."""
+    """A model that encodes each text in a batch with a longer text, which changes the order of summation."""
 
     def trace(self, text: str, pair: str | None = None, truncate: bool = False) -> Trace:
         return self.traces([(text, pair), (f"{TEXT} {TEXT} {TEXT}", None)], truncate)[0]
@@ -171,7 +171,8 @@ def test_tolerance_follows_from_error_of_model(report: Report, models: NamedMode
     exact = item.entry.view.answer(double).result.table()
     assert exact.to_numpy().dtype == np.float64
     error = np.abs(item.numbers.result.table().to_numpy() - exact.to_numpy()).max()
-    assert 0 < bound.error == pytest.approx(error, rel=1e-2)  # the report has the shortest digits of float32
+    # The report contains the shortest decimal representation of float32.
+    assert 0 < bound.error == pytest.approx(error, rel=1e-2)
     assert bound.allowed == max(8 * bound.error, FLOOR * bound.largest)
     assert f"{bound.allowed:.2e}" in report.html()
 
@@ -203,7 +204,7 @@ def restated(report: Report) -> dict[str, Any]:
 
 
 def resigned(stated: dict[str, Any], number: int) -> str:
-    """Return the page of changed data with matching digests and checksums, as a skilled forger would."""
+    """Return the page of changed data with updated digests and checksums, like a skilled forger."""
     view = stated["views"][number - 1]
     view["sha256"] = {name: digest(view[name]) for name in view["sha256"] if name != "payloads"} | {
         "payloads": view["sha256"]["payloads"]
@@ -258,7 +259,8 @@ def test_change_within_tolerance_is_found_by_checksum(
     report: Report, differences_of: FindDifferences
 ) -> None:
     html, column = report.html(), report.items[0].numbers.table.columns[2]
-    number = repr(column.cells[4])  # the shortest digits of a float32, so every digit matters
+    # This is the shortest representation of a float32, so every digit matters.
+    number = repr(column.cells[4])
     other = number[:-1] + ("1" if number[-1] != "1" else "2")
     start = html.index('id="stated"')
     (difference,) = differences_of(html[:start] + html[start:].replace(f"{number},", f"{other},", 1))

@@ -58,7 +58,7 @@ def test_question_is_described_with_the_words_of_the_pages(minilm: Checkpoint) -
 
 
 def test_default_fields_are_written(small: Checkpoint) -> None:
-    """Defaults may change in a later version, so they are written too."""
+    """Defaults may change in a later version, so fields with default values are also written."""
     view = ViewFile.of(bert_probe.Attention().of(small.trace(TEXT)))
     assert view.asked | {"specials": "1", "residual": "0.5", "drawn": "weights"} == view.asked
 

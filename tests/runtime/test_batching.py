@@ -15,11 +15,11 @@ from bert_probe.runtime.shared_cache import DynamicBatcher
 
 
 def is_wanted() -> None:
-    """A check that never cancels."""
+    """A cancellation check that never cancels."""
 
 
 class Work:
-    """Doubles numbers when released; odd numbers raise an error."""
+    """Work that doubles numbers when it is released and raises an error for odd numbers."""
 
     def __init__(self) -> None:
         self.goes: list[list[int]] = []
@@ -35,7 +35,7 @@ class Work:
 
 
 class Crowd:
-    """One caller that is being served, and others that arrive meanwhile."""
+    """Concurrent callers: one is being served, and the others arrive in the meantime."""
 
     def __init__(self, pool: ThreadPoolExecutor, slots: int = 2) -> None:
         self.slots, self.work = Semaphore(slots), Work()
@@ -143,7 +143,7 @@ def test_single_caller_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batch_waits_for_recent_callers(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Both limits are relative to the duration of the first batch, which may be a millisecond.
+    # Both limits are relative to the duration of the first batch, which may be as short as a millisecond.
     monkeypatch.setattr(shared_cache, "LINGER", 1e6)
     monkeypatch.setattr(shared_cache, "GAP", 1e6)
     crowd = Crowd(pool)

@@ -30,7 +30,7 @@ def test_concurrent_requests_compute_a_value_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         futures = [pool.submit(cache.once, "a", make) for _ in range(8)]
         assert begun.wait(10)
-        # Another key is not blocked.
+        # Requests for another key are not blocked.
         assert cache.once("b", lambda: 3) == 3
         go_on.set()
         assert [future.result(10) for future in futures] == [7] * 8

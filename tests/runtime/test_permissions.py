@@ -1,4 +1,4 @@
-"""What the users of a public server may do."""
+"""Permissions of the users of a public server."""
 
 from __future__ import annotations
 

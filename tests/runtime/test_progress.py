@@ -1,4 +1,4 @@
-"""Progress bars: only on a terminal, and only for long work."""
+"""Progress bars appear only on a terminal and only for long work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.terminal import Terminal
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Advances the clock of the bar."""
+    """Return a function that advances the clock of the progress bar."""
     now = [1000.0]
     monkeypatch.setattr("tqdm.std.time", lambda: now[0])
 

@@ -1,4 +1,4 @@
-"""Shared traces: concurrent requests share a forward pass and equal separate ones."""
+"""Shared traces: concurrent requests share a forward pass, and the results equal those of separate passes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_concurrent_texts_share_a_forward_pass(
         return shared_cache.traces(checkpoint, [(text, None)], truncate=False)[0]
 
     with ThreadPoolExecutor(len(TEXTS)) as pool:
-        with shared_cache.passes, shared_cache.passes:  # both slots are in use, so all requests wait
+        with shared_cache.passes, shared_cache.passes:  # Both slots are in use, so all requests wait.
             futures = [pool.submit(ask, text) for text in TEXTS]
             while shared_cache.passes.waiting < len(TEXTS):
                 time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Thread pool: threads are reused, each task in its own context."""
+"""Thread pool: threads are reused, and each task runs in its own context."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_pool_grows_and_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> Non
     crew, together = ThreadPool("all at once"), threading.Barrier(6)
     for _ in range(5):
         crew.start(lambda: together.wait(20))
-    together.wait(20)  # until all five are running
+    together.wait(20)  # Wait until all five tasks are running.
     wait_until(lambda: alive("all at once") == 0)
     assert crew._idle_inboxes == []
     done = threading.Event()

@@ -1,4 +1,4 @@
-"""The ASGI app: routes, headers, policy, settings, and every way to start it."""
+"""The ASGI app: routes, headers, content security policy, settings, and all ways to start it."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_error_after_the_start_sends_no_second_response() -> None:
 
 
 def connection(*messages: Message) -> list[Message]:
-    """Return the messages to the browser when the inner app responds to a WebSocket with `messages`."""
+    """Return the messages that the browser receives if the inner app sends `messages` on a WebSocket."""
 
     async def inner(_scope: Scope, _receive: Receive, send: Send) -> None:
         for message in messages:
@@ -243,7 +243,7 @@ def test_settings_restrict_the_app_to_this_machine() -> None:
     assert "://" not in json.dumps(CONFIG), "a font or a theme from elsewhere"
 
 
-# Starting it
+# Starting the app
 
 
 @contextmanager
@@ -285,7 +285,7 @@ def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
 def test_app_starts_from_any_folder_with_its_protections(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Settings of another project in that folder have no effect."""
+    """Settings of another project in the current folder have no effect."""
     monkeypatch.setenv(hosts.VARIABLE, "lab.example.org")
     with foreign_settings(tmp_path), started(command, tmp_path) as (origin, log):
         port = int(origin.rpartition(":")[2])
@@ -302,9 +302,9 @@ def test_app_starts_from_any_folder_with_its_protections(
         assert b" 101 " in raw_response(port, stream, **UPGRADE, Host=own, Origin=f"http://{own}")
         assert b" 421 " in raw_response(port, stream, **UPGRADE, Host="evil.com", Origin="http://evil.com")
         assert b" 403 " in raw_response(port, stream, **UPGRADE, Host=own, Origin="http://evil.com")
-        # A proxy with an additional host name that changes Host.
+        # A proxy with an additional host name may change the Host header.
         assert b" 101 " in raw_response(port, stream, **UPGRADE, Host=own, Origin="https://lab.example.org")
-        # From the settings: no CORS, XSRF protection of uploads, only one listening address.
+        # The settings disable CORS, enable XSRF protection for uploads, and restrict the listening address.
         assert b"example.org" not in raw_response(
             port, "/_stcore/health", Host=own, Origin="https://example.org"
         )
@@ -325,7 +325,7 @@ UPGRADE = {
 
 
 def raw_response(port: int, path: str, method: str = "GET", **headers: str) -> bytes:
-    """Send a request, and return the raw response, up to the end or to the start of a WebSocket."""
+    """Send a request and return the raw response; for a WebSocket, only up to the end of the handshake."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in ({"Connection": "close"} | headers).items())
     with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
         line.sendall(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1"))

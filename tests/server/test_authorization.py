@@ -23,7 +23,7 @@ TOKEN = "sesame-opens-all-of-it"
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
-    """A client on this machine."""
+    """Return a client on the local machine."""
     with api_client() as client:
         yield client
 

@@ -36,7 +36,7 @@ FILTERS = (
     "Sentence B -> Sentence A",
 )
 
-# BertViz leaves its template to the garbage collector.
+# BertViz does not close its template file, which causes a ResourceWarning.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file .*bertviz:ResourceWarning")
 
 
@@ -182,13 +182,13 @@ def test_changed_template_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_limits_equal_hand_computed_values() -> None:
-    # Maximum 12 heads × 80² lines; 16 heads: √(76,800 / 16) = 69.3.
+    # At most 12 heads × 80² = 76,800 lines are drawn. For 16 heads, √(76,800 / 16) = 69.3 tokens.
     assert bertviz_frames.head_view_limit(layers=6, heads=12) == 80
     assert bertviz_frames.head_view_limit(layers=12, heads=12) == 80
     assert bertviz_frames.head_view_limit(layers=1, heads=16) == 69
-    # Maximum 144 × 80² = 921,600 weights; BERT large has 384 heads: √2,400 = 48.99.
+    # At most 144 × 80² = 921,600 weights are sent. For the 384 heads of BERT large, √2,400 = 48.99 tokens.
     assert bertviz_frames.head_view_limit(layers=24, heads=16) == 48
-    # 72 × 48² = 165,888 lines; 144 heads: √1,152 = 33.9; 384 heads: √432 = 20.8.
+    # At most 72 × 48² = 165,888 lines: √1,152 = 33.9 tokens for 144 heads, √432 = 20.8 for 384 heads.
     assert bertviz_frames.model_view_limit(layers=6, heads=12) == 48
     assert bertviz_frames.model_view_limit(layers=12, heads=12) == 33
     assert bertviz_frames.model_view_limit(layers=24, heads=16) == 20
@@ -206,7 +206,7 @@ def test_text_above_the_limit_is_refused() -> None:
 
 
 def test_largest_frame_fits_the_store() -> None:
-    """A pair is the largest case: its weights are written twice, complete and in four slices."""
+    """A text pair is the largest case: its weights are written both completely and in four slices."""
     store = FrameStore()
     frame = head_view(random_trace(["a" * 20] * 80, layers=12, heads=12, second=40), 0, None, False, store)
     assert 10e6 < len(html_of(frame, store)) < bertviz_frames._STORE_BYTES / 2
@@ -249,7 +249,7 @@ def test_ids_differ_between_stores() -> None:
 def test_store_drops_the_least_recently_used_frame() -> None:
     store = FrameStore(max_bytes=100)
     first, second = (store.put(key, lambda: b"x" * 40) for key in (b"1", b"2"))
-    assert store.get(first) is not None  # now the second is the least recently used
+    assert store.get(first) is not None  # The second frame is now the least recently used one.
     third = store.put(b"3", lambda: b"x" * 40)
     assert store.get(second) is None
     assert store.get(first) == store.get(third) == b"x" * 40

@@ -28,7 +28,7 @@ Connect = Callable[[], Awaitable["Client"]]
 
 
 class Client:
-    """A client that sends bytes."""
+    """A client that sends raw bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -56,7 +56,7 @@ class Client:
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond to requests without reading their bodies, and send back the size of each WebSocket message."""
+    """Respond to requests without reading their bodies, and reply to each WebSocket message with its size."""
     if scope["type"] == "http":
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
@@ -188,7 +188,7 @@ def test_websocket_stays_open_and_its_messages_are_bounded(monkeypatch: pytest.M
         client = await connect()
         await client.send(HANDSHAKE)
         assert await client.status() == 101
-        await asyncio.sleep(0.1)  # longer than the limit for a connection without a request
+        await asyncio.sleep(0.1)  # This is longer than the limit for a connection without a request.
         await client.send(frame(100_000, bytes(100_000)))
         assert await client.reader.readexactly(8) == b"\x82\x06100000"
         await client.send(frame(100_001, b""))

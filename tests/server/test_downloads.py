@@ -31,7 +31,7 @@ def training_result(family_folder: Callable[[str], Path]) -> TrainingResult:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Redirect temporary files to a folder of the test."""
+    """Redirect temporary files to the test's folder, and return it."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

@@ -33,7 +33,7 @@ from tests.helpers.http import TEXT, TOKENS, api_client, problem_detail
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
-    """A client on the same computer."""
+    """Return a client on the local machine."""
     with api_client() as client:
         yield client
 
@@ -138,7 +138,7 @@ def test_invalid_field_is_a_problem(name: str, body: dict[str, Any], message: st
 def test_problem_has_the_type_of_the_error(
     name: str, body: dict[str, Any], kind: str, here: TestClient
 ) -> None:
-    # JSON can hold a lone surrogate, which UTF-8 cannot encode.
+    # JSON can contain a lone surrogate, which UTF-8 cannot encode.
     content = json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
     problem_detail(here.post(f"/api/v1/{name}", content=content, headers=headers), 422, kind)
@@ -260,7 +260,7 @@ def test_too_many_requests_are_refused(here: TestClient, monkeypatch: pytest.Mon
 
 
 class Endless:
-    """Work that runs until it is cancelled, and records that."""
+    """Work that runs until it is cancelled and records that it has ended."""
 
     def __init__(self) -> None:
         self.started, self.ended = threading.Event(), threading.Event()
@@ -278,7 +278,7 @@ class Endless:
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
-    """Work that replaces the answer to every question."""
+    """Replace the answer to every question by endless work."""
     work = Endless()
     monkeypatch.setattr(Body, "answer", lambda *arguments: work.answer(*arguments))
     return work
@@ -359,7 +359,7 @@ def test_examples_of_the_schema_are_answered(here: TestClient) -> None:
     for name, question in registered_questions().items():
         inputs = question.inputs
         if inputs.texts[1] == 0 or inputs.models > 1 or (question.has_progress and name != "attention"):
-            continue  # these take seconds
+            continue  # These questions take seconds.
         answer = here.post(f"/api/v1/{name}", json=schema.example(question))
         if answer.status_code == 200:
             jsonschema.Draft202012Validator(schema.TABLE).validate(answer.json())
@@ -418,7 +418,7 @@ def test_metrics_count_requests_queues_caches_and_memory(here: TestClient) -> No
     assert grown['bert_probe_api_requests_total{analysis="tokens",status="200"}'] == 2
     assert grown['bert_probe_api_requests_total{analysis="tokens",status="422"}'] == 1
     assert grown['bert_probe_cache_lookups_total{cache="traces"}'] == 3
-    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # one of them fails
+    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # One of the two fails.
     assert grown['bert_probe_queue_started_total{queue="passes"}'] >= 2
     assert grown['bert_probe_cache_entries{cache="traces"}'] == 1
     assert grown['bert_probe_cache_bytes{cache="traces"}'] > 1000

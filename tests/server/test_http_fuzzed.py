@@ -24,7 +24,7 @@ QUESTIONS = (
 
 
 def test_generated_bodies_never_break_the_app_or_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Valid bodies can take long to answer, which this test is not about.
+    # Some valid requests take a long time, which this test does not measure.
     monkeypatch.setattr("bert_probe.api.limits.MAX_ANSWER_SECONDS", 20.0)
     with api_client() as client:
         document = client.get("/api/openapi.json").json()

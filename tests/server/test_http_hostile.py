@@ -27,14 +27,14 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
-    """A client on the same computer."""
+    """Return a client on the local machine."""
     with api_client() as client:
         yield client
 
 
 @pytest.mark.parametrize("where", ["text", "pair", "model", "truncate", "question"])
 def test_deeply_nested_body_is_a_problem(where: str, here: TestClient) -> None:
-    for depth in range(900, 1000, 4):  # some depths can be parsed but not serialized
+    for depth in range(900, 1000, 4):  # Some depths can be parsed but not serialized.
         content = f'{{"text": "a", "{where}": {"[" * depth}{"]" * depth}}}'.replace(
             '"text": "a", "text"', '"text"'
         )
@@ -105,7 +105,7 @@ class Sender:
     """A client that sends `parts` of a body.
 
     Args:
-        is_complete: whether the body ends with these parts; otherwise the client never sends its end.
+        is_complete: whether the body ends with these parts. Otherwise, the client never ends the body.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Sender:
 
 
 def test_incomplete_bodies_do_not_block_other_requests(here: TestClient) -> None:
-    here.post("/api/v1/tokens", json=TOKENS)  # imports
+    here.post("/api/v1/tokens", json=TOKENS)  # The first request imports modules.
     app = Starlette(routes=asgi.routes())
 
     async def attack() -> int:
@@ -207,5 +207,6 @@ def test_arriving_bodies_are_limited_per_client_and_in_total(
         await last()
         return [*statuses, last.status]
 
-    # Spaces are not JSON, so 400 means that the whole body was read.
+    # The bodies consist of spaces, which are not valid JSON, so status 400 means that a body was read
+    # completely.
     assert asyncio.run(attack()) == [503, 503, 400, 400]

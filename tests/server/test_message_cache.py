@@ -1,4 +1,4 @@
-"""The server refers only to messages that are still in the browser's cache."""
+"""The server sends a reference to a cached message only if the browser still has the message."""
 
 from __future__ import annotations
 

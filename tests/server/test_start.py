@@ -32,7 +32,7 @@ OWN_NAMES = ["127.0.0.1", "localhost", "::1"]
 
 
 class App:
-    """A stand-in for `st.App` that records its arguments, runs its lifespan and ends."""
+    """A stub for `st.App` that records its arguments, runs its lifespan and returns."""
 
     config: ClassVar[dict[str, Any]]
     started: ClassVar[dict[str, Any]]
@@ -51,7 +51,7 @@ class App:
 
 @pytest.fixture
 def opened_urls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replace the app by a stand-in, and return the URLs at which it opens a browser."""
+    """Replace the app by a stub, and return the list of URLs that are opened in a browser."""
     urls: list[str] = []
 
     class Thread(threading.Thread):
@@ -78,7 +78,7 @@ def test_app_listens_on_loopback_and_opens_a_browser(
     assert capsys.readouterr().out == f"BERT Probe is at http://127.0.0.1:{port} (Ctrl+C stops it)\n"
     assert (App.config["server.address"], App.config["server.port"]) == ("127.0.0.1", port)
     assert App.config["server.allowedHosts"] == OWN_NAMES
-    # Streamlit reads the settings next to this file.
+    # Streamlit reads the settings file in the folder of this program.
     assert Path(sys.argv[0]).parent / ".streamlit" / "config.toml" == paths.settings_file()
 
 
@@ -266,7 +266,7 @@ def test_settings_override_other_files_but_not_the_command_line(
 
 
 def test_settings_apply_under_another_server_in_any_folder(tmp_path: Path) -> None:
-    """Another server only imports `app`."""
+    """Another ASGI server imports the module `app` without running it."""
     code = (
         "import app, json; from streamlit import config; from bert_probe.server import paths; "
         "print(json.dumps({name: config.get_option(name) for name in paths.settings()}))"

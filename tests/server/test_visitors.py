@@ -22,7 +22,7 @@ MB = 1_000_000
 
 
 class FakeRuntime:
-    """A stand-in for Streamlit's runtime and its upload endpoint."""
+    """A stub for Streamlit's runtime and its upload endpoint."""
 
     def __init__(self) -> None:
         self.uploaded_file_mgr = MemoryUploadedFileManager("/_stcore/upload_file")
@@ -30,10 +30,10 @@ class FakeRuntime:
         self.middleware = visitors.BoundedUploads(self.handle)
         self.concurrent: list[tuple[str, int]] = []
         self.answers: list[int] = []
-        self.name = "a.txt"  # of the files of `slow`
+        self.name = "a.txt"  # name of the files that `slow` uploads
 
     async def handle(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """Store a file as Streamlit does, after the concurrent uploads."""
+        """Store a file like Streamlit, after running the concurrent uploads."""
         for session, size in self.concurrent:
             self.concurrent = []
             self.answers.append(self.put(session, size)[0])
@@ -113,13 +113,13 @@ def test_aborted_upload_does_not_count(server: FakeRuntime, monkeypatch: pytest.
 
 
 class SlowUpload:
-    """An upload that arrives in pieces."""
+    """An upload whose body arrives in parts."""
 
     def __init__(self, server: FakeRuntime, session: str, size: int, client: str = "10.0.0.1") -> None:
         self.server, self.size = server, size
         self.session, self.client = session, client
         self.pieces: asyncio.Queue[Message] = asyncio.Queue()
-        self.arrived = asyncio.Event()  # set while the app waits for the next piece
+        self.arrived = asyncio.Event()  # set while the app waits for the next part
         self.sent: list[Message] = []
         self.task = asyncio.create_task(self._put())
 
@@ -143,7 +143,7 @@ class SlowUpload:
         self.sent.append(message)
 
     async def give(self, size: int, *, more: bool = True) -> None:
-        """Send `size` bytes, and wait until they are read or the upload ends."""
+        """Send `size` bytes, and wait until the app has read them or the upload ends."""
         self.arrived.clear()
         self.pieces.put_nowait({"type": "http.request", "body": b"x" * size, "more_body": more})
         waiting = asyncio.ensure_future(self.arrived.wait())
@@ -161,7 +161,7 @@ class SlowUpload:
 
 @pytest.fixture
 def slow(server: FakeRuntime) -> FakeRuntime:
-    """A server that reads the whole file, as Streamlit does."""
+    """Return a server that reads the complete file, like Streamlit."""
 
     async def read(scope: Scope, receive: Receive, send: Send) -> None:
         size = len(await Request(scope, receive).body())
@@ -190,7 +190,7 @@ def test_announced_lengths_do_not_block_other_clients(slow: FakeRuntime) -> None
 
 def test_files_of_a_client_are_limited(slow: FakeRuntime) -> None:
     async def attack() -> None:
-        # 5 sessions with 4 complete files each reach the limit of the client.
+        # 5 sessions with 4 files each reach the client's limit.
         for session in range(5):
             for _ in range(4):
                 upload = SlowUpload(slow, f"{session}", 5 * MB)

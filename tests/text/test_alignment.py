@@ -68,7 +68,7 @@ def test_pairs_are_equal_increasing_and_symmetric(a: str, b: str) -> None:
 
 
 def test_repeated_words_of_long_text_are_aligned() -> None:
-    # In 200 or more elements, difflib's heuristic drops those above 1%.
+    # In sequences of 200 or more elements, difflib's heuristic ignores elements with a share above 1%.
     assert len(places("so " + "to be " * 150, "to be " * 150 + "or not")) == 300
 
 
@@ -97,7 +97,7 @@ def test_same_word_with_other_tokens_is_aligned(family: Callable[[str], Checkpoi
     assert changed(align_traces(a, b)) == (["he"], ["l", "ef", "the"])
     assert changed(align_traces(a, b, words=True)) == ([], ["left"])
     a, b = (family("roberta").trace(text) for text in ("LEFT", "we LEFT"))
-    assert "Ġ" in b.tokens  # a token that consists of the space before the word
+    assert "Ġ" in b.tokens  # This token consists only of the space before the word.
     assert changed(align_traces(a, b, words=True)) == ([], ["we"])
 
 

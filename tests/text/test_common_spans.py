@@ -1,4 +1,4 @@
-"""Common spans of two tokenizations: by hand, by characters, and properties for any two tokenizers."""
+"""Common spans of two tokenizations: hand-computed cases, a reference by characters, and properties."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Opened = Callable[[str], Checkpoint]
 
 
 def encoding(text: str, *pieces: str | tuple[int, int], pair: str | None = None) -> Encoding:
-    """Create tokens: special ones by name, others by their characters; those after "|" belong to the pair."""
+    """Return an encoding whose tokens are given by name if special and otherwise by their character range.
+
+    Tokens after "|" belong to the second text.
+    """
     tokens: list[Token] = []
     segment = 0
     for piece in pieces:
@@ -87,7 +90,8 @@ def test_merged_attention_equals_hand_computation() -> None:
         )
     )
     a = np.array([[1.0, 0, 0, 0], [0.4, 0.1, 0.2, 0.3], [0.4, 0.4, 0.1, 0.1], [0.0, 0.0, 0.5, 0.5]])
-    # y's two rows are averaged, its two columns added; [CLS] is only a key, because B has none.
+    # The two rows of "y" are averaged and its two columns added. [CLS] is only a key, because B does not have
+    # it.
     np.testing.assert_allclose(spans.merged(a, 0), [[0.4, 0.1, 0.5], [0.2, 0.2, 0.6]])
     b = np.array([[0.2, 0.3, 0.5], [0.6, 0.0, 0.4], [0.1, 0.1, 0.8]])
     np.testing.assert_allclose(spans.merged(b, 1), [[0.0, 0.55, 0.45], [0.0, 0.2, 0.8]])
@@ -97,7 +101,7 @@ def test_merged_attention_equals_hand_computation() -> None:
 
 
 def by_characters(a: Encoding, b: Encoding, text: str, segment: int = 0) -> list[tuple[set[int], set[int]]]:
-    """Return each span's tokens, computed character by character."""
+    """Return the tokens of each common span, computed character by character."""
     tokens = [
         [token for token in side.tokens if not token.special and token.segment == segment] for side in (a, b)
     ]
@@ -128,7 +132,7 @@ def test_spans_of_two_tokenizers_cover_same_characters(family: Opened, text: str
         assert all(span.shared for span in inner)
         expected = [pair for pair in by_characters(a, b, text) if all(pair)]
         actual = [({*span.a}, {*span.b}) for span in inner]
-        # Tokens of one side join the following span; all other spans equal those by characters.
+        # Tokens that only one side has are added to the next span; otherwise, the spans equal the reference.
         assert len(actual) == len(expected)
         assert all(
             actual_a >= expected_a and actual_b >= expected_b

@@ -164,7 +164,7 @@ def test_json_lines_convert_only_the_cells_that_are_read(
     cell = formats._cell
     monkeypatch.setattr(formats, "_cell", convert)
     read(content.encode(), "a.jsonl")
-    # Each reader looks at a cell a few times; keys × lines would be 161,202.
+    # Each reader converts a cell a few times. Converting every key in every line would take 161,202 calls.
     assert set(converted) <= {"text", "label"}
     assert len(converted) <= 8 * (keys + 1)
 

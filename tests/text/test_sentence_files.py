@@ -45,7 +45,7 @@ def test_table_has_sentences_in_a_column(content: str, column: str | None, expec
 
 @pytest.mark.parametrize("cell", ["{}", '"{}"'], ids=["bare", "quoted"])
 def test_cell_may_be_as_long_as_a_text(cell: str) -> None:
-    csv.field_size_limit(131_072)  # the default, which another test may have raised
+    csv.field_size_limit(131_072)  # Restore the default, which another test may have changed.
     text = "a" * MAX_CHARACTERS
     content = f"text,label\n{cell.format(text)},x\n".encode()
     assert parse_sentences(content, "a.csv", "text") == (text,)

@@ -46,13 +46,13 @@ def test_words_contain_their_tokens_in_every_tokenizer(
         assert not unit.special
         start, end = tagged.spans[word]
         tokens = [encoding.tokens[position] for position in unit.positions]
-        # Each token of a word shares characters with it, and more than with any other word.
+        # Each token overlaps its word, and overlaps it more than any other word.
         assert all(token.start < end and start < token.end for token in tokens if token.display.strip("␣"))
     assert len({*aligned.units.tolist()}) == len(tagged.words)
 
 
 def test_token_belongs_to_the_word_with_most_characters(minilm: Checkpoint) -> None:
-    # don ' t
+    # The tokens are "don", "'" and "t".
     encoding = minilm.encode("don't")
     aligned = align_words(sentence("don't", "do", "n't"), encoding)
     assert [unit.positions for unit in aligned.lens.units] == [(0,), (1,), (2, 3), (4,)]

@@ -27,7 +27,7 @@ def lens_of(*sizes: int) -> WordLens:
 
 def test_merged_words_equal_hand_computation() -> None:
     weights = np.array([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]], dtype=np.float32)
-    # Tokens 1 and 2 are one word: columns add up, then rows are averaged.
+    # Tokens 1 and 2 form a word: first, their columns are added; then, their rows are averaged.
     expected = [[0.5, 0.5], [(0.1 + 0.4) / 2, (0.9 + 0.6) / 2]]
     assert_rounded(lens_of(1, 2).merge(weights), expected, 4)
 

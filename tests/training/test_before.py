@@ -1,4 +1,4 @@
-"""Records of earlier training, and whether held-out examples may have been part of it."""
+"""Records of earlier training, and whether held-out examples may have been used in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Similarity training: the losses equal those of sentence-transformers, and saved models give the vectors."""
+"""Similarity training: parity of losses with sentence-transformers, and of vectors after saving."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = {"scored pairs": 2, "pairs": 2, "triplets": 3}
 
 
 def examples(kind: str, count: int = 16) -> SimilarityExamples:
-    """Return examples of a kind; scores are the shares of common words."""
+    """Return similarity examples of a kind; the score of a pair is the share of common words."""
     columns = [[row.text for row in texts(count, seed=seed).rows] for seed in range(KINDS[kind])]
     rows = []
     for number, example in enumerate(zip(*columns, strict=True)):
@@ -146,7 +146,7 @@ def test_training_lowers_the_loss(sentence_checkpoint: Callable[[str], Checkpoin
 def test_original_weights_are_kept_if_nothing_is_better(
     sentence_checkpoint: Callable[[str], Checkpoint],
 ) -> None:
-    """The held-out scores are exactly the cosines of the original, so that no other model is better."""
+    """The held-out scores are the cosines of the original model, so no other model can be better."""
     original, data = sentence_checkpoint("mean"), examples("scored pairs", 24)
     model = sentence_models.reference(original.folder, "float64")
     rows = []
@@ -167,7 +167,7 @@ def test_batches_have_no_equal_texts() -> None:
     assert len(batches) == len(DistinctBatches(rows, 5, seed=1)) == 4
     for batch in batches[:3]:
         assert len({rows[index][0] for index in batch}) == 5
-    equal = [*DistinctBatches([("a", "b")] * 5, 2, seed=0)]  # cannot be avoided
+    equal = [*DistinctBatches([("a", "b")] * 5, 2, seed=0)]  # Duplicates in a batch cannot be avoided here.
     assert [len(batch) for batch in equal] == [2, 2, 1]
 
 

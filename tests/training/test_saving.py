@@ -34,7 +34,7 @@ def names(folder: Path) -> list[str]:
 
 @contextmanager
 def limited_file_size(size: int) -> Iterator[None]:
-    """Limit the file size, so that writing fails as on a full disk."""
+    """Limit the size of files, so that writing fails like on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -323,7 +323,7 @@ def test_model_in_a_read_only_folder_is_refused_when_it_is_reserved() -> None:
             pass
 
     with read_only_folder() as folder:
-        for name in ("new", "open"):  # the second could be filled, but not replaced by another one
+        for name in ("new", "open"):  # The folder "open" is writable, but it cannot be replaced.
             message = as_nobody(lambda: reserve(folder / name))  # noqa: B023
             assert message == f"{folder} is not writable. Choose another place."
         assert as_nobody(lambda: write_folder(folder / "open" / "model", model)) == "done"

@@ -1,4 +1,4 @@
-"""A head on the model's own sentence vector equals scikit-learn on the vectors of sentence-transformers."""
+"""A head on sentence vectors: parity with scikit-learn on the vectors of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def probabilities(checkpoint: Checkpoint, text: str) -> dict[str, float]:
 
 
 def run_script(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> list[Any]:
-    """Run the script of a saved folder in this process, where sentence-transformers is imported already."""
+    """Run the script in a saved folder in this process, which has already imported sentence-transformers."""
     monkeypatch.setattr(sys, "argv", ["predict.py", *TEXTS])
     capsys.readouterr()
     with sentence_models.without_warnings():
@@ -105,7 +105,8 @@ def test_gradient_of_the_objective_is_zero(sentence_folder: Callable[[str], Path
     vectors = torch.tensor(sentence_models.reference(source, "float64").encode([row.text for row in rows]))
     labels = torch.tensor([["with", "without"].index(row.label) for row in rows])
     loss = torch.nn.functional.cross_entropy(vectors @ weight.T + bias, labels, reduction="sum")
-    # The weights of two classes are ±half of scikit-learn's, whose squared norm is four times that of a half.
+    # The weights of the two classes are half of scikit-learn's weights, with opposite signs. Together, they
+    # have half of its squared norm.
     (trained.best.penalty * loss + weight.pow(2).sum()).backward()
     assert float(weight.grad.abs().max()) < 1e-4
     assert float(bias.grad.abs().max()) < 1e-4
@@ -144,12 +145,13 @@ def test_analyses_read_the_head(sentence_folder: Callable[[str], Path]) -> None:
     last = frame[frame["layer"] == frame["layer"].max()].reset_index(drop=True)
     assert list(last["label"]) == list(predicted["label"])
     assert list(last["probability"]) == pytest.approx(list(predicted["probability"]))
-    scores = Attribution(method="decompx").of(trace)  # checks that its contributions sum to the logit
+    # DecompX checks that the contributions sum to the logit.
+    scores = Attribution(method="decompx").of(trace)
     assert np.isfinite(scores.frame()["score"].to_numpy()[1:-1]).all()
 
 
 def test_selection_by_hand() -> None:
-    """Of 10 texts, C = 10 classifies two more correctly than C = 1; the standard error is sqrt(0.16 / 10)."""
+    """C = 10 classifies two of 10 texts more correctly than C = 1; the standard error is √(0.16 / 10)."""
     strong, default, weak = np.zeros(10), np.array([1.0] * 6 + [0.0] * 4), np.array([1.0] * 8 + [0.0] * 2)
     assert select_penalty((0.1, 1.0, 10.0), np.stack([strong, default, weak])) == 2  # 0.2 > 0.126
     close = np.array([1.0] * 7 + [0.0] * 2 + [1.0])

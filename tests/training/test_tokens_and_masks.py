@@ -26,7 +26,7 @@ LINES = tuple(row.text for row in texts(24).rows)
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """A tiny BERT in float64 without dropout."""
+    """Return a tiny BERT in float64 without dropout."""
     return without_dropout(tmp_path_factory.mktemp("still") / "bert")
 
 
@@ -70,7 +70,7 @@ def test_words_sharing_a_token_keep_the_first_label(quiet: Checkpoint) -> None:
 
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_saved_model_labels_words_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
-    """Compares with transformers alone, using its own loss over all words of the held-out sentences."""
+    """The reference uses only transformers and its loss over all words of the held-out sentences."""
     trained = Train(update, epochs=2, batch=4, rate=1e-3).of(quiet, tagged())
     folder = trained.save_model(tmp_path / "trained")
     model = AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float64).eval()
@@ -126,7 +126,7 @@ def test_shares_of_predicted_and_masked_tokens_match_settings(quiet: Checkpoint)
         counts["other"] += int((~masked & ~unchanged).sum())
     total = sum(counts.values())
     shares = [counts[name] / total for name in ("masked", "same", "other")]
-    # Four standard deviations for this number of draws.
+    # The tolerance is four standard deviations for this number of draws.
     assert shares == pytest.approx([0.8, 0.1, 0.1], abs=4 * (0.16 / total) ** 0.5)
     assert np.array_equal(example.inputs.inputs["input_ids"], before)
 
@@ -145,7 +145,7 @@ def test_whole_words_are_masked_with_all_their_tokens(quiet: Checkpoint) -> None
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "albert"])
 def test_loss_equals_that_of_the_model_class(name: str, family_folder: Callable[[str], Path]) -> None:
-    """Holds although the head runs only on masked tokens. Some classes compute their loss in float32."""
+    """The losses are equal, although the head runs only on masked tokens. Some classes use float32."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     objective = MaskedLmObjective(checkpoint, 0, whole_words=False)
     with seeded(0):

@@ -33,7 +33,7 @@ QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """A tiny BERT in float64 without dropout."""
+    """Return a tiny BERT in float64 without dropout."""
     return without_dropout(tmp_path_factory.mktemp("still") / "bert")
 
 
@@ -51,7 +51,7 @@ def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.f
 
 @pytest.mark.parametrize("update", ["head", "top:1", "all"])
 def test_training_equals_plain_loop(quiet: Checkpoint, update: str) -> None:
-    """Uses PyTorch and transformers alone, on the whole model; weights may differ only by summation order."""
+    """The reference trains the complete model with PyTorch; weights differ only by the order of summation."""
     data, epochs, batch, rate = texts(20), 2, 4, 1e-3
     trained = Train(update, epochs, rate, batch, seed=3, held_out=0).of(quiet, data)
     with seeded(3):
@@ -133,7 +133,7 @@ def test_training_has_no_side_effects(
     assert capfd.readouterr() == ("", "")
 
 
-# ---------------------------------------------------------------- what comes out
+# ---------------------------------------------------------------- results
 
 
 def test_full_model_learns_a_rule(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_full_model_learns_a_rule(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("update", "kind"), [("head", "several"), ("top:2", "number"), ("lora", "classes")])
 def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str, kind: str) -> None:
-    """In transformers, the saved model has the loss of the kept evaluation; with `load`, its logits."""
+    """The saved model has the evaluated loss in transformers, and the same logits with `load`."""
     trained = Train(update, **QUICK).of(quiet, texts(20, kind, pairs=True))
     folder = trained.save_model(tmp_path / "trained")
     rows = trained.held_out.rows
@@ -187,7 +187,7 @@ def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, up
 def test_linear_heads_of_other_families_equal_full_model(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """The head may read the pooler, the first token or the mean; the loss equals the whole model's."""
+    """The head may read the pooler, the first token or the mean; the loss equals the complete model's."""
     trained = Train("head", **QUICK).of(bert_probe.load(family_folder(name), dtype="float64"), texts(16))
     logits = raw_logits(trained.save_model(tmp_path / "trained"), trained.held_out.rows)
     right = torch.tensor([trained.labels.index(row.label) for row in trained.held_out.rows])
@@ -258,7 +258,7 @@ def test_too_large_training_raises_error_before_it_starts(
     assert Train("head").plan(quiet, texts(16)).memory < plan.memory
 
 
-# ---------------------------------------------------------------- how it ends
+# ---------------------------------------------------------------- end of training
 
 
 def cancelling(after: int) -> Callable[[int, int], None]:
@@ -319,7 +319,7 @@ def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.Monke
             Train(update, **QUICK).of(quiet, texts(12))
 
 
-# ---------------------------------------------------------------- what cannot be trained
+# ---------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from bert_probe.ui import jobs, sentences, workbench
 
 @pytest.fixture(scope="session", autouse=True)
 def packages_searched_once() -> Iterator[None]:
-    """Search packages for components once: a server does so once, but the test runner for each page."""
+    """Search packages for components only once, like a server; the test runner would do it for each page."""
     with patch.object(
         manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests)
     ):
@@ -24,9 +24,7 @@ def packages_searched_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for results on busy machines too, so that one run of the script shows the result of a few
-    sentences.
-    """
+    """Wait longer for results, so that one run of the script shows them even on a busy machine."""
     few = baseline_sentences()[:6]
     monkeypatch.setattr(highlights, "baseline_sentences", lambda: few)
     reference = reference_sentences()[::6]

@@ -37,7 +37,7 @@ def page_of(folders: tuple[str, str], **address: str) -> AppTest:
 
 
 def models_of(folders: tuple[str, str]) -> list[Checkpoint]:
-    """Return the checkpoints of the page."""
+    """Return the checkpoints that the page uses."""
     return [shared_cache.open_checkpoint(folder, "") for folder in folders]
 
 

@@ -18,7 +18,7 @@ FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
 
 
 def traces_of(a: str, b: str) -> list[Trace]:
-    """Return the traces of the page, which are identical in every digit."""
+    """Return the traces that the page uses, so that results are identical in every digit."""
     return shared_cache.traces(shared_cache.open_checkpoint("", ""), [(a, None), (b, None)], truncate=False)
 
 

@@ -1,4 +1,4 @@
-"""The Health sections of the Corpus page: numbers of the library, uploads, and the link to Search."""
+"""The Health sections of the Corpus page: parity with the library, uploads, and the link to Search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.pages import error_text, open_page, page_text
 
 
 def listed(app: AppTest, column: str) -> list[object]:
-    """Return a column of the first table that has it."""
+    """Return a column from the first table that contains it."""
     return next(list(table.value[column]) for table in app.dataframe if column in table.value)
 
 

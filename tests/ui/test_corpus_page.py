@@ -48,7 +48,7 @@ LINES, TAGGED, OTHERS = "lin*es [a](b)", "tagged", "small"
 def built_stores(
     tmp_path_factory: pytest.TempPathFactory, minilm: Checkpoint, family_folder: Callable[[str], Path]
 ) -> Path:
-    """Return a folder with three stores: lines, one of them refused; a treebank; and one of another model."""
+    """Return a folder with three stores: lines, one of them refused; a treebank; another model."""
     from bert_probe import load
 
     files, shelf = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("corpora")
@@ -64,7 +64,7 @@ def built_stores(
 
 @pytest.fixture(autouse=True)
 def shelf(built_stores: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Start the app with that folder, from within it."""
+    """Configure the folder of the stores, and change to it."""
     monkeypatch.setenv(paths.STORES_VARIABLE, str(built_stores))
     monkeypatch.chdir(built_stores)
     return built_stores
@@ -77,7 +77,7 @@ def corpus(name: str = LINES, **address: str) -> AppTest:
 
 
 def links(app: AppTest) -> dict[str, dict[str, str]]:
-    """Return a mapping: page → URL parameters of the row's link."""
+    """Return the URL parameters of the selected row's links, by page."""
     protos: list[Any] = [element.proto for element in app.get("page_link")]
     return {proto.page: dict(parse_qsl(proto.query_string)) for proto in protos}
 
@@ -86,7 +86,7 @@ def press(app: AppTest, label: str) -> AppTest:
     return next(button for button in app.button if button.label == label).click().run()
 
 
-# ---------------------------------------------------------------- which stores
+# ---------------------------------------------------------------- list of stores
 
 
 def test_empty_page_explains_stores_and_offers_sample(
@@ -168,7 +168,7 @@ def test_built_store_is_kept_while_a_page_shows_it(
     assert name not in corpus_stores.available()
 
 
-# ---------------------------------------------------------------- made here
+# ---------------------------------------------------------------- building a store
 
 
 def upload(name: str, content: bytes) -> AppTest:
@@ -300,7 +300,8 @@ def test_contexts_are_colored_by_neighboring_words_of_typed_text() -> None:
 def test_model_of_store_is_opened_only_after_consent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))  # another test file may have opened it
+    # Another test file may have opened the model.
+    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))
     assert len(corpus(OTHERS).dataframe) == 2
     app = corpus(OTHERS, corpus_part="near", agrees=False)
     assert "This store was built with this model" in page_text(app)
@@ -332,7 +333,7 @@ def test_context_clusters_match_principal_components(shelf: Path) -> None:
 
 
 def _vectors(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Any:
-    """Return the vectors, read one by one."""
+    """Return the stored vectors at the given rows and positions, read one by one."""
     frame = store.table("vectors").to_table().to_pandas()
     frame = frame[frame["layer"] == layer].set_index(["row", "position"])["vector"]
     return np.array([np.asarray(frame[place], np.float64) for place in places])
@@ -350,7 +351,7 @@ def test_context_line_aligns_word_with_surroundings() -> None:
     assert len({*merge_rare(names)} - {OTHER}) == MAX_NAMES
 
 
-# ---------------------------------------------------------------- find, query, about
+# ---------------------------------------------------------------- attention search, SQL, description
 
 
 def test_heads_between_tagged_words_are_found(shelf: Path) -> None:

@@ -51,7 +51,7 @@ def kind(payload: bytes) -> str:
 
 
 def assert_round_trip(data: bytes, expected: np.ndarray) -> None:
-    """Assert that attention from queries and keys is exact, and that sent weights are rounded to float32."""
+    """Assert that attention from queries and keys is exact, or that weights are rounded to float32."""
     attention = attention_of(data)
     if kind(data) == "vectors":
         assert_exact(attention, expected)
@@ -103,7 +103,7 @@ def test_value_norms_round_trip(double_minilm: Checkpoint, times: int, words: bo
     attention = attention_of(payload)
     if kind(payload) == "vectors" and words:
         attention = word_lens(trace).merge(attention)
-    # The weights are exact, but the norms that they are multiplied with are rounded to float32.
+    # The weights are exact, but the norms by which they are multiplied are rounded to float32.
     assert_rounded(attention, maps)
 
 

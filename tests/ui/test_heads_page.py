@@ -34,7 +34,7 @@ def button(app: AppTest, label: str) -> Any:
 
 
 def finished(app: AppTest) -> AppTest:
-    """Return the app after all jobs of its page have ended."""
+    """Rerun the app until all jobs of its page have ended, and return it."""
 
     def done() -> bool:
         running = any(button.label == "Cancel" for button in app.button)
@@ -292,7 +292,7 @@ def test_python_and_shell_snippets_produce_same_table(
 def test_url_contains_displayed_question(
     name: str, question: Question, more: dict[str, str], start: str
 ) -> None:
-    # URL parameters of other pages are not part of this question.
+    # The additional URL parameters belong to other pages and must not affect the question.
     app = part(name, **question.address(), **more, show="model", specials="0", layer="3", head="2")
     if start:
         button(app, start).click().run()

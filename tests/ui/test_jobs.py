@@ -1,4 +1,4 @@
-"""Jobs of a page: started once, shown with progress, canceled, and visible only to their session."""
+"""Jobs of a page: they start once, show progress, can be canceled, and are visible only to their session."""
 
 from __future__ import annotations
 

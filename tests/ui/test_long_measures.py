@@ -29,7 +29,7 @@ DRAWN = "value-zeroing"
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    """Replace value zeroing by work that reports 0 to 3 of 3 and continues when the test says so."""
+    """Replace value zeroing by work that reports 0 to 3 of 3 steps and advances only when the test does."""
     work = Steps(3)
 
     def slowly(trace: Trace, layer: int, progress: Progress) -> Array:
@@ -89,7 +89,7 @@ def test_table_matches_library_and_options_recompute_nothing(steps: Steps) -> No
     trace = bert_probe.load().trace(text)
     weights = value_zeroing(trace, 2)
     assert_repeatable(app.dataframe[0].value.iloc[:, 1:], weights)
-    steps.step(100)  # the reference computation below is not observed
+    steps.step(100)  # so that the reference computation below does not wait
     for parameter, choice in (({"words": "1"}, {}), ({"specials": "0"}, {"specials": False})):
         change_url(app, **parameter)
         expected = bert_probe.Attention(2, measure=DRAWN, words=True, **choice).of(trace).weights

@@ -39,7 +39,7 @@ def links(app: AppTest) -> list[tuple[str, dict[str, str]]]:
 
 
 def expected(text: str, b: str = "") -> HighlightsResult:
-    """Return the library's result, including the numbers that the page has measured."""
+    """Return the library's result, ranked with the reference values that the page has measured."""
     checkpoint = shared_cache.open_checkpoint("", "")
     traces = shared_cache.traces(checkpoint, [(part, None) for part in (text, b) if part], False)
     first, *more = [
@@ -71,7 +71,7 @@ def test_links_contain_page_and_texts() -> None:
         assert page in asgi.PAGES
         assert state.text_parameters(parameters) == {"a": TEXT, "b": "The dog ran home."}
         assert finding.choices.items() <= parameters.items()
-        # The command line writes the same link if no page is open.
+        # The library's link to the page has the same parameters.
         path, _, query = result.link(finding).partition("?")
         assert path == f"/{page}"
         assert parameters.items() >= dict(parse_qsl(query)).items()

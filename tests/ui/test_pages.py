@@ -124,7 +124,7 @@ REFUSED = {
     ),
 )
 def test_invalid_text_is_reported_and_kept(page: str, text: str) -> None:
-    """Covers all errors on one page, because bert_probe/ui/main.py shows them on every page."""
+    """Tests all errors on a single page, because bert_probe/ui/main.py shows them on every page."""
     sentence = REFUSED[text]
     app = open_page(page, a=text)
     assert not app.exception
@@ -274,7 +274,7 @@ def test_change_of_view_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_two_texts_are_encoded_once_and_separately(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Separately, like the Python and shell snippets: a batch would change the last digits."""
+    """Each text is encoded separately, like in the snippets, because a batch would change the last digits."""
     read = []
     original = Checkpoint.trace_encodings
 
@@ -381,7 +381,8 @@ def test_url_equals_address_of_question(page: str, address: dict[str, str], kind
     if kind is not Parameters:
         question = question.resolved(shared_cache.open_checkpoint("", "").trace(TEXT))
     if kind is AttentionSteps:
-        question = replace(question, key=None)  # the vectors of one key are additional files
+        # The export menu has the vectors of a key as additional files.
+        question = replace(question, key=None)
     assert f"bert_probe.{question!r}.of(" in app.get("code")[0].value
 
 

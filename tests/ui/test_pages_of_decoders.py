@@ -1,4 +1,4 @@
-"""Pages of a model that reads from left to right."""
+"""Pages with a causal model."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pages of tiny checkpoints of many families and of sentence-transformers layouts."""
+"""Pages with tiny checkpoints of many families and sentence-transformers layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages with their own sentences, Context and Sentences."""
+"""The pages Context and Sentences, which have their own input of many sentences."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def click(app: Any, label: str) -> None:
 
 
 def expected_contexts(texts: list[str], words: list[str]) -> WordInContextResult:
-    """Return the expected result of words, identical in every digit because each sentence is encoded
-    separately.
-    """
+    """Return the expected result, identical in every digit, because each sentence is encoded separately."""
     checkpoint = shared_cache.open_checkpoint("", "")
     traces = [shared_cache.traces(checkpoint, [(text, None)], truncate=False)[0] for text in texts]
     return WordInContext(words).of(traces, shared_cache.answers.of(SimilarityBaseline().of, checkpoint))
@@ -61,7 +59,7 @@ def test_sentences_are_added_and_removed_and_invalid_lines_reported() -> None:
     assert app.text_area(key="context_draft").value == ""
     assert "602 tokens; this model accepts 512." in error_text(app)
     assert "has no tokens, because" in error_text(app)
-    # Python is preselected in the new sentence; the hostile one has no such word, so none is selected.
+    # The word "Python" is preselected in the new sentence. The hostile sentence does not contain this word.
     assert app.dataframe[0].value["b"].max() == 5
     assert "<img" not in "\n".join(part.value for part in (*app.markdown, *app.caption))
     for _ in range(4):

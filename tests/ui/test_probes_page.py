@@ -20,7 +20,7 @@ from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FIL
 
 
 def open_with_files(part: str = "layers", address: dict[str, str] | None = None, **files: str) -> AppTest:
-    """Return the page after an upload of files."""
+    """Upload files to the page and return its app test."""
     app = open_page("probes", probes_part=part, **(address or {}))
     for key, content in files.items():
         app.file_uploader(key=f"probes_{key}_upload").set_value(
@@ -116,7 +116,7 @@ def test_head_opens_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
     app = click(app, "Show the head's attention on this sentence")
     address = url_params(app)
     assert (address["a"], address["layer"], address["head"]) == ("Every engineer reads a map .", "3", "9")
-    # [CLS] is the first of its words; the object is the fifth word of the sentence.
+    # [CLS] counts as the first word of the page's text, so the object, word 5 of the sentence, has index 5.
     assert (address["words"], address["pins"]) == ("1", "query.5")
 
 

@@ -1,4 +1,4 @@
-"""Pages of a public server: what is switched off is not drawn, and is refused if it is requested anyway."""
+"""Pages of a public server: disabled features are not drawn, and are refused if they are requested."""
 
 from __future__ import annotations
 

@@ -46,14 +46,14 @@ def picked(app: AppTest) -> list[DraftEntry]:
 
 
 def dropped(content: bytes, page: str = "tokens") -> AppTest:
-    """Return a page after a view file was dropped onto it."""
+    """Drop a view file onto a page, and return the page's app test."""
     app = open_page(page, a="another text")
     app.get("file_uploader")[0].upload("x.json", content, "application/json").run()
     return app
 
 
 def a_report(*notes: str) -> AppTest:
-    """Return the Report page with views of one text."""
+    """Return the Report page with a view for each note."""
     entries = [DraftEntry(ViewFile("Tokens", texts=(TextInput(f"{TEXT} {note}"),)), note) for note in notes]
     app = open_page("tokens", a=TEXT)
     app.session_state["tray"] = Draft("", tuple(entries))
@@ -110,7 +110,7 @@ def test_example_becomes_a_report() -> None:
 
 def test_report_is_built_from_views() -> None:
     app = a_report("the first token has the id {{1, id}}")
-    # Without the float64 twin, which takes a second to open.
+    # Skip the float64 reference, which takes a second to open.
     with patch.object(NamedModels, "float64_references", NamedModels.of):
         click(app, "Create the report")
     assert not app.exception
@@ -220,7 +220,7 @@ def test_view_without_page_is_added_to_report() -> None:
 def test_model_of_view_is_opened_only_after_consent(
     parameter: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    # A folder that no other test has opened.
+    # Copy the model to a folder that no other test has opened.
     folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
     app = dropped(a_view(**{parameter: folder}).to_bytes())
     assert app.header[0].value == "Open the model of this view?"

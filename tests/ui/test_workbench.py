@@ -27,7 +27,8 @@ def page() -> None:
         workbench.submit(replace(workbench.request(), a="set by a button"))
 
     def arrive() -> None:
-        # What a request's widget states do before the script runs; the test runner sends none for a form.
+        # Set the session state like a request's widget states; the test runner sends no widget states for
+        # forms.
         st.session_state["draft_a"] = "from the address"
 
     def ask_model() -> None:
@@ -45,7 +46,7 @@ def page() -> None:
 
 
 def click(app: AppTest, label: str) -> str:
-    """Return the text in the form after a click."""
+    """Click a button and return the text in the form."""
     next(button for button in app.button if button.label == label).click().run()
     return str(app.text_area(key="draft_a").value)
 
@@ -63,7 +64,7 @@ def test_stale_request_does_not_undo_form_update() -> None:
 
 
 def test_value_that_the_browser_has_received_is_not_sent_again() -> None:
-    """It would replace what was typed since, which the server does not know."""
+    """Sending the value again would overwrite text that the user has typed since."""
     app = AppTest.from_function(page)
     app.query_params["a"] = "from the address"
     assert app.run().text_area(key="draft_a").proto.set_value
@@ -94,7 +95,7 @@ def test_built_in_model_replaces_model_set_before() -> None:
 
 
 def submitted_values(app: AppTest) -> dict[str, str]:
-    """Return the values with which the browser compares the fields of the form."""
+    """Return the submitted values, with which the browser compares the fields of the form."""
     bodies = "".join(element.proto.body for element in app.get("html"))
     (values,) = re.findall('data-submitted="(.*?)"', bodies)
     assert not set("<>").intersection(html.unescape(values)), "the sanitizer would remove the attribute"

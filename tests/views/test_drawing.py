@@ -36,7 +36,7 @@ def texts_of(svg: str) -> list[str]:
 
 
 def lines_in(svg: str) -> int:
-    """Return the number of lines; a path contains all lines of one opacity."""
+    """Return the number of lines; each path contains all lines of the same opacity."""
     return sum(path.count("M") for path in re.findall(r'<path d="([^"]*)"', svg))
 
 
@@ -45,14 +45,14 @@ def pixels_of(png: bytes) -> np.ndarray:
 
 
 def numbered(svg: str) -> list[float]:
-    """Return the texts that are numbers with two decimals."""
+    """Return the numbers with two decimals among the texts of an SVG."""
     return [float(text.replace("−", "-")) for text in texts_of(svg) if re.fullmatch(r"−?\d\.\d\d", text)]
 
 
 def test_heatmap_has_a_number_in_every_cell(minilm: Checkpoint) -> None:
     result = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
     svg = result.show().page.svg()
-    cells = numbered(svg)[: result.weights.size]  # the legend's labels follow
+    cells = numbered(svg)[: result.weights.size]  # The remaining numbers are the legend's labels.
     np.testing.assert_allclose(cells, result.weights.ravel(), atol=0.00501, rtol=0)
     assert "Attention in layer 3, head 4" in texts_of(svg)
 
@@ -72,7 +72,7 @@ def test_head_view_has_a_line_per_weight_and_pinned_numbers(minilm: Checkpoint) 
 def test_queries_and_keys_give_the_same_picture_as_weights(minilm: Checkpoint) -> None:
     page = minilm.trace("we had left the ground and the river before we knew it " * 7).head_view(3, 8).page
     numbers, vectors = page.svg(), Page(page.component, page.payloads[3:4], page.title).svg()
-    # A value may lie at the limit between two line widths.
+    # Lines may differ slightly, because a value may be on the boundary between two line widths.
     words = [re.findall(r"<text.*?</text>", svg) for svg in (numbers, vectors)]
     assert words[0] == words[1]
     lines = lines_in(numbers), lines_in(vectors)

@@ -11,7 +11,7 @@ THEMES = pytest.mark.parametrize("dark", [False, True])
 
 
 def linear(colours: tuple[str, ...]) -> np.ndarray:
-    """[colour, channel] in linear light."""
+    """Convert hexadecimal sRGB colors to linear light, shape [color, channel]."""
     encoded = np.array([list(bytes.fromhex(colour[1:])) for colour in colours]) / 255
     return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
 
@@ -111,7 +111,8 @@ def test_diverging_scale_is_the_background_at_zero_and_sequential_above(dark: bo
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_sign_is_visible_with_color_blindness(dark: bool, sight: str) -> None:
     scale = palette.diverging(dark)
-    # Halfway to either end, the distance must be many times the just noticeable difference of about 0.02.
+    # Halfway to both ends, the distance between the colors must be many times the just-noticeable difference
+    # (0.02).
     half = simulate_color_blindness((scale[palette.CENTRE - 64], scale[palette.CENTRE + 64]), SIGHTS[sight])
     assert np.linalg.norm(half[0] - half[1]) > 0.15
 

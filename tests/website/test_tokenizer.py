@@ -1,4 +1,4 @@
-"""The tokenizer of the playground: equal to the library's, also for hostile texts."""
+"""The tokenizer of the playground gives the same tokens as the library, also for hostile texts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HOSTILE = (
 
 
 def encoded(checkpoint: Checkpoint, folder: Path, texts: Sequence[str]) -> list[list[object]]:
-    """Return the ids and words of texts in JavaScript."""
+    """Return the token ids and words that the JavaScript tokenizer computes for texts."""
     paths = [folder / "tokenizer.json", folder / "texts.json"]
     for path, content in zip(paths, (tokenizer_data(checkpoint), texts), strict=True):
         path.write_text(json.dumps(content), encoding="utf-8")
@@ -55,7 +55,7 @@ def encoded(checkpoint: Checkpoint, folder: Path, texts: Sequence[str]) -> list[
 
 
 def test_tokens_and_words_equal_library(minilm: Checkpoint, tmp_path: Path) -> None:
-    # Random texts of characters from everywhere, most of which are parts of few words.
+    # Random texts with characters from many Unicode blocks.
     source = random.Random(5)
     blocks = (0x20, 0xA0, 0x300, 0x400, 0x590, 0x900, 0x1100, 0x1E00, 0x2000, 0x3000, 0xAC00, 0xFE00, 0x1F600)
     random_texts = [

@@ -1,4 +1,4 @@
-"""The playground computes measures, similarity and views from q, k and hidden states as the library does."""
+"""The playground computes the same measures, similarity and views from q, k and states as the library."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_model_view_payload(results: dict[str, Any], traces: list[Trace], folder
         for name in ("light", "dark", "labeled"):
             np.testing.assert_array_equal(own_arrays[name], arrays[name], err_msg=name)
         np.testing.assert_allclose(own_arrays["numbers"], arrays["numbers"], rtol=2e-5, atol=2e-6)
-        # A weight between two colors may be rounded to either.
+        # A weight that lies between two colors may be rounded to either of them.
         difference = np.abs(own_arrays["entries"].astype(int) - arrays["entries"])
         assert own_arrays["entries"].shape == arrays["entries"].shape
         assert difference.max() <= 1

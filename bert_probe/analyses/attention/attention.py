@@ -42,10 +42,10 @@ RESIDUAL = "For rollout: weight of the residual connection, 0 to 1."
 
 @question("attention")
 class Attention(Question):
-    """Attention of one head, or the mean of a layer's heads, between tokens or words.
+    """Attention between tokens or words, of one head or averaged over a layer's heads.
 
-    First, subword tokens are merged; then special tokens are left out; finally, rows are renormalized. Each
-    of these steps is optional.
+    There are three optional steps: merging subword tokens into words, leaving out special tokens, and
+    renormalizing rows, in this order.
 
     Attributes:
         layer: layer index from 0; negative values count from the end.
@@ -143,7 +143,7 @@ class AttentionLong(Question):
             single = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
             single.of(trace, step_progress(progress, number, len(slow)))
         result = AttentionLongResult(resolved, InputRecord.of(trace), trace, tuple(product(layers, heads)))
-        next(result.matrices())  # raise errors here and not while the table is written
+        next(result.matrices())  # Raise errors here instead of while the table is written.
         return result
 
     def options(self) -> list[str]:
@@ -372,7 +372,7 @@ def make_thumbnails(
         size: maximum number of cells per side, at least 1.
         specials: keep special tokens.
         words: merge subword tokens into words: sum over keys, mean over queries.
-        measure: name of a measure that is defined for individual heads.
+        measure: name of a measure that is defined for each head.
 
     Raises:
         SelectionError: size is below 1, or the measure is unknown or not defined for individual heads.
@@ -481,7 +481,7 @@ class TokenRolloutResult(Result):
 
     Attributes:
         units: the tokens or words of the text.
-        chosen: index in `units` of the token or word whose rollout is shown.
+        chosen: index of this token or word in `units`.
         values: the rollout, shape [layer, unit], in the dtype of the trace, 0 to 1. With "into", the values
             of each layer sum to 1.
     """

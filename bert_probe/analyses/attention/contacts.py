@@ -117,7 +117,7 @@ class Contacts(Question):
                 selected for the prediction.
             UnavailableError: the model has no contact head, but ``method`` is "prediction".
             EmptyTextError: the sequence has fewer than two residues.
-            OutOfMemoryError: a layer's attention needs more memory than is free.
+            OutOfMemoryError: a layer's attention needs more memory than is available.
         """
         if trace.encoding.pair is not None:
             raise SelectionError(

@@ -39,7 +39,7 @@ class HeadConfidence(Question):
 
         Raises:
             SelectionError: the text has only special tokens, and these are excluded.
-            OutOfMemoryError: a layer's attention needs more memory than is free.
+            OutOfMemoryError: a layer's attention needs more memory than is available.
         """
         tokens = trace.encoding.tokens
         places = [index for index, token in enumerate(tokens) if self.specials or not token.special]

@@ -83,7 +83,7 @@ class HeadMeans(Question):
         Raises:
             EmptyTextError, TooLongError, TextError: there are no sentences, or one cannot be encoded; the
                 message then states its line.
-            OutOfMemoryError: the sentences need more memory than is free.
+            OutOfMemoryError: the sentences need more memory than is available.
             UnavailableError: the model in memory changes during the computation.
         """
         checkpoint = checkpoint.snapshot()

@@ -63,7 +63,7 @@ class Heads(Question):
         """Return the profiles of all heads on a text.
 
         Raises:
-            OutOfMemoryError: a layer's attention needs more memory than is free.
+            OutOfMemoryError: a layer's attention needs more memory than is available.
         """
         values = measure_heads(trace, word_lens(trace) if self.words else None)
         # Attention shares are meaningless if the rows do not sum to 1.
@@ -353,7 +353,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
     Their shapes are [head, query, size + 1] and [head, size + 1, margin + key]. The additional dimension
     gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product includes the margin.
     """
-    assert trace.queries is not None  # a trace with masks also has queries and keys
+    assert trace.queries is not None  # A trace that has masks also has queries.
     assert trace.keys is not None
     assert trace.scaling is not None
     original = tensor_view(trace.queries[layer])
@@ -495,7 +495,7 @@ def first_look(trace: Trace) -> FirstLook:
     """
     best = FirstLook(trace.layers - 1, "mean")
     if trace.caveat or len(trace.tokens) > MAX_TOKENS:
-        return best  # attention shares are meaningless in this case
+        return best  # Attention shares are meaningless if rows do not sum to 1.
     values = measure_heads(trace, None, MAX_QUERIES)
     queries = min(MAX_QUERIES, len(trace.tokens))
     means = {name: values[name].mean() for name in SPECIALIZED_SHARES}

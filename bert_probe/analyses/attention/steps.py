@@ -81,7 +81,7 @@ class AttentionSteps(Question):
                 text.
             UnavailableError: the architecture does not expose its queries, keys and values, or the trace has
                 no model.
-            OutOfMemoryError: the text needs more memory than is free.
+            OutOfMemoryError: the text needs more memory than is available.
         """
         parts = attention_parts(trace)
         resolved = self.resolved(trace)
@@ -136,8 +136,8 @@ class AttentionStepsResult(Result):
         relative: whether the mask contains the products of q and k with vectors of the distance between query
             and key (DeBERTa; He et al. 2021).
         local: whether the config restricts this layer to a window around the query.
-        sharing: indices of the heads that have the same keys and values as this head, including this head.
-            With grouped-query attention, there are several (Ainslie et al. 2023).
+        sharing: indices of the heads that have the same keys and values as this head, including this head;
+            several in grouped-query attention (Ainslie et al. 2023).
     """
 
     question: AttentionSteps
@@ -392,7 +392,7 @@ class AttentionStepsResult(Result):
 
 
 def _position(token: int | str | None) -> int:
-    assert isinstance(token, int)  # resolving the question replaced words and None by positions
+    assert isinstance(token, int)  # Resolving the question has replaced words and None by positions.
     return token
 
 
@@ -430,7 +430,7 @@ def _spacing(output: Array, dtype: str) -> float:
 
 
 def _is_local(config: Any, layer: int) -> bool:
-    """Return whether a config restricts a layer to a window; without types, the window is that of all."""
+    """Return whether a config restricts a layer to a window. Without layer types, all layers have one."""
     layer_types = getattr(config, "layer_types", None)
     if layer_types:
         return bool(layer_types[layer] == "sliding_attention")
@@ -493,7 +493,7 @@ def head_outputs(trace: Trace) -> HeadOutputs:
         SelectionError: the model has changed since it made the trace.
         UnavailableError: the architecture does not expose its queries, keys and values, or the trace has no
             model.
-        OutOfMemoryError: the text needs more memory than is free.
+        OutOfMemoryError: the text needs more memory than is available.
     """
     queries = attention_parts(trace).queries
     checkpoint = trace.checkpoint

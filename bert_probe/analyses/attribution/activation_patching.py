@@ -68,17 +68,17 @@ class ActivationPatching(Question):
 
     Vig et al. 2020, Meng et al. 2022.
 
-    The target value is one output value of a trained head, by default that of A's most probable prediction.
-    Without a head, it is the cosine with A's sentence vector. Without patching, the model returns B's value;
-    with everything patched, it returns A's. The result is the share of this difference that is restored by
-    patching one component at a time. Unlike attention, this is a causal effect, measured by running the
-    model. Question answering and next-sentence prediction need two text pairs.
+    The target value is one output value of the model's output head, by default that of A's most probable
+    prediction, or, without an output head, the cosine with A's sentence vector. Without patching, the target
+    value is B's; with all components patched, it is A's. The result is the share of this difference that
+    patching one component at a time restores. Unlike attention, this is a causal effect, measured by running
+    the model. Question answering and next-sentence prediction need two text pairs.
 
     Attributes:
         component: "tokens" to patch the vector of one token after one layer, or "heads" to patch the output
-            of one head at all aligned tokens.
-        task: task of the output head. If None, the first head that can be used with these texts, or the
-            cosine if there is no such head.
+            of one attention head at all aligned tokens.
+        task: task of the output head. If None, the first task that can be used with these texts, or the
+            cosine if there is no such task.
         target: the class, label, word, or rank of an answer span whose value is predicted. If None, A's most
             probable prediction.
         at: the token of A whose label or word is predicted.
@@ -126,7 +126,7 @@ class ActivationPatching(Question):
                 same prediction, or the predicted token has no counterpart in B.
             TextError: the task needs text pairs, but an input is a single text.
             UnavailableError: the architecture does not expose its layers, a trace has no model, or the
-                checkpoint has no head for the task.
+                checkpoint has no output head for the task.
             OutOfMemoryError: there is not enough memory.
         """
         inputs = InputRecord.of(a, b)
@@ -178,8 +178,9 @@ class ActivationPatching(Question):
         return resolve_pooling(checkpoint, available_poolings(checkpoint)[0], prompt, self.dimensions)
 
     def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
-        """Return the target output of a trained head, or None if the target value is the cosine."""
-        # By default, masked-word prediction needs a mask in the text, and pair tasks need text pairs.
+        """Return the target output of the output head, or None if the target value is the cosine."""
+        # The default task skips masked-word prediction without a mask in the text, and pair tasks without
+        # pairs.
         has_pairs = a.encoding.pair is not None and b.encoding.pair is not None
         has_mask = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
         is_applicable = {FILL_MASK: has_mask} | dict.fromkeys(PAIR_TASKS, has_pairs)
@@ -217,7 +218,7 @@ class ActivationPatchingResult(Result):
         goal: target value for A; 1 for the cosine.
         answers: target values with one component patched; float64, shape [layer + 1, token] (row 0 is the
             embeddings) or [layer, head].
-        together: target values with all components of a layer patched, shape [layer + 1] or [layer].
+        together: target values with all components of one layer patched, shape [layer + 1] or [layer].
         prompt_positions: positions of the tokens of the checkpoint's prompt in A.
     """
 
@@ -333,7 +334,7 @@ class _PatchedText:
         )
 
     def _cosine(self, pooling: PoolingConfig) -> tuple[AnswerFn, float]:
-        """Return a function that computes the cosine with A's sentence vector, and its value for A."""
+        """Return a function that computes the cosine with A's sentence vector, and the cosine for A."""
         target = pool_unpadded(self.a.states[-1][None], pooling).cpu().numpy()
 
         def cosines(states: torch.Tensor) -> Array:
@@ -384,7 +385,7 @@ class _PatchedText:
             states = self.b.states[layer].repeat(len(mask), 1, 1)
             patch = self.a.states[layer][self.from_]
             states[:, self.to] = torch.where(mask[..., None], patch, states[:, self.to])
-            # After the last layer, the states are the output of all steps, including any final norm.
+            # After the last layer, the hidden states include the final norm, if there is one.
             return states if layer == self.b.trace.layers else self._onward(states, layer)
 
         return self._grid(run, self.b.trace.layers + 1, len(self.to), progress)
@@ -434,7 +435,7 @@ class _PatchedText:
         return values
 
     def _onward(self, states: torch.Tensor, layer: int) -> torch.Tensor:
-        """Run hidden states through the given layer and all later steps; return the last hidden states."""
+        """Run hidden states through a layer and everything after it, and return the last hidden states."""
         for step in self.steps[layer:]:
             states = step.on(states)
         return states

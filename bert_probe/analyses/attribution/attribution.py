@@ -109,7 +109,7 @@ class Attribution(TargetQuestion):
 
         Args:
             trace: the text whose tokens or words are scored.
-            other: the second text, needed for sentence similarity only, which is held constant.
+            other: the second text, which is held constant; for sentence similarity only.
             progress: called with the number of steps done and the total.
 
         Raises:
@@ -331,7 +331,7 @@ def _integrate(
     trace, embeddings = side.trace, InputEmbeddings(model)
     modules = pooling.vector_modules
     if pooling.similarity == "cosine" and modules and modules[-1].kind == "Normalize":
-        # Sentence vectors are not normalized here, because `of` divides the contributions by both norms.
+        # Sentence vectors are not L2-normalized here, because `of` divides the contributions by both norms.
         modules = modules[:-1]
     unnormalized = dataclasses.replace(pooling, vector_modules=modules)
     inputs = batch(trace.checkpoint, [trace.encoding])

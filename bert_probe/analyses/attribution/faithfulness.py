@@ -167,7 +167,7 @@ class AttributionFaithfulnessResult(Result):
 
     Attributes:
         explanations: mapping from the name of each supported method to its scores.
-        refused: mapping from the name of each method that is not supported to the reason.
+        refused: mapping from the name of each unsupported method to the reason.
         effects: mapping from the name of each method or random order to its comprehensiveness and
             sufficiency.
     """

@@ -1,6 +1,6 @@
-"""Head ablation: how the last layer changes when attention heads are switched off.
+"""Head ablation: how the last layer changes when attention heads are ablated.
 
-Heads are switched off only for individual forward passes, so the shared model is never changed.
+Heads are ablated only for individual forward passes, so the shared model is never changed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REPLACEMENT_HELP = "What replaces a head's output: 0, or its mean over the token
 
 @question("head ablation", command="ablate")
 class HeadAblation(Question):
-    """How the last layer changes when some heads are switched off together (Michel et al. 2019).
+    """How the last layer changes when some heads are ablated together (Michel et al. 2019).
 
     Attributes:
         heads: layer and head index of each head, from 0; negative values count from the end.
@@ -74,7 +74,7 @@ class HeadAblation(Question):
     )
 
     def of(self, trace: Trace) -> HeadAblationResult:
-        """Run the model on a traced text with the heads switched off.
+        """Run the model on a traced text with the heads ablated.
 
         Raises:
             SelectionError: a layer or head does not exist.
@@ -96,7 +96,7 @@ class HeadAblation(Question):
 
 @question("head ablation sweep", command="ablate-each")
 class HeadAblationSweep(Question):
-    """How the last layer changes when each head is switched off on its own.
+    """How the last layer changes when each head is ablated alone.
 
     Attributes:
         replacement: as in `HeadAblation`.
@@ -107,7 +107,7 @@ class HeadAblationSweep(Question):
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> HeadAblationSweepResult:
-        """Measure the effect of switching off each head on its own. Several heads share a batch.
+        """Measure the effect of ablating each head alone. Several ablations share a batch.
 
         Args:
             progress: called with the number of heads done and the total.
@@ -127,15 +127,15 @@ class HeadAblationSweep(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAblationResult(Result):
-    """How the last layer changed when some heads were switched off.
+    """How the last layer changed when some heads were ablated.
 
     A change is 1 − cosine of a token's last-layer vectors with and without the heads: 0 if they have the same
     direction, and 1 if they are orthogonal.
 
     Attributes:
         tokens: tokens of the text.
-        with_heads, without_heads: last-layer vectors with all heads and without the heads that are switched
-            off, shape [token, hidden], in the trace's dtype.
+        with_heads, without_heads: last-layer vectors with all heads and without the ablated heads, shape
+            [token, hidden], in the trace's dtype.
         token_change: change of each token's vector, float64 of shape [token], 0 to 2.
         pooler_change: change of the pooler's output; None if the model has no pooler.
     """
@@ -175,7 +175,7 @@ class HeadAblationResult(Result):
         }
 
     def similarity(self) -> SimilarityChange:
-        """Return the cosines between tokens before and after switching off the heads."""
+        """Return the cosines between tokens before and after the ablation."""
         tokens = tuple(token for token in self.tokens if self.question.specials or not token.special)
         positions = [token.position for token in tokens]
         before, after = (
@@ -216,12 +216,12 @@ class HeadAblationResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class SimilarityChange:
-    """Cosines between the tokens of a text after the last layer, before and after switching off heads.
+    """Cosines between the tokens of a text after the last layer, before and after an ablation.
 
     Attributes:
         tokens: the compared tokens.
-        before, after: cosines before and after switching off the heads, shape [token, token], -1 to 1, in
-            the trace's dtype; NaN for a zero vector.
+        before, after: cosines before and after the ablation, shape [token, token], -1 to 1, in the trace's
+            dtype; NaN for a zero vector.
     """
 
     tokens: tuple[Token, ...]
@@ -240,7 +240,7 @@ class SimilarityChange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAblationSweepResult(Result):
-    """How the last layer changed when each head was switched off on its own.
+    """How the last layer changed when each head was ablated alone.
 
     Attributes:
         mean_token_change: mean over the tokens of 1 − cosine of their last-layer vectors with and without the
@@ -279,7 +279,7 @@ class _AblatedText:
 
 
 def model_with_heads(trace: Trace) -> Checkpoint:
-    """Return the model of a trace, after checking that its heads can be switched off.
+    """Return the model of a trace, after checking that its heads can be ablated.
 
     Raises:
         UnavailableError: the architecture does not expose its heads, or the trace has no model.
@@ -310,7 +310,7 @@ def _ablate(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> I
 def _run(
     checkpoint: Checkpoint, encoding: Encoding, sets: Sequence[Sequence[Head]], replacement: str
 ) -> tuple[Array, Array | None]:
-    """Return last-layer vectors and pooler outputs for each set of heads that is switched off.
+    """Return last-layer vectors and pooler outputs for each set of ablated heads.
 
     Their shapes are [set, token, hidden] and [set, 1, hidden]. The pooler outputs are None if the model has
     no pooler.

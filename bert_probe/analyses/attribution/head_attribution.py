@@ -110,7 +110,7 @@ def _importance(number: TargetOutput) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAttributionResult(Result):
-    """How the target value changes when heads are switched off.
+    """How the target value changes when heads are ablated.
 
     Attributes:
         number: description of the target output.
@@ -166,14 +166,14 @@ SEPARATOR = "\t"
 
 @question("head pruning", command="head-pruning")
 class HeadPruning(Question):
-    """Accuracy on labeled texts as more and more heads are switched off (Michel et al. 2019).
+    """Accuracy on labeled texts as more and more attention heads are ablated (Michel et al. 2019).
 
-    The least important heads are switched off first, in one of three orders: by the mean "effect" of each
-    head on the logit of the true class, by its mean gradient-based "importance" for that logit, or, for
-    comparison, in "random" order.
+    The least important heads are ablated first, in one of three orders: by the mean "effect" of each head on
+    the logit of the true class, by its mean gradient-based "importance" for that logit, or, for comparison,
+    in "random" order.
 
     Attributes:
-        parts: number of steps of about equal size, from no head to all heads switched off.
+        parts: number of steps of about equal size, from no ablated head to all heads ablated.
         seed: random seed of the random order.
     """
 
@@ -189,7 +189,7 @@ class HeadPruning(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> HeadPruningResult:
-        """Return the accuracies for each order in which heads are switched off.
+        """Return the accuracies for each order in which heads are ablated.
 
         Args:
             sentences: labeled texts, each written as label, tab, text, and optionally tab and second text.
@@ -200,7 +200,7 @@ class HeadPruning(Question):
             EmptyTextError, TooLongError, TextError: there is no text, or a line has no text or does not start
                 with one of the checkpoint's labels.
             UnavailableError: the checkpoint has no classification head, or its architecture does not expose
-                its heads.
+                its attention heads.
         """
         checkpoint = checkpoint.snapshot()
         output = output_head(checkpoint, TEXT_CLASSIFICATION)
@@ -248,10 +248,10 @@ def _trace_labeled(
 def _accuracy(
     texts: Sequence[tuple[Trace, int]], output: OutputHead, removed: Array, shape: tuple[int, ...]
 ) -> float:
-    """Return the accuracy over the texts with some heads switched off.
+    """Return the accuracy over the texts with some attention heads ablated.
 
     Args:
-        removed: flat indices of the heads that are switched off.
+        removed: flat indices of the ablated heads.
         shape: numbers of layers and heads of the model.
     """
     layers, heads = shape
@@ -272,10 +272,10 @@ def _accuracy(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadPruningResult(Result):
-    """Accuracies as more and more heads are switched off.
+    """Accuracies as more and more attention heads are ablated.
 
     Attributes:
-        removed: number of heads that are switched off at each step, from none to all, shape [step].
+        removed: number of ablated heads at each step, from none to all, shape [step].
         accuracies: accuracy at each step, float64 of shape [order, step], 0 to 1; orders as in `ORDERS`.
     """
 

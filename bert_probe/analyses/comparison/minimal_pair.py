@@ -142,7 +142,7 @@ class MinimalPairResult(Result):
     All arrays have the traces' dtype.
 
     Attributes:
-        alignment: the aligned tokens or words. In the shapes below, ``place`` stands for these pairs.
+        alignment: the aligned tokens or words, which are the units in the shapes below.
         same_input: whether the model inputs of both texts are equal.
         total_variation: ½ Σ |p − q| between a query's attention in A and in B, averaged over the aligned
             queries; shape [layer, head], 0 to 1. The sum is over the aligned keys, and all other keys count

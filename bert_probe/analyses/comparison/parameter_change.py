@@ -163,7 +163,7 @@ class ParameterChangeResult(Result):
 
 
 def _compare(row: Parameter, tensor_a: torch.Tensor | None, tensor_b: torch.Tensor | None) -> TensorChange:
-    assert tensor_a is not None  # all rows are parameters of A
+    assert tensor_a is not None  # All rows are parameters of A.
     if tensor_b is None:
         return TensorChange(row, ONLY_A)
     if tensor_a.shape != tensor_b.shape:

@@ -1,4 +1,4 @@
-"""Bootstrap intervals: how much a measure varies if the examples are drawn again, with replacement."""
+"""Bootstrap intervals: how much a measure varies if the examples are resampled with replacement."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bootstrap(
     """Return a measure of each resample, of shape [resample, …].
 
     Args:
-        measure: returns the measure of resamples, [resample, …], from their weights, [resample, example].
+        measure: function from the weights of resamples, [resample, example], to measures, [resample, …].
         count: number of examples.
         progress: called with the number of resamples done and the total.
         size: number of intermediate numbers that `measure` needs for a resample.
@@ -76,7 +76,7 @@ def interval(samples: Array) -> tuple[float, float]:
 
 
 def weighted_ranks(weights: Array, values: Array) -> Array:
-    """Return the rank of each example in resamples, of shape [resample, example]; ties have their mean rank.
+    """Return the rank of each example in resamples, of shape [resample, example]. Ties get their mean rank.
 
     Args:
         weights: how often each example occurs, [resample, example].
@@ -112,7 +112,7 @@ def weighted_pearson(weights: Array, x: Array, y: Array) -> Array:
 
 
 def _is_varied(weights: Array, values: Array) -> Array:
-    """Return whether each resample has two different values, of shape [resample]."""
+    """Return whether each resample has at least two different values, of shape [resample]."""
     is_drawn = weights > 0
     varied: Array = np.where(is_drawn, values, -np.inf).max(axis=1) > np.where(is_drawn, values, np.inf).min(
         axis=1

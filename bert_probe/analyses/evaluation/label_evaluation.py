@@ -49,7 +49,7 @@ class LabelEvaluation(Question):
 
     Logistic regression with stratified cross-validation (accuracy, macro F1, expected calibration error) and
     k-means with as many clusters as classes (V-measure), by scikit-learn, with 95% bootstrap intervals over
-    the texts. With a second model, also the differences, of the same folds and resamples.
+    the texts. With a second model, the result also has the differences, for the same folds and resamples.
 
     Attributes:
         pooling: pooling of token vectors; by default, that of the checkpoint if it has one, otherwise the
@@ -58,7 +58,7 @@ class LabelEvaluation(Question):
         dimensions: number of dimensions to which the vectors are truncated.
         folds: number of folds; at most the number of texts of the smallest class are used.
         regularization: inverse strength C of the L2 penalty of the logistic regression.
-        curve: whether to evaluate the classification also with fewer dimensions, int8 and binary vectors.
+        curve: whether to evaluate the classification with fewer dimensions, int8 and binary vectors, too.
         show: the table to return: the "summary" with intervals; the "texts", the least probable labels first;
             with a second model, the texts that "moved" most, or how much the neighbors of the "vectors"
             agree; the "confusion" matrix; the "reliability" curve; or the "curve".
@@ -204,7 +204,7 @@ class LabelEvaluation(Question):
 
 @dataclass(frozen=True, eq=False)
 class ClassifiedTexts:
-    """The predictions from the vectors of one model.
+    """The predictions for labeled texts, from the vectors of one model.
 
     Attributes:
         recipe: the pooling configuration.
@@ -287,7 +287,7 @@ def _measures(weights: Array, labels: Array, model: ClassifiedTexts) -> Array:
 
 
 def _contingency(weights: Array, first: Array, second: Array, rows: int, columns: int) -> Array:
-    """Return the weighted counts of pairs of indices, [resample, row, column]."""
+    """Return the contingency tables of two label assignments in resamples, [resample, row, column]."""
     shape = len(first), rows * columns
     ones = sparse.csr_array((np.ones(len(first)), (np.arange(len(first)), first * columns + second)), shape)
     return np.asarray(weights @ ones).reshape(len(weights), rows, columns)
@@ -304,7 +304,7 @@ def _v_measure(counts: Array) -> Array:
     classes, clusters = entropy(counts.sum(axis=2)), entropy(counts.sum(axis=1))
     information = classes + clusters - entropy(counts.reshape(len(counts), -1))
     total = classes + clusters
-    # Both entropies are 0 only for one class and one cluster, which agree.
+    # Both entropies are 0 only if there is a single class and a single cluster, which agree.
     values: Array = np.divide(2 * information, total, out=np.ones(len(total)), where=total > 1e-12)
     return values
 
@@ -377,7 +377,7 @@ class LabelEvaluationResult(Result):
 
     @property
     def wins(self) -> tuple[int, int, int]:
-        """Number of texts that only the other model classifies correctly, both or neither, only the first."""
+        """Numbers of texts for which the predictions of the other model are better, equal, and worse."""
         self._require_other()
         first, second = (model.predicted == self.labels for model in self.models)
         return int((second & ~first).sum()), int((first == second).sum()), int((first & ~second).sum())

@@ -35,7 +35,7 @@ def evaluate_rankings(
     Args:
         rankings: for each query, the indices of the ranked documents, the best first; it may be empty.
         documents: the IDs of the documents.
-        grades: for each query, document ID → grade.
+        grades: for each query, the grade of each judged document, by ID.
         progress: called with the number of queries done and the total.
 
     Raises:
@@ -53,7 +53,7 @@ def evaluate_rankings(
         if not queries:
             continue
         qrels = {str(query): dict(grades[query]) for query in queries}
-        # trec_eval sorts by score, and equal scores by ID. Ranks as scores keep the order of the ranking.
+        # trec_eval resolves ties by ID; scores derived from ranks keep the order of the ranking.
         run = {
             str(query): {
                 documents[index]: -float(rank) for rank, index in enumerate(rankings[query][:DEPTH].tolist())

@@ -57,7 +57,7 @@ class RetrievalEvaluation(PromptedSearch):
     a second model, are compared with the first one on the same queries.
 
     Attributes:
-        scorers: names in `SCORERS`. The others are compared with the first.
+        scorers: names in `SCORERS`. The other scorers are compared with the first one.
         candidates: see `Search`.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
         curve: whether to evaluate the bi-encoder also with fewer dimensions, int8 and binary vectors.
@@ -182,7 +182,7 @@ class _JudgedData:
         documents: the documents.
         all_queries: all queries of the file.
         queries: the queries with a relevant document.
-        grades: for each of these queries, document ID → grade.
+        grades: for each of these queries, the grade of each judged document, by ID.
         unjudged: number of queries without a judgment or a relevant document.
         unknown_queries: number of judged queries that are not in the file of queries.
         unknown_documents: number of judgments of documents that are not in the file of documents.
@@ -296,7 +296,7 @@ class _EvaluatedRankings:
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """A scorer of a model, and its rankings.
+    """One scorer applied to one model, and the rankings that it produces.
 
     Attributes:
         model: 0 for the model, 1 for the other model.
@@ -316,7 +316,7 @@ class System:
 
     @property
     def label(self) -> str:
-        """Name of the system in column names."""
+        """Name of the scorer and model in column names."""
         return f"other {self.scorer}" if self.model else self.scorer
 
 
@@ -339,7 +339,7 @@ def _blocks(queries: Array, documents: Array, similarity: str) -> Iterator[Array
 
 
 def _order(values: Array) -> Array:
-    """Return the indices of the scored documents by descending score; equal scores keep their order."""
+    """Return the indices of the scored documents by descending score. Ties keep their order."""
     order = np.argsort(-values, kind="stable")
     ranked: Array = order[~np.isnan(values[order])]
     return ranked

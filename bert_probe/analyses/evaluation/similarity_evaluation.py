@@ -52,7 +52,8 @@ class SimilarityEvaluation(Question):
 
     Spearman's and Pearson's correlation, with 95% bootstrap intervals over the pairs, of the scores with the
     cosine and with the similarity function of the model, as `EmbeddingSimilarityEvaluator` of
-    sentence-transformers computes them. With a second model, also the differences, of the same resamples.
+    sentence-transformers computes them. With a second model, the result also has the differences, for the
+    same resamples.
 
     Attributes:
         pooling: pooling of token vectors; by default, that of the checkpoint if it has one, otherwise the
@@ -148,7 +149,7 @@ class SimilarityEvaluation(Question):
         count = len(pairs.rows)
         names = [f"Line {row.line:,}" for row in pairs.rows]
         sides = [[row.text for row in pairs.rows], [row.pair or "" for row in pairs.rows]]
-        if recipes[0] == recipes[1]:  # in one run, which encodes a text that occurs on both sides once
+        if recipes[0] == recipes[1]:  # A single run encodes a text on both sides only once.
             encoded = encode_texts(
                 checkpoint,
                 recipes[0],
@@ -201,7 +202,7 @@ class SimilarityEvaluation(Question):
 
 @dataclass(frozen=True, eq=False)
 class ScoredPairs:
-    """The scores of one model.
+    """The similarity scores of the pairs by one model.
 
     Attributes:
         recipe, pair_recipe: the pooling configurations of the first and of the second texts.
@@ -299,7 +300,7 @@ def _summarize(labels: Array, values: list[Array], progress: Progress) -> Correl
 
 
 def _correlation(function: Any, labels: Array, scores: Array) -> float:
-    """Return a correlation of SciPy; NaN for constant scores."""
+    """Return a correlation computed by SciPy; NaN for constant scores."""
     return float(function(labels, scores).statistic) if np.ptp(scores) > 0 else float("nan")
 
 
@@ -311,7 +312,7 @@ def _percentiles(values: Array) -> Array:
 def _compare(
     pairs: LabeledTexts, a: ScoredPairs, b: ScoredPairs, progress: Progress
 ) -> VectorComparison | None:
-    """Compare the vectors of two models for the different texts of the pairs; None for too few texts."""
+    """Compare the vectors of two models on the distinct texts; None if there are too few texts."""
     texts = [row.text for row in pairs.rows] + [row.pair or "" for row in pairs.rows]
     rows = list({text: row for row, text in reversed(list(enumerate(texts)))}.values())[::-1]
     if len(rows) < MIN_PAIRS:
@@ -362,7 +363,7 @@ class SimilarityEvaluationResult(Result):
 
     @property
     def wins(self) -> tuple[int, int, int]:
-        """Number of pairs whose error is smaller with the other model, equal, and larger.
+        """Numbers of pairs whose error is smaller, equal, and larger with the other model.
 
         Raises:
             UnavailableError: there is only one model.

@@ -23,7 +23,7 @@ FLOAT32, INT8, BINARY = "float32", "int8", "binary"
 
 @dataclass(frozen=True)
 class VectorFormat:
-    """How vectors are stored.
+    """A storage format for vectors.
 
     Attributes:
         dimensions: number of dimensions; the first ones are kept.
@@ -131,7 +131,7 @@ class VectorComparison:
     def frame(self) -> pd.DataFrame:
         """Return a row per measure: measure, value, low, high, note.
 
-        The 95% intervals are those of resampled texts, whose neighbors stay the same.
+        The 95% intervals come from resampling the texts, whose neighbors are not computed again.
         """
         rows = []
         for name, values in (
@@ -201,14 +201,14 @@ def _neighbors(
         values = np.where(np.isnan(values), -np.inf, values)
         values[np.arange(len(rows)), rows] = -np.inf
         order = np.argsort(-values, axis=1, kind="stable")
-        # The row itself is last, or among undefined scores.
+        # The row itself is sorted to the end, among undefined scores.
         yield np.stack(
             [part[part != row][:count] for part, row in zip(order[:, : count + 1], rows, strict=True)]
         )
 
 
 def _mutual_pairs(neighbors: Array) -> set[tuple[int, int]]:
-    """Return the pairs of rows, the smaller first, that are neighbors of each other."""
+    """Return the pairs of rows that are neighbors of each other, each with the smaller index first."""
     directed = {(row, int(other)) for row, others in enumerate(neighbors) for other in others}
     return {(a, b) for a, b in directed if a < b and (b, a) in directed}
 

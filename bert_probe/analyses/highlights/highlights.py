@@ -312,7 +312,7 @@ def measure_references_for(
 
 
 def reference_forms(trace: Trace, other: Trace | None = None) -> Sequence[ReferenceForm]:
-    """Return the forms in which the reference sentences must be read to rank one or two texts."""
+    """Return the forms in which the reference sentences must be encoded to rank one or two texts."""
     if trace.encoding.pair is not None:
         return ["pair"]
     return ["text"] if other is None else ["text", "two texts"]
@@ -329,7 +329,7 @@ def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
     return result
 
 
-_BATCH_SIZE = 8  # number of sentences whose traces are in memory at a time
+_BATCH_SIZE = 8  # Number of sentences whose traces are in memory at the same time.
 
 ReferenceForm = Literal["text", "pair", "two texts"]
 """How a reference sentence is read: alone, in a pair with the next one, or compared with the next one."""
@@ -363,15 +363,15 @@ class ReferenceNumbers:
 def measure_references(
     checkpoint: Checkpoint, form: ReferenceForm, progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Measure all highlight types on the reference sentences, which are all read in the same form.
+    """Measure all highlight types on the reference sentences, which are all encoded in the same form.
 
     Args:
         checkpoint: the model.
-        form: how the sentences are read; see `ReferenceForm`.
+        form: how the sentences are encoded; see `ReferenceForm`.
         progress: called with the number of sentences done and the total.
 
     Raises:
-        OutOfMemoryError: a forward pass needs more memory than is free.
+        OutOfMemoryError: a forward pass needs more memory than is available.
         UnavailableError: the model in memory changes during the computation.
     """
     checkpoint = checkpoint.snapshot()

@@ -1,4 +1,4 @@
-"""Evaluation of a trained head on labeled texts or tagged sentences."""
+"""Evaluation of an output head on labeled texts or tagged sentences."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ THRESHOLD = 0.5
 
 @question("evaluation", command="evaluate")
 class Evaluate(Question):
-    """How well the head of a checkpoint predicts the labels of texts or words.
+    """How well the output head of a checkpoint predicts the labels of texts or words.
 
     Attributes:
         show: the table to return; see `TABLES`.
@@ -77,7 +77,7 @@ class Evaluate(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> EvaluateResult:
-        """Compare the head's predictions with the labels.
+        """Compare the output head's predictions with the labels.
 
         Args:
             rows: labeled texts from `read_labeled_texts` for a text-classification head, or sentences from
@@ -88,10 +88,10 @@ class Evaluate(Question):
 
         Raises:
             EmptyTextError: there are no rows.
-            TextError: the head does not predict one of the labels, or a text cannot be encoded; the message
-                names the lines.
-            UnavailableError: the checkpoint has no head for this label type, or its predictions are not
-                finite.
+            TextError: the output head does not predict one of the labels, or a text cannot be encoded; the
+                message names the lines.
+            UnavailableError: the checkpoint has no output head for this label type, or its predictions are
+                not finite.
         """
         checkpoint = checkpoint.snapshot()
         kind = _label_type(rows)
@@ -135,7 +135,7 @@ def _label_type(rows: Rows) -> str:
 
 
 def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> None:
-    """Raise an error that names the lines with labels that the head does not predict."""
+    """Raise an error that names the lines with labels that the output head does not predict."""
     errors, head_labels = ValidationErrors("The data"), set(labels)
     for line, row_labels in _labels_by_line(rows):
         for label in dict.fromkeys(row_labels):
@@ -179,7 +179,7 @@ def _decide_number(logits: Array) -> tuple[Array, Array]:
     return logits[:, 0], np.full(len(logits), np.nan)
 
 
-# Label type → function from logits to predictions and their certainty, as in `EvaluateResult`.
+# For each label type, a function from logits to predictions and their certainty; see `EvaluateResult`.
 _DECISIONS: Mapping[str, Any] = {
     CLASSES: _decide_class,
     MULTI_LABEL: _decide_labels,
@@ -206,7 +206,7 @@ def _unit_texts(
 def _score_baselines(
     rows: Rows, training: Rows, predictions: HeadPredictions, predicted: Array
 ) -> dict[str, float]:
-    """Return the main measure of each baseline on the texts or words for which the head has predictions."""
+    """Return the main measure of each baseline on the texts or words that the output head has predicted."""
     if not isinstance(rows, LabeledTexts):
         assert not isinstance(training, LabeledTexts)
         units = {
@@ -235,13 +235,13 @@ def _score_baselines(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluateResult(Result):
-    """The predictions of a head and the true labels. A unit is a text, or a word if the labels are tags.
+    """The predictions of an output head and the true labels, of texts or, if the labels are tags, of words.
 
-    Arrays have shape [unit] unless another shape is stated.
+    A unit is a text or a word. Arrays have shape [unit] unless another shape is stated.
 
     Attributes:
         kind: the label type: "classes", "several", "number" or "tags".
-        labels: labels of the head, in its order.
+        labels: labels of the output head, in its order.
         texts, pairs: text and second text of each unit.
         lines: line of the file where the text of each unit starts.
         rows: index of the text or sentence of each unit.
@@ -249,7 +249,7 @@ class EvaluateResult(Result):
         true, predicted: label indices; bools of shape [unit, label] for "several"; float64 for "number".
         certainty: probability of the prediction, float64; for "several", the probability of the least
             certain decision about a label; NaN for "number".
-        baselines: name of a baseline → its main measure (see `MAIN_MEASURES`); empty without training rows.
+        baselines: main measure of each baseline, by name (see `MAIN_MEASURES`); empty without training rows.
     """
 
     question: Evaluate
@@ -457,7 +457,7 @@ def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[A
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.pipeline import make_pipeline
 
-    # Keep one-letter words and punctuation, because "?" marks a question.
+    # Keep one-letter words and punctuation, because punctuation such as "?" is informative.
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
     training_texts, texts = [_text(row) for row in training.rows], [_text(row) for row in rows]
     if training.kind == NUMBER:

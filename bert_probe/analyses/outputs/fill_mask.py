@@ -97,7 +97,7 @@ class FillMask(Prediction):
 
 
 def ranks_among(logits: Array, values: Array) -> Array:
-    """Return the rank of each value among all logits of its row, from 1; equal logits share a rank.
+    """Return the rank of each value among all logits of its row, from 1. Ties share a rank.
 
     Args:
         logits: logits of shape [position, vocabulary].
@@ -210,7 +210,7 @@ class FillMaskResult(PredictionResult):
         read: the trace of the masked text.
         masks: the mask tokens.
         ids, tokens: the predicted words, as vocabulary ids and as text.
-        logits: outputs of the head.
+        logits: outputs of the masked-language-modeling head.
         probabilities: softmax over the whole vocabulary, float64.
         ranks: ranks in the whole vocabulary, from 1.
         replaced: one sentence per target that is represented by its first subword token.
@@ -241,7 +241,7 @@ class FillMaskResult(PredictionResult):
         return next(word.text for word in self.asked_of.encoding.words if token.position in word.positions)
 
     def at(self, mask: int) -> WordsAtMask:
-        """Return the words at one mask, counted from 0."""
+        """Return the predicted words for the mask with this index, counted from 0."""
         return WordsAtMask(self.tokens[mask], self.probabilities[mask], self.logits[mask])
 
     @property

@@ -125,7 +125,7 @@ class AnswerSpan:
     probability: float
 
 
-# Offsets that represent "no answer" among the candidates.
+# These offsets represent "no answer" among the candidates.
 _NO_ANSWER = {"start": [-1], "end": [-1]}
 
 

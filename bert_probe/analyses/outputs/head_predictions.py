@@ -1,4 +1,4 @@
-"""The predictions of a trained head for many texts, in batches, and measures of their quality.
+"""The predictions of an output head for many texts, in batches, and measures of their quality.
 
 Precision, recall and F1 come from scikit-learn, entities from seqeval; both are imported lazily because each
 import takes a second. A measure with a zero denominator is 0, as in these libraries.
@@ -38,10 +38,10 @@ _LABEL_TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class HeadPredictions:
-    """The logits of a head for texts or for words.
+    """The logits of an output head for texts or for words.
 
     Attributes:
-        logits: outputs of the head, [unit, label]; a unit is a text or a word.
+        logits: the logits, [unit, label]; a unit is a text or a word.
         texts: index of the text of each unit, [unit].
         words: index of each word in its text, from 0; 0 if units are texts, [unit].
         dropped: total number of truncated tokens in all texts.
@@ -72,10 +72,10 @@ def label_type(checkpoint: Checkpoint) -> str:
 
 
 def head_for(checkpoint: Checkpoint, kind: str) -> OutputHead:
-    """Return the head that predicts labels of the given type.
+    """Return the output head that predicts labels of the given type.
 
     Raises:
-        UnavailableError: the checkpoint has no head for this label type.
+        UnavailableError: the checkpoint has no output head for this label type.
     """
     task = TOKEN_CLASSIFICATION if kind == TAGS else TEXT_CLASSIFICATION
     output = output_head(checkpoint, task)
@@ -94,7 +94,7 @@ def predict_texts(
     truncate: bool,
     progress: Progress,
 ) -> HeadPredictions:
-    """Return a head's predictions for texts or text pairs.
+    """Return an output head's predictions for texts or text pairs.
 
     Raises:
         TextError: a text cannot be encoded; the message names its line.
@@ -115,7 +115,7 @@ def predict_words(
     truncate: bool,
     progress: Progress,
 ) -> HeadPredictions:
-    """Return a head's predictions for the words of sentences, each at its first token (Devlin et al. 2019).
+    """Return a head's predictions for words, each at its first token (Devlin et al. 2019).
 
     Truncated words and words without any token are omitted.
 
@@ -303,7 +303,7 @@ def entity_report(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     from seqeval.metrics import classification_report
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a type that is never predicted has precision 0
+        warnings.simplefilter("ignore")  # A type that is never predicted has precision 0.
         report = classification_report([*map(list, true)], [*map(list, predicted)], output_dict=True)
     rows_by_label = {name: row for name, row in report.items() if name not in ("macro avg", "weighted avg")}
     rows_by_label["all"] = rows_by_label.pop("micro avg")
@@ -315,7 +315,7 @@ def entity_report(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def class_report(true: Array, predicted: Array, labels: Sequence[str]) -> pd.DataFrame:
-    """Return one row per label: label, precision, recall, f1, count (number of true occurrences).
+    """Return one row per label: label, precision, recall, f1, count (the support).
 
     Args:
         true, predicted: label index of each text, or bools of shape [text, label].

@@ -77,11 +77,11 @@ class Lens(Question):
     )
 
     def of(self, trace: Trace) -> LensResult:
-        """Apply the head to every layer: at the masks of a text, or at all tokens if it has none.
+        """Apply the output head to every layer, at the masks of a text, or at all tokens if it has no mask.
 
         Raises:
-            UnavailableError: the checkpoint has no head for the task, its architecture does not expose its
-                layers, or the trace has no model.
+            UnavailableError: the checkpoint has no output head for the task, its architecture does not
+                expose its layers, or the trace has no model.
             SelectionError: the word to mask is not in the text; targets, a mask or a tuned lens are given for
                 a classification head; or a tuned lens is given for a text without masks.
             WeightsError: the file is not a tuned lens of this checkpoint.
@@ -155,12 +155,12 @@ class LensResult(Result):
     Attributes:
         task: task of the output head.
         read: the trace of the masked text.
-        places: the tokens at which the head predicts; empty for text classification, where the size of
-            ``place`` is 1.
+        places: the tokens at which the output head predicts. Empty for text classification, where the
+            arrays have a single position.
         names: the words or labels of ``ids``.
         ids: vocabulary ids of words, or label indices.
         ranks: ranks among all words or labels, from 1.
-        logits: outputs of the head.
+        logits: outputs of the output head.
         probabilities: softmax or sigmoid of the logits, as in the model's prediction, float64; NaN for
             regression.
         entropy: entropy of the probabilities over all words or labels, in bits, [layer + 1, position]; NaN if
@@ -191,7 +191,7 @@ class LensResult(Result):
 
     @property
     def settled(self) -> Array:
-        """For each place, the first layer from which on the top prediction is that of the last layer."""
+        """For each position, the first layer from which on the top prediction equals the last layer's."""
         same = self.ids[:, :, 0] == self.ids[-1, :, 0]
         # Count the agreeing layers backwards from the last one, up to the first that differs.
         agreeing = np.cumprod(same[::-1], axis=0).sum(axis=0)
@@ -243,7 +243,7 @@ def _output(checkpoint: Checkpoint, task: str | None) -> OutputHead:
 
 
 def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
-    """Return the tokens at which the head predicts.
+    """Return the tokens at which the output head predicts.
 
     For masked-word prediction these are the masks, or all tokens if the text has no mask; for token
     classification, all tokens; for text classification, none.

@@ -135,7 +135,7 @@ def encode_lines(
 def mask_tokens(
     line: ModelInputs, specials: Sequence[int], mask: int, random: np.random.Generator
 ) -> ModelInputs:
-    """Return a text with `MASKED_SHARE` of its tokens masked, at least one unless all are special."""
+    """Mask `MASKED_SHARE` of the tokens of a text, but at least one, unless all are special."""
     ids = line.inputs["input_ids"].copy()
     candidates = np.flatnonzero(~np.isin(ids, specials))
     count = max(1, round(MASKED_SHARE * len(candidates))) if len(candidates) else 0
@@ -201,7 +201,7 @@ class WordHead:
 
         Args:
             states: hidden states at the masked positions, [mask, hidden].
-            inputs: name of each model input → its values at the masks, of shape [mask].
+            inputs: values of each model input at the masks, of shape [mask], by name.
             last: whether `states` are last hidden states, to which the norm has already been applied.
         """
         rows = states.to(self._dtype)[None]

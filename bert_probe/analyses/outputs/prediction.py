@@ -1,4 +1,4 @@
-"""Predictions of trained output heads: base classes, text classification, next sentence, labels of tokens."""
+"""Predictions of output heads: base classes, text classification, next sentence, and token labels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CERTAINTY = (
 
 
 class Prediction(Question):
-    """Base class of the questions that a trained head answers.
+    """Base class of questions about the predictions of an output head.
 
     All predictions share one command, whose option ``--task`` selects the question.
     """
@@ -134,8 +134,8 @@ class ClassifyTextResult(PredictionResult):
         labels: class names from the checkpoint's configuration.
         logits: outputs of the head.
         probabilities: softmax over all classes, or sigmoid of each, float64; NaN for regression.
-        scores: what `CrossEncoder.predict` of sentence-transformers returns, which is the activation that the
-            checkpoint declares, of the logits; None if the checkpoint is not a cross-encoder.
+        scores: the output of `CrossEncoder.predict` in sentence-transformers, which applies the checkpoint's
+            activation function to the logits; None if the checkpoint is not a cross-encoder.
     """
 
     question: ClassifyText
@@ -230,7 +230,7 @@ AGGREGATIONS: Mapping[str, str] = {
 
 @question(TOKEN_CLASSIFICATION, command="predict")
 class LabelTokens(Prediction):
-    """The most probable label of each token, or of merged words and entities.
+    """The most probable label of each token, or of tokens merged into words or entities.
 
     Attributes:
         aggregation: how tokens are merged, as in the `transformers` pipeline; see `AGGREGATIONS`.

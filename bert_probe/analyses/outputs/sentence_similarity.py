@@ -68,7 +68,7 @@ class SentencePairQuestion(Question):
 
 @question(SENTENCE_SIMILARITY, command="predict")
 class SentenceSimilarity(Prediction):
-    """The score of the sentence vectors of two texts, with the pooling of the checkpoint's training.
+    """The similarity score of the sentence vectors of two texts, with the checkpoint's own pooling.
 
     The score is the similarity function that the checkpoint declares, by default the cosine.
 
@@ -132,7 +132,7 @@ class SentenceSimilarity(Prediction):
 
 
 def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:
-    """Return the trace of a text with the prompt and maximum length of the checkpoint's training."""
+    """Return the trace of a text with the prompt and maximum length that the checkpoint declares."""
     encoding = trace.encoding
     if encoding.pair is not None:
         raise TextError("Similarity compares two separate texts. Trace each text on its own, not as a pair.")
@@ -169,7 +169,7 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def not_a_sum(self) -> str:
-        """A sentence that says why the score is not a sum over token pairs; "" if it is."""
+        """A sentence that states why the score is not a sum over token pairs; "" if it is."""
         return why_not_a_sum(self.recipe)
 
     @property
@@ -233,8 +233,10 @@ class SentenceSimilarityResult(PredictionResult):
         return {"pooling": self.recipe.about, **pair, self.recipe.similarity: self.score, **calibration}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row with the score, the contributions (rows: tokens of a, columns: tokens of b), or the
-        scores by number of dimensions.
+        """Return the table that the question selects.
+
+        It has one row with the score; or the contributions, with a row per token of a and a column per token
+        of b; or one row with the score for each number of dimensions.
         """
         if self.question.show == "dimensions":
             return self.scores_by_dimension

@@ -119,7 +119,7 @@ class TargetOutput:
 
 @dataclass(frozen=True, eq=False)
 class TextVariant:
-    """A changed text, and the token positions from which the target value is read."""
+    """A modified text, and the token positions from which the target value is read."""
 
     inputs: Encoding | ModelInputs
     places: tuple[int, ...]
@@ -180,7 +180,7 @@ def select_output(
         similarity: the prompts and the number of dimensions, for sentence similarity.
 
     Raises:
-        UnavailableError: the checkpoint has no head for the task.
+        UnavailableError: the checkpoint has no output head for the task.
         SelectionError: the target does not exist, or the task takes no target.
         TextError: the second text is missing or not allowed.
     """
@@ -247,7 +247,7 @@ def _word_output(
     masks = [token.position for token in masked_trace.tokens if token.id == mask]
     if not masks:
         raise TextError("The text has no mask and no word that can be masked. Add a mask or a word.")
-    # The new mask comes after all masks that precede the masked word in the original text.
+    # The index of the new mask is the number of masks that precede the masked word in the original text.
     before = sum(token.id == mask for token in trace.tokens[:to_hide]) if to_hide is not None else 0
     position = masks[before] if to_hide is not None or token_position is None else token_position
     logits = output.logits(masked_trace, [position])[0]

@@ -203,7 +203,7 @@ class TuneLensResult(Result):
 
     @property
     def verdict(self) -> str:
-        """A sentence on whether the lens is closer to the model's prediction than the logit lens."""
+        """A sentence that states whether the lens is closer to the model's prediction than the logit lens."""
         words = f"{self.kept:,} held-out masked words"
         if not self.worse:
             return (
@@ -375,7 +375,7 @@ def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
     """
     folder = lens_folder(checkpoint)
     path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
-    with suppress(OSError):  # writing the file will raise the error
+    with suppress(OSError):  # Writing the file will raise the error.
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(path)
     return path
@@ -396,7 +396,7 @@ def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
     for file in _newest_first(lens_folder(checkpoint)):
         try:
             return file, load_lens(file, checkpoint)
-        except WeightsError:  # trained for earlier weights in this folder
+        except WeightsError:  # The lens was trained for earlier weights in this folder.
             continue
     return None
 

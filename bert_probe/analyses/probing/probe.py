@@ -361,7 +361,7 @@ def _rows(split: vectors.EncodedTexts, label: str | None, is_table: bool, poolin
 
 
 def _comment_values(split: vectors.EncodedTexts, label: str) -> tuple[str, ...]:
-    """Return the value of a comment for each sentence; an error names the lines of sentences without it."""
+    """Return the value of a comment for each sentence. The error names the lines of sentences without it."""
     errors = ValidationErrors("The file")
     for sentence in split.sentences:
         if label not in sentence.metadata:

@@ -226,8 +226,7 @@ class _HeadCounts:
     def best_offset(self, relation: int) -> int:
         """Return the most frequent offset from a word to its syntactic head.
 
-        Of equally frequent offsets, the one with the smallest absolute value is returned, and of 1 and -1,
-        for example, the negative one.
+        Ties go to the offset with the smallest absolute value, and then to the negative offset.
         """
         counts = self._offsets[relation]
         return min(counts, key=lambda offset: (-counts[offset], abs(offset), offset))
@@ -360,7 +359,7 @@ class RelationsResult(Result):
 
 @dataclass(frozen=True)
 class RelationExample:
-    """A word and its syntactic head that are joined by a relation.
+    """A word and its syntactic head, which are connected by a relation.
 
     Attributes:
         sentence: index of the sentence in the file.

@@ -160,7 +160,7 @@ class _Trees:
 
     @property
     def baseline(self) -> float:
-        """UUAS of a baseline that joins each word with the next."""
+        """UUAS of a baseline that connects each word to the next."""
         return sum(len(tree.edges & tree.in_a_row) for tree in self.trees) / self.edges
 
     def score(self, weights: Array, rows: Array) -> tuple[float, float]:
@@ -227,7 +227,7 @@ class StructuralProbeResult(Result):
         left_out: number of sentences without a tree of two words, or with more than `MAX_WORDS` words.
         uuas: undirected unlabeled attachment score: share of the edges that are in the minimum spanning tree
             of the predicted distances.
-        baseline: UUAS of joining each word with the next.
+        baseline: UUAS of a baseline that connects each word to the next.
         spearman: Spearman's correlation between predicted and true distances from a word to all others. It
             is averaged over the words of all sentences of the same length, and then over lengths from 5 to
             50; NaN if no sentence has such a length.
@@ -323,7 +323,7 @@ class PredictedTree:
     Attributes:
         layer: layer of the probe.
         words: words of the sentence.
-        edges: word indices of each edge; all words except punctuation are joined.
+        edges: word indices of each edge of the spanning tree of all words except punctuation.
         distances: predicted squared distances, float64 [word, word].
         provenance: provenance of the probe and the sentence.
     """
@@ -436,7 +436,7 @@ def train_map(
         on_epoch: called after each epoch.
     """
     space, hidden = _StandardizedSpace(vectors), vectors.shape[1]
-    # With this width, two words with standardized vectors have an expected squared distance of 4.
+    # This standard deviation gives two words with standardized vectors an expected squared distance of 4.
     width = np.sqrt(2 / (rank * hidden))
     initial = torch.from_numpy(rng.normal(scale=width, size=(rank, hidden))).to(vectors.dtype)
     weights = initial.requires_grad_()
@@ -495,7 +495,7 @@ class Tree:
 
 
 def distances(heads: Sequence[int]) -> Array:
-    """Return the number of steps between each two words in their syntactic tree, float64 [word, word].
+    """Return the number of steps between every two words in their syntactic tree, float64 [word, word].
 
     The number is infinite between words of different trees, and between words not connected to a root.
 
@@ -518,7 +518,7 @@ def distances(heads: Sequence[int]) -> Array:
 
 
 def squared_distances(points: Array) -> Array:
-    """Return the squared distance ‖p_i − p_j‖² of each two words, given their points, [word, rank]."""
+    """Return the squared distance ‖p_i − p_j‖² of every two words, given their points, [word, rank]."""
     squares: Array = squareform(pdist(points, "sqeuclidean"))
     return squares
 
@@ -526,8 +526,8 @@ def squared_distances(points: Array) -> Array:
 def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
     """Return the minimum spanning tree over words other than punctuation.
 
-    By Prim's algorithm (1957), the word nearest to the tree is added until no word is left. Of equally near
-    words, the first is added.
+    In Prim's algorithm (1957), the word nearest to the tree is added until no word is left. In a tie, the
+    first word is added.
 
     Args:
         distance_matrix: distances, [word, word].

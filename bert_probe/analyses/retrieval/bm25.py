@@ -69,5 +69,5 @@ class BM25:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text as BM25 counts them."""
+    """Return the words of a text that BM25 counts."""
     return _WORD.findall(text.lower())

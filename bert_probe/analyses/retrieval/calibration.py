@@ -45,7 +45,7 @@ ScoreResult = SentenceSimilarityResult | SentencesResult
 class SimilarityCalibration(Question):
     """How high a similarity score is: percentiles of random pairs of texts and of nearest neighbors.
 
-    Most embedding models give unrelated texts a score well above 0, and each model another one. A score is
+    Most embedding models give unrelated texts a score well above 0, which differs between models. A score is
     high or low only in comparison with the scores of other pairs of the same kind of texts.
 
     Attributes:

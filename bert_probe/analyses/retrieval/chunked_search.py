@@ -213,7 +213,7 @@ def _late_vectors(
         return None
     first = np.cumsum([0, *map(len, spans)])
     vectors = np.full_like(chunk_vectors, np.nan)
-    # Encodings with tokens need much more memory than the inputs of the model, so they are made by batch.
+    # Encodings with tokens need much more memory than model inputs, so they are created batch by batch.
     inputs = [
         checkpoint.encoder.inputs(recipe.text(text), truncate=True, max_tokens=recipe.max_tokens)
         for text in texts
@@ -278,7 +278,7 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def scores(self) -> Mapping[str, Array]:
-        """Name in `METHODS` → score of each document; without late chunking if it is unavailable."""
+        """Score of each document, by name in `METHODS`; without late chunking if it is unavailable."""
         values = {"whole": self.whole, **self._by_document("chunk", self.chunks)}
         return values if self.late is None else values | self._by_document("late", self.late)
 
@@ -301,7 +301,7 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def ranks(self) -> Mapping[str, Array]:
-        """Name in `METHODS` → rank of each document, from 1; equal scores keep the order of the documents."""
+        """Rank of each document, from 1, by name in `METHODS`. Ties keep the order of the documents."""
         return {name: rank_documents(values) for name, values in self.scores.items()}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Cross-encoders as scorers of a search: a model that reads query and document together."""
+"""Cross-encoders as scorers of a search. A cross-encoder encodes a query and a document together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_A_SUM = (
 
 
 def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
-    """Return the head that scores a pair of texts.
+    """Return the output head that scores a pair of texts.
 
     Raises:
         UnavailableError: the checkpoint has no head with one label, or a setting is not supported.
@@ -51,7 +51,7 @@ def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
 
 
 def _score_problem(checkpoint: Checkpoint) -> str:
-    """Return why the activation of the score is not supported; "" if it is."""
+    """Return why the activation function of the score is not supported; "" if it is supported."""
     notes = checkpoint.description.notes
     return next((note for note in notes if note.startswith("The score is not shown.")), "")
 
@@ -65,8 +65,8 @@ def pair_scores(
 ) -> tuple[Array, tuple[int, ...]]:
     """Return the score of the query with each document, as `CrossEncoder.predict` computes it.
 
-    A pair that is too long is truncated. If the files do not name an activation, it is Sigmoid, the default
-    of sentence-transformers for one label.
+    A pair that is too long is truncated. If the checkpoint does not specify an activation function, Sigmoid
+    is used, the default of sentence-transformers for one label.
 
     Args:
         names: names of the documents in error messages.

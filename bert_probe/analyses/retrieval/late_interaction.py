@@ -36,7 +36,7 @@ _BLOCK_NUMBERS = 4_000_000
 
 @dataclass(frozen=True)
 class MultiVectorConfig:
-    """How queries or documents become one vector per token.
+    """The configuration that maps queries or documents to one vector per token.
 
     Attributes:
         selection: how a text is truncated and expanded, and which tokens have a vector.
@@ -45,8 +45,8 @@ class MultiVectorConfig:
         similarity: the score, `MAXSIM` or `MEAN_MAXSIM`.
         prefix: prompt before each text.
         lower_case: whether texts are lowercased first.
-        is_trained: whether the checkpoint is a late-interaction model. The tokens of the prompt have vectors
-            only then.
+        is_trained: whether the checkpoint is a late-interaction model. Otherwise, the tokens of the prompt
+            have no vectors.
     """
 
     selection: TokenSelection
@@ -120,10 +120,10 @@ def query_config(checkpoint: Checkpoint, prompt: str | None = None) -> MultiVect
 
 
 def document_config(checkpoint: Checkpoint, prompt: str | None = None) -> MultiVectorConfig:
-    """Return the configuration by which documents become one vector per token.
+    """Return the configuration that maps documents to one vector per token.
 
     A late-interaction model has its own configuration. For other models, the vectors are the last hidden
-    states, scaled to length 1, without special tokens and without the tokens of the prompt.
+    states, L2-normalized, without special tokens and without the tokens of the prompt.
 
     Args:
         prompt: name of a prompt, or `NO_PROMPT`. By default, the prompt for documents.
@@ -270,7 +270,7 @@ def encode_documents(
         masks.append(config.mask(encoding))
         inputs.append(ModelInputs(encoding.inputs, encoding.dropped))
     keys = [tuple(text.inputs["input_ids"].tolist()) for text in inputs]
-    # Run equal texts once, and sort them so that rounding does not depend on their order.
+    # Encode equal texts only once, and sort them, so that rounding does not depend on their order.
     rows = dict(sorted(zip(keys, range(len(keys)), strict=True), key=lambda pair: (len(pair[0]), pair[0])))
     counts = [int(masks[row].sum()) for row in rows.values()]
     ends = np.cumsum(counts, dtype=np.int64)
@@ -388,7 +388,7 @@ class TokenMatches:
 
     @property
     def of_document(self) -> Array:
-        """The sum of the contributions that match each token of the document."""
+        """For each token of the document, the sum of the contributions for which it is the best match."""
         count = self.similarities.shape[1]
         return read_only(np.bincount(self.best, weights=self.contributions, minlength=count))
 

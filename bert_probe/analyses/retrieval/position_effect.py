@@ -45,11 +45,11 @@ class PositionEffect(PromptedSearch):
     (Lee, Goel and Ramchandran 2024).
 
     Attributes:
-        query: the query with which documents are scored; by default, the changed document is scored with
-            the original one.
+        query: the query with which documents are scored; by default, each changed document is compared with
+            the original document.
         passage: a passage to insert; by default, sentences are removed.
-        positions: largest number of parts to remove from a document, or of intervals between the places of
-            insertion; also the number of bins of the curve.
+        positions: maximum number of parts to remove from a document, or of intervals between the positions
+            of insertion; also the number of bins of the curve.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
         show: "curve" has the mean change in each bin of positions, "documents" every changed document.
     """

@@ -55,7 +55,7 @@ class RankSwap(PromptedSearch):
         document, against: IDs of the two documents; by default, the two best. A document without an ID has
             its number, from 1. The one with the higher score is A, the other one B.
         scorer: a name in `SCORERS`.
-        max_words: largest number of words.
+        max_words: maximum number of words.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
 
@@ -82,7 +82,7 @@ class RankSwap(PromptedSearch):
 
         Args:
             checkpoint: the model.
-            documents: all documents of the search, or what `Search.index` returned for them.
+            documents: all documents of the search, or the result of `Search.index` for them.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of tested texts and the largest possible number.
 
@@ -162,7 +162,7 @@ class RankSwap(PromptedSearch):
 
         removal = remove()
         done = self.max_words * count[0]
-        addition = add()  # starts in the middle of the progress, however many words were removed
+        addition = add()  # This is always the second half of the progress.
         progress(total, total)
         return RankSwapResult(
             self,
@@ -384,7 +384,7 @@ class RankSwapResult(Result):
     Attributes:
         documents: all documents of the search.
         pair: indices of A and B, from 0.
-        changes: "remove" (from A) and "add" (to the query) → the steps.
+        changes: the steps of the changes "remove" (from A) and "add" (to the query), by name.
         recipe: the pooling configuration of the query; None for other scorers than the bi-encoder.
     """
 

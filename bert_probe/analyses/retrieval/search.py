@@ -234,7 +234,7 @@ class Search(PromptedSearch):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> IndexedDocuments:
-        """Compute what does not depend on the query, so that further queries take milliseconds.
+        """Compute all data that does not depend on the query, so that further queries take milliseconds.
 
         The arguments and errors are those of `of`.
         """
@@ -243,7 +243,7 @@ class Search(PromptedSearch):
         if BM25_SCORER in self.scorers or needs_candidates:
             require("bm25s")
         if CROSS_ENCODER in self.scorers:
-            cross_encoder_head(checkpoint)  # fails before the documents are encoded
+            cross_encoder_head(checkpoint)  # This raises any error before the documents are encoded.
         name = "Document {:,}".format
         encoded = recipe = tokens = token_config = None
         if BI_ENCODER in self.scorers:
@@ -272,7 +272,7 @@ class IndexedDocuments:
         encoded: their vectors; None if no scorer needs them.
         recipe: the pooling configuration of the vectors.
         tokens: the vectors of their tokens; None if no scorer needs them.
-        token_config: how the documents become one vector per token.
+        token_config: the configuration that maps documents to one vector per token.
     """
 
     documents: DocumentList
@@ -320,13 +320,14 @@ class SearchResult(Result):
 
     Attributes:
         documents: the documents, in their original order.
-        scores: scorer → score of each document, of shape [document].
+        scores: score of each document by each scorer, of shape [document].
         pair_scores: sorted scores of random pairs of documents by the bi-encoder; None if it is not among
             the scorers, or if there is no pair.
         recipe: the pooling configuration of the query; None without the bi-encoder.
         document_recipe: the pooling configuration of the documents.
-        token_config: how the query becomes one vector per token; None without late interaction.
-        document_token_config: how the documents become one vector per token.
+        token_config: the configuration that maps the query to one vector per token; None without late
+            interaction.
+        document_token_config: the same for the documents.
         dropped: number of tokens truncated from each document.
     """
 
@@ -495,7 +496,7 @@ class SearchResult(Result):
 def rank_documents(scores: Array) -> Array:
     """Return the rank of each document by its score, from 1, int64 [document].
 
-    Equal scores keep the order of the documents, and undefined scores come last.
+    Ties keep the order of the documents, and undefined scores come last.
     """
     ranks = np.empty(len(scores), np.int64)
     ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)

@@ -1,4 +1,4 @@
-"""Where the score of a document for a query comes from."""
+"""The contributions that add up to the score of a document for a query."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class SearchExplanation(PromptedSearch):
         """Return the contributions of late interaction.
 
         Args:
-            config: how the query becomes one vector per token.
+            config: the configuration that maps the query to one vector per token.
         """
         if self.dimensions is not None:
             raise SelectionError(f"{LATE_INTERACTION} does not truncate vectors. Leave dimensions out.")
@@ -328,7 +328,8 @@ class SearchExplanationResult(Result):
         indices: indices of the explained documents, from 0.
         contributions: the contributions to the score of each explained document.
         recipe: the pooling configuration of the query; None without the bi-encoder.
-        token_config: how the query becomes one vector per token; None without late interaction.
+        token_config: the configuration that maps the query to one vector per token; None without late
+            interaction.
     """
 
     question: SearchExplanation

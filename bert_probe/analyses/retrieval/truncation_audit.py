@@ -157,7 +157,7 @@ class TruncationAuditResult(Result):
         documents: the documents, in their original order.
         lengths: number of tokens of each document, special tokens and prompt included, of shape [document].
         limit: maximum number of tokens that are read.
-        lost: index of a truncated document → its text that is not read.
+        lost: the text that is not read, for each truncated document, by index.
         recipe: the pooling configuration of the documents.
     """
 

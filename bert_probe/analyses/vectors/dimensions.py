@@ -84,7 +84,7 @@ class DimensionCurve(Question):
 
 
 def _costs(vectors: Array, similarity: str, sizes: Sequence[int]) -> tuple[Array, Array, Array]:
-    """Return Pearson's and Spearman's correlation, and the share of equal neighbors, for each size."""
+    """Return Pearson's and Spearman's correlation, and the share of unchanged neighbors, for each size."""
     first, second = pair_indices(len(vectors))
     full = pair_scores(vectors, similarity, first, second)
     neighbors, best = nearest_neighbors(vectors, similarity)
@@ -115,7 +115,7 @@ class DimensionCurveResult(Result):
         recipe: the pooling configuration of the full vectors.
         pearson, spearman: correlation of the scores of pairs of sentences, of shape [size], −1 to 1; NaN if
             it is undefined.
-        same_neighbor: share of the sentences whose nearest neighbor is that of the full vectors, 0 to 1.
+        same_neighbor: share of the sentences with the same nearest neighbor as for the full vectors, 0 to 1.
     """
 
     question: DimensionCurve

@@ -207,19 +207,19 @@ class EmbeddingResult(Result):
 
     @property
     def summed(self) -> dict[str, Array]:
-        """Name of each added table, and of the sum → its vectors, of shape [token, dimension]."""
+        """Mapping from the name of each added table, and of the sum, to its vectors, [token, dimension]."""
         steps = {"word": self.word, "position": self.position, "segment": self.segment, "sum": self.total}
         return {name: step for name, step in steps.items() if step is not None}
 
     @property
     def steps(self) -> dict[str, Array]:
-        """Name of each step of this architecture, in order → its vectors, of shape [token, dimension]."""
+        """Mapping from the name of each step of this architecture to its vectors, [token, dimension]."""
         return self.summed if self.normalised is None else self.summed | {"LayerNorm": self.normalised}
 
     @property
     def chosen(self) -> int:
         """Position of the token that the table shows."""
-        assert isinstance(self.question.token, int)  # `of` has resolved the question
+        assert isinstance(self.question.token, int)  # `of` has resolved the question.
         return self.question.token
 
     @property
@@ -263,7 +263,7 @@ def _first(module: Any, names: tuple[str, ...]) -> Any:
 
 
 def _unknown_part(module: Any) -> str | None:
-    """Return the name of an unknown submodule with weights, neither a table nor a LayerNorm, or None."""
+    """Return the name of a submodule with weights that is neither a table nor a LayerNorm, or None."""
     known_parts = {*_WORD_TABLES, *_NORMS, "position_embeddings", "token_type_embeddings"}
     names = (name.partition(".")[0] for name, _ in module.named_parameters())
     return next((name for name in names if name not in known_parts), None)

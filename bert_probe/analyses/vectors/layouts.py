@@ -64,7 +64,7 @@ def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noq
 
 
 def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
-    """Return scikit-learn's t-SNE layout (van der Maaten and Hinton 2008), in which near vectors stay near.
+    """Return scikit-learn's t-SNE layout (van der Maaten and Hinton 2008), which preserves neighborhoods.
 
     The vectors are divided by their norms, so that squared distances are 2 − 2 · cosine. Perplexity is 30, or
     a third of the number of other vectors if these are fewer than 90. The layout starts from the
@@ -94,11 +94,11 @@ def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
 
 
 def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
-    """Return the UMAP layout (McInnes, Healy and Melville 2018), in which near vectors stay near.
+    """Return the UMAP layout (McInnes, Healy and Melville 2018), which preserves neighborhoods.
 
     It uses cosine distances, 15 neighbors (fewer with fewer vectors), the principal components as a start,
-    and a fixed seed, so that it is reproducible on one machine. The axes and the distances between far points
-    have little meaning. The first call in a process takes half a minute longer, because code is compiled.
+    and a fixed seed, so that it is reproducible on one machine. The axes and the distances between distant
+    points have little meaning. The first call in a process takes half a minute longer, to compile code.
 
     Args:
         vectors: the vectors, [vector, hidden].

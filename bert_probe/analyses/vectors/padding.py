@@ -29,7 +29,7 @@ COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask
 
 @question("padding effect", command="padding")
 class PaddingEffect(Question):
-    """A batch of texts padded to the longest one, and the effect of padding on the hidden states.
+    """The effect of padding on hidden states, in a batch of texts that are padded to the longest one.
 
     For comparison, the model also runs on each text alone, and on the batch with an attention mask of ones,
     as if padding were text.
@@ -91,11 +91,11 @@ class PaddingEffectResult(Result):
 
     Attributes:
         encodings: encodings of the texts, in their order.
-        arrays: model inputs of the batch: name → [text, position].
+        arrays: model inputs of the batch by name, each of shape [text, position].
         padding_token: name of the padding token.
         differences: largest absolute difference between a text's hidden states alone and in the batch,
             [text, layer + 1].
-        unmasked: the same difference if the batch has an attention mask of ones, [text, layer + 1].
+        unmasked: the same difference with an attention mask of ones, [text, layer + 1].
         sizes: largest absolute value of a text's hidden states, [text, layer + 1].
         explained: largest relative difference between two forward passes that rounding can explain.
     """

@@ -69,8 +69,8 @@ class PoolingConfig:
         vector_modules: modules applied to the pooled vector.
         dimensions: number of dimensions to which the vector is truncated; None if it is not truncated.
         similarity: score of two vectors, from `SIMILARITIES`.
-        max_tokens: longer texts are truncated to this many tokens, including special tokens. With None, texts
-            longer than the model's limit raise an error.
+        max_tokens: number of tokens, including special tokens, to which longer texts are truncated. If None,
+            texts longer than the model's limit raise an error.
         prefix: prompt before each text.
         excluded: number of tokens at the start (the prompt) that are not pooled.
         lower_case: whether texts are lowercased first.
@@ -152,15 +152,16 @@ def resolve_pooling(
     Args:
         prompt: name of a prompt of the checkpoint, or `NO_PROMPT`. By default, the checkpoint's default
             prompt with the pooling "model", and no prompt with other poolings. With a Router, a prompt also
-            selects the task of its name, as `encode_query` and `encode_document` of sentence-transformers do;
-            a task without a prompt of its name has the default prompt, but "query" and "document" have none.
+            selects the task of the same name, like `encode_query` and `encode_document` in
+            sentence-transformers. A task without a matching prompt uses the default prompt, except "query"
+            and "document", which then have no prompt.
         dimensions: number of dimensions to which the vector is truncated. By default, those of the checkpoint
             with the pooling "model", and all with other poolings.
 
     Raises:
         UnavailableError: the checkpoint does not support this pooling.
         CheckpointError: the checkpoint's own configuration cannot be read.
-        SelectionError: the checkpoint has no such prompt, or not so many dimensions.
+        SelectionError: the checkpoint has no such prompt, or has fewer dimensions.
     """
     model = checkpoint.sentence_model
     task = task_of(model, prompt) if pooling == "model" and model is not None else None
@@ -233,8 +234,9 @@ def prompt_names(checkpoint: Checkpoint) -> tuple[str, ...]:
 def offered_dimensions(
     size: int, selected: int | None = None, trained: Sequence[int] = ()
 ) -> tuple[int, ...]:
-    """Return the numbers of dimensions to offer: powers of 2 from 8, the size of a vector, and the selected
-    and trained numbers.
+    """Return the numbers of dimensions that can be selected.
+
+    These are the powers of 2 from 8, the size of a vector, and the selected and trained numbers.
     """
     powers = {2**power for power in range(3, size.bit_length()) if 2**power < size}
     return tuple(sorted(powers | {size, selected or size, *trained}))
@@ -298,23 +300,23 @@ def _own(checkpoint: Checkpoint, task: str | None) -> PoolingConfig:
 
 
 class _WordLogits(torch.nn.Module):
-    """The masked-word head as a module: hidden states [text, token, hidden] → logits of all words."""
+    """A module that applies the masked-language-modeling head to hidden states, [text, token, hidden]."""
 
     head: OutputHead
 
     def __init__(self, head: OutputHead) -> None:
         super().__init__()
-        self.__dict__["head"] = head  # not a submodule, because its weights are those of the checkpoint
+        self.__dict__["head"] = head  # It is not a submodule, because its weights belong to the checkpoint.
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the logits, in the head's dtype."""
+        """Return the logits of all words, in the dtype of the head."""
         weight = next(self.head.model.parameters())
         inputs = {"input_ids": torch.zeros(states.shape[:2], dtype=torch.long, device=weight.device)}
         return self.head.answer(inputs, states.to(weight.device, weight.dtype), None)
 
 
 def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
-    """Return how a text becomes a vector, according to the checkpoint's sentence-transformers files.
+    """Return the modules that compute sentence vectors, from the checkpoint's sentence-transformers files.
 
     Raises:
         UnavailableError, CheckpointError: there are no such files, or they are not supported.
@@ -413,7 +415,7 @@ def pool_unpadded(
 
 
 def nonlinear_part(recipe: PoolingConfig) -> str:
-    """Return the part of a pooling that is not linear in the token vectors, as a noun phrase; "" if all are.
+    """Return a noun phrase that names the nonlinear part of a pooling; "" if the pooling is linear.
 
     Normalize and LayerNorm count as linear, because they divide by a number that is known for the text.
     """
@@ -428,7 +430,7 @@ def nonlinear_part(recipe: PoolingConfig) -> str:
 
 
 def why_not_a_sum(recipe: PoolingConfig) -> str:
-    """Return a sentence that says why the score is not a sum over token pairs; "" if it is."""
+    """Return a sentence that states why the score is not a sum over token pairs; "" if it is."""
     if recipe.similarity not in ("cosine", "dot"):
         return f"The {recipe.score_name} is not a sum over token pairs."
     part, name = nonlinear_part(recipe), recipe.score_name
@@ -457,25 +459,25 @@ def pair_contributions(a: Array, b: Array, similarity: str) -> Array:
 
 
 def token_parts(states: Array, recipe: PoolingConfig) -> Array:
-    """Return the part of the text's vector that comes from each token; their sum is exactly the vector.
+    """Return the contribution of each token to the text's vector, which is exactly the sum of all of them.
 
-    Each module after the pooling is applied to the parts: a matrix as it is, the norm of Normalize and the
-    standard deviation of LayerNorm as the numbers that they are for this text. A constant, such as the bias
-    of Dense, is divided among the tokens in proportion to their weights in the pooling.
+    Each module after the pooling is applied to the contributions. The norm in Normalize and the standard
+    deviation in LayerNorm are treated as constants, with their values for this text. Additive constants,
+    such as the bias of Dense, are divided among the tokens in proportion to their pooling weights.
 
     Args:
         states: last hidden states, [token, hidden].
         recipe: a pooling without a `nonlinear_part`.
 
     Returns:
-        The parts, float64 [token, size].
+        The contributions, float64 [token, size].
     """
     tokens = torch.tensor(states, dtype=torch.float64)[None]
     for module in recipe.token_modules:
         tokens = module(tokens)
     count = tokens.shape[1]
     mask = _pooled_mask(torch.ones(1, count, dtype=torch.float64), recipe)[..., None]
-    # The modes are linear, so that pooling unit vectors gives the weight of each token.
+    # The pooling modes are linear, so pooling one-hot vectors gives the weight of each token.
     unit_vectors = torch.eye(count, dtype=torch.float64)[None]
     weights = torch.stack([MODES[mode](unit_vectors, mask)[0] for mode in recipe.modes])
     parts = torch.cat([weight[:, None] * tokens[0] for weight in weights], dim=-1)

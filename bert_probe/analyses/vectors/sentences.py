@@ -126,7 +126,7 @@ class Sentences(Question):
             TextError, EmptyTextError, TooLongError: there is no sentence, or a sentence cannot be encoded.
             UnavailableError, CheckpointError: see `resolve_pooling`; also if the model in memory changes
                 during the computation.
-            OutOfMemoryError: a batch needs more memory than is free.
+            OutOfMemoryError: a batch needs more memory than is available.
         """
         if isinstance(sentences, str):
             raise TextError("Give a list of sentences, not a single string.")
@@ -180,7 +180,7 @@ class PairwiseScores:
         """Similarity score of each pair of sentences, of shape [sentence, sentence].
 
         Raises:
-            OutOfMemoryError: the matrix needs more memory than is free.
+            OutOfMemoryError: the matrix needs more memory than is available.
         """
         count = len(self.vectors)
         gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # a float64 matrix and its copy
@@ -218,7 +218,7 @@ class PairwiseScores:
         return tuple(int(leaf) for leaf in leaves_list(tree))
 
     def nearest(self, count: int = 50) -> tuple[SentencePair, ...]:
-        """Return the most similar pairs, by descending score and then in the order of the sentences.
+        """Return the most similar pairs, by descending score. Ties keep the order of the sentences.
 
         Raises:
             SelectionError: count is below 1.
@@ -352,15 +352,15 @@ def encode_texts(
 
     Args:
         truncate: truncate texts that are too long instead of raising an error.
-        name: returns the name of a text in error messages from its number, from 1.
+        name: function from the number of a text, from 1, to its name in error messages.
         progress: called with the number of distinct texts done and the total; with 0 and the number of texts
             while they are tokenized.
 
     Raises:
         TextError, EmptyTextError, TooLongError: a text cannot be encoded.
-        OutOfMemoryError: a batch needs more memory than is free.
+        OutOfMemoryError: a batch needs more memory than is available.
     """
-    distinct: dict[bytes, ModelInputs] = {}  # equal texts run once
+    distinct: dict[bytes, ModelInputs] = {}  # Equal texts are encoded only once.
     keys: list[bytes] = []
     dropped: list[int] = []
     characters = 0  # since the last report of progress
@@ -402,7 +402,7 @@ def pool_inputs(
         output, mask = forward(checkpoint, [inputs[i] for i in batch])
         pooled = pool(output, mask, config).cpu().numpy()
         if not done:
-            # The vectors, their copy in the order of the texts, and a copy in float64 for the scores.
+            # The memory for the vectors, a copy in the order of the texts, and a float64 copy for the scores.
             size = len(inputs) * pooled.shape[1] * (2 * pooled.itemsize + 8)
             with reserved_memory(size, f"Comparing {len(inputs):,} texts", "Use fewer texts."):
                 vectors = np.empty((len(inputs), pooled.shape[1]), pooled.dtype)
@@ -422,7 +422,7 @@ def encode_inputs(
 
 @contextmanager
 def name_text_errors(name: str) -> Iterator[None]:
-    """Add the name of a text to the errors about it."""
+    """Prepend the name of a text to error messages about this text."""
     try:
         yield
     except TextError as error:

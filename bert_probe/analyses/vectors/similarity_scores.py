@@ -1,4 +1,4 @@
-"""Scores of pairs of vectors, as sentence-transformers defines them."""
+"""Similarity scores of pairs of vectors, as defined by sentence-transformers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def differentiable_scores(a: torch.Tensor, b: torch.Tensor, similarity: str) -> 
 def scores(a: Array, b: Array, similarity: str) -> Array:
     """Return the score of each row of ``a`` [m, size] and each row of ``b`` [n, size].
 
-    They are those of sentence-transformers. Distances are negative, so that a larger score always means
-    more similar.
+    The scores equal those of sentence-transformers. Distances are negated, so that a larger score always
+    means more similar.
 
     Args:
         similarity: a name in `SIMILARITIES`.

@@ -123,7 +123,7 @@ class TokenMap(_MapQuestion):
     Attributes:
         words: merge subword tokens into words, whose vectors are the means of their tokens' vectors.
         specials: include special tokens such as [CLS] and [SEP]; they are often far from all other tokens.
-        basis: how planes are chosen; see `BASES`.
+        basis: how the principal components are computed; see `BASES`.
     """
 
     inputs = OneOrTwoTraces()
@@ -184,7 +184,7 @@ class CorpusTokenMap(_MapQuestion):
         Raises:
             EmptyTextError, TooLongError, TextError: there is no text, a text cannot be encoded (the message
                 names its line), or the vectors exceed `MAX_BYTES`.
-            OutOfMemoryError: the texts need more memory than is free.
+            OutOfMemoryError: the texts need more memory than is available.
             UnavailableError: see `planes`; also if the model in memory changes during the computation.
         """
         checkpoint = checkpoint.snapshot()
@@ -433,6 +433,6 @@ def _project(vectors: Array, mean: Array, axes: Array) -> tuple[Array, float]:
         centered = vectors[start : start + _BLOCK] - mean
         points[start : start + _BLOCK] = centered @ axes
         squares += float(np.vdot(centered, centered))
-    # If rounding errors can explain the sum, all vectors are equal.
+    # If the sum of squares is within the rounding error, treat all vectors as equal.
     rounding = len(vectors) * np.finfo(np.float64).eps * float(np.vdot(mean, mean))
     return points, squares if squares > rounding else 0.0

@@ -186,7 +186,7 @@ class WordInContextResult(Result):
         return {"words": words, "baseline": dict(self.baseline.metadata)}
 
     def frame(self) -> pd.DataFrame:
-        """Return the cosines after the question's layer as a matrix, or one row per pair and layer.
+        """Return a matrix of the cosines if the question has a layer, otherwise one row per pair and layer.
 
         Columns for pairs: layer, a, b, cosine, baseline_mean, baseline_p95, corrected. ``a`` and ``b`` are
         text numbers, from 1.

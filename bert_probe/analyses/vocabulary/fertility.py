@@ -153,7 +153,7 @@ def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
         for token in encoding.tokens:
             if token.special or token.segment != segment or token.start is None or not spans:
                 continue
-            # Some tokenizers encode a space after the last word; assign it to this word.
+            # Some tokenizers encode a space after the last word. Assign the space to this word.
             members[min(bisect_right(ends, token.start), len(spans) - 1)].append(token)
         words += [
             SplitWord(text[start:end], segment, start, end, tuple(pieces))

@@ -1,4 +1,4 @@
-"""What works with a checkpoint and what does not: from its config first, then by opening it."""
+"""The features that a checkpoint supports, determined from its config and then by opening it."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Capability:
     """One row of a `ModelCheck`.
 
     Attributes:
-        name: what may work, such as "attention" or "fill-mask".
+        name: a feature, such as "attention" or "fill-mask".
         works: "yes", "no", or "unknown" if the checkpoint was not opened.
-        reason: why it does not work, or a detail; "" if there is nothing to say.
+        reason: why the feature does not work, or a detail; "" if there is neither.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Capability:
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """What works with a checkpoint.
+    """The features that a checkpoint supports.
 
     Attributes:
         model: the name of the model.
@@ -84,7 +84,7 @@ def check(
     dtype: str = "auto",
     progress: Progress | None = None,
 ) -> ModelCheck:
-    """Return what works with a checkpoint and what does not, with the reason.
+    """Return the features that a checkpoint supports, and why it does not support the others.
 
     The config is read first. If it describes a supported model, the checkpoint is opened as by `load`.
 

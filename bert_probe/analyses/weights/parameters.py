@@ -1,4 +1,4 @@
-"""The parameters of models, and the memory that they take."""
+"""The parameters of models, and their memory."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Parameter:
         name: name in ``model.named_parameters()``.
         group: "embeddings", "layer 1", …, "final norm", "pooler", "head" (of a task), "encoder, all
             layers" (tables of relative positions), "other"; layers that share weights form one group.
-        part: within a layer "attention" (query, key, value and a norm before them), "attention
-            output", "feed-forward", "bottleneck" or "convolution"; elsewhere the group.
+        part: within a layer, "attention" (query, key, value and a preceding norm), "attention output",
+            "feed-forward", "bottleneck" or "convolution"; outside of layers, the group.
         kind: class of the module that has the parameter, e.g. "Linear".
         shape: shape of the tensor.
         count: number of elements; 0 if the parameter is tied.
@@ -265,12 +265,12 @@ class _ParameterGroups:
         if listed:
             return f"layer {int(listed[2]) + 1}", _listed_part(listed[1], bool(listed[3]))
         if name.startswith("encoder.conv."):
-            return "layer 1", "convolution"  # DeBERTa adds the convolution to its first layer
+            return "layer 1", "convolution"  # DeBERTa has a convolution in its first layer.
         if _RELATIVE_POSITIONS.match(name):
             return (EVERY_LAYER,) * 2
         relative = f"{self._start}encoder.rel_embeddings.weight" in self._names
         if name.startswith("encoder.LayerNorm.") and relative:
-            return (EVERY_LAYER,) * 2  # DeBERTa applies this norm to relative positions
+            return (EVERY_LAYER,) * 2  # DeBERTa normalizes its relative position embeddings.
         return (_outside_layers(name),) * 2
 
 
@@ -325,7 +325,7 @@ MEMORY = {"float64": 8, "float32": 4, "float16": 2}
 class ModelSizes(Question):
     """Sizes of several models: layers, heads, dimensions, parameters by part, and memory of the weights.
 
-    Only the encoder and, if its class has one, its pooler are counted, not an output head.
+    Only the encoder and its pooler, if it has one, are counted, but not an output head.
     """
 
     inputs = Configs()
@@ -366,7 +366,8 @@ class ModelSize:
         family: model type in transformers.
         layers, heads, hidden_size, vocabulary_size: dimensions; ``heads`` is the number per layer.
         tensors: number of named parameter tensors.
-        parts: name of a part → number of parameters, with tied ones counted once, in the model's order.
+        parts: number of parameters of each part, by name, with tied parameters counted once, in the model's
+            order.
     """
 
     name: str
@@ -405,7 +406,7 @@ class ModelSizesResult(Result):
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """The names of the parts that occur in any of the models."""
+        """The names of the parts (such as embeddings and attention) that occur in at least one model."""
         return tuple(dict.fromkeys(part for size in self.sizes for part in size.parts))
 
     @property

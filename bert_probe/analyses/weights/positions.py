@@ -155,7 +155,7 @@ class PositionsResult(Result):
 
     @cached_property
     def by_distance(self) -> dict[str, Array]:
-        """Name of each encoding → mean cosine similarity of positions at distance 0, 1, …."""
+        """Mapping from the name of each encoding to the mean cosine of positions at distance 0, 1, …."""
         if self.learned is not None:
             return {
                 "learned": diagonal_means(self.cosines),
@@ -184,7 +184,7 @@ class PositionsResult(Result):
             BIAS: self._bias,
             RELATIVE: self._relative,
         }
-        assert self.question.show is not None  # `resolve` has set a table
+        assert self.question.show is not None  # `resolve` has filled in a table.
         return tables[self.question.show]()
 
     def _cosines(self) -> pd.DataFrame:
@@ -376,7 +376,7 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
             continue
         frequencies = buffer.detach().double().cpu().numpy().ravel()
         if any(np.array_equal(rotary.frequencies, frequencies) for rotary in result):
-            continue  # layers may have equal buffers
+            continue  # Several layers may have equal buffers.
         kind = match["kind"] if match["kind"] in layer_types else None
         own = [layer for layer in layers if kind is None or layer_types[layer] == kind]
         name = "rotary" if kind is None else kind.replace("_", " ")

@@ -1,4 +1,4 @@
-"""Rollout by hand, and invariants."""
+"""Attention rollout: hand-computed cases and invariants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND = np.array([[[0.0, 1.0], [0.0, 1.0]]])
 
 
 def test_rollout_equals_hand_computation() -> None:
-    """½(A₁ + I) = [[1, 0], [¼, ¾]]; ½(A₂ + I) = [[½, ½], [0, 1]] from the left gives [[⅝, ⅜], [¼, ¾]]."""
+    """½(A₂ + I) · ½(A₁ + I) = [[½, ½], [0, 1]] · [[1, 0], [¼, ¾]] = [[⅝, ⅜], [¼, ¾]]."""
     first, second = rollouts([FIRST, SECOND])
     np.testing.assert_array_equal(first, [[1, 0], [0.25, 0.75]])
     np.testing.assert_array_equal(second, [[0.625, 0.375], [0.25, 0.75]])
@@ -31,7 +31,7 @@ def test_rollout_multiplies_later_layers_from_the_left() -> None:
     np.testing.assert_array_equal(rollout([first, second]), [[0.75, 0.25], [0.5, 0.5]])
     np.testing.assert_array_equal(rollout([first, second], residual=0), [[1, 0], [1, 0]])
     np.testing.assert_array_equal(rollout([first, second], residual=1), np.eye(2))
-    # Residual weight ¼: [[.25, .75], [0, 1]] · [[1, 0], [.75, .25]].
+    # With the residual weight ¼, the rollout is [[.25, .75], [0, 1]] · [[1, 0], [.75, .25]].
     np.testing.assert_array_equal(rollout([first, second], residual=0.25), [[0.8125, 0.1875], [0.75, 0.25]])
 
 

@@ -1,4 +1,4 @@
-"""Value norms against inputs and outputs of the model's own output projection."""
+"""Compare value norms with the inputs and outputs of the model's own output projection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_projected_values_sum_to_layer_output(name: str, family_folder: Callable
     """In float64, the weighted sum of the heads' values is the input of the projection."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     for weight in {projection.weight for projection in checkpoint.projections if projection is not None}:
-        weight.mul_(1 + 1e-9)  # numbers that float32 cannot represent
+        weight.mul_(1 + 1e-9)  # so that float32 cannot represent the weights
     trace = checkpoint.trace(TEXT)
     assert projects(trace)
     assert trace.values is not None

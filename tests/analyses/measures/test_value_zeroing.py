@@ -1,4 +1,4 @@
-"""Value zeroing against single passes of the raw model, and invariants."""
+"""Value zeroing: parity with separate forward passes of the raw model, and invariants."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_value_zeroing_equals_single_passes_of_the_raw_model(exact: Checkpoint, 
 
 
 def one_by_one(trace: Trace, layer: int) -> np.ndarray:
-    """Return the result of one full pass for each key, without batching."""
+    """Return value zeroing computed with a separate forward pass for each key, without batching."""
     values = torch.from_numpy(trace.values[layer].copy())  # type: ignore[index]
     weights = torch.from_numpy(trace.attention(layer).copy())
 
@@ -169,7 +169,7 @@ def test_layer_is_computed_once_per_trace(exact: Checkpoint, monkeypatch: pytest
         result[0, 0] = 1
     for refused in (AttentionLong(None, ["mean", 1], "value-zeroing"), Attention(0, 1, "value-zeroing")):
         with pytest.raises(SelectionError, match="not for individual heads"):
-            refused.of(trace)  # before computation starts
+            refused.of(trace)  # The error is raised before any computation.
     assert label.takes_long(exact.trace(TEXT), 2), "another trace may belong to another model"
 
 

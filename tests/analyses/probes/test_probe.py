@@ -1,4 +1,4 @@
-"""Linear probes of layers: the fit against scikit-learn, and other parts by hand."""
+"""Linear probes of layers: parity of the fit with scikit-learn, and hand-computed cases."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NOUNS = ("cat", "dog", "boat", "horse", "sailor", "child", "king")
 
 
 def correlated_classes(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return correlated vectors of very different scale, and classes that depend on them."""
+    """Return vectors with correlated dimensions of very different scales, and classes that depend on them."""
     generator = np.random.default_rng(1)
     mixed = generator.normal(size=(rows, 6)) @ generator.normal(size=(6, 6)) * 10.0 ** np.arange(-3, 3)
     scores = mixed / mixed.std(axis=0) @ generator.normal(size=(6, classes)) + generator.normal(
@@ -72,7 +72,8 @@ def test_fit_equals_scikit_learn(penalty: float) -> None:
     rows = space.within(inputs)
     weights = fit(rows, classes, np.zeros((7, 4)), space.penalties, tolerance=1e-15)
     standard = (inputs - inputs.mean(dim=0)) / inputs.std(dim=0, correction=0)
-    full = np.hstack([standard.numpy(), np.ones((90, 1))])  # which penalizes the intercept as well
+    # The intercept is a column of ones, so that scikit-learn penalizes it like the probe does.
+    full = np.hstack([standard.numpy(), np.ones((90, 1))])
     theirs = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-10, max_iter=10_000)
     expected = theirs.fit(full, classes).predict_proba(full)
     np.testing.assert_allclose(log_probabilities(rows, weights).exp(), expected, atol=1e-5)
@@ -110,9 +111,8 @@ def test_code_length_is_the_sum_over_blocks() -> None:
         bits -= sum(
             float(logs[label]) for logs, label in zip(of_block, classes[end:after], strict=True)
         ) / np.log(2)
-    assert learned.bits == pytest.approx(
-        bits, rel=0.01
-    )  # each fit started elsewhere and ended near the optimum
+    # The fits start from other weights, so both end near the optimum, but not at the same point.
+    assert learned.bits == pytest.approx(bits, rel=0.01)
     assert learned.bits < 300 * np.log2(3)
 
 
@@ -166,7 +166,7 @@ def test_result_does_not_depend_on_number_of_passes(
 
 
 def words(text: str) -> tuple[TaggedSentence, ...]:
-    """Return sentences written with slashes between words and tags."""
+    """Parse tagged sentences in the format "word/tag word/tag|…"."""
     return parse_tagged_sentences(
         text.replace(" ", "\n").replace("/", " ").replace("|", "\n\n").encode(), "a.conll"
     )
@@ -176,7 +176,8 @@ def test_baseline_and_interval_by_hand(minilm: Checkpoint) -> None:
     data = words("run/V fast/A|run/N far/A|run/N on/A")
     held_out = words("run/N run/V|run/N unseen/A|unseen/N far/A|far/Z run/N")
     result = Probe(layers=[1]).of(minilm, data, held_out)
-    # run is N, far is A; unseen words get the most frequent tag, A; Z does not occur in the training data.
+    # The baseline predicts N for "run" and A for "far", and the most frequent tag, A, for unseen words. The
+    # tag Z does not occur in the training data.
     assert result.baseline == 6 / 8 - 1 / 8 + 1 / 8 - 0 / 8 - 1 / 8
     assert result.counts == (6, 8)
     assert result.labels == ("A", "N", "V")
@@ -194,7 +195,7 @@ def test_sentences_are_labeled_by_comments(minilm: Checkpoint) -> None:
 
 
 def test_control_task_keeps_random_label_of_each_text(minilm: Checkpoint) -> None:
-    """A text of the training data keeps its random label; the labels of other texts cannot be predicted."""
+    """Held-out texts that are also training texts have the same random label; others cannot be predicted."""
     again = Probe(layers=[0]).of(minilm, WEATHER, WEATHER)
     assert again.of_sentences
     assert (again.labels, again.counts, again.baseline) == (("dry", "wet"), (12, 12), 0.5)
@@ -231,7 +232,8 @@ def test_default_held_out_share_is_one_fifth(minilm: Checkpoint) -> None:
 
 
 def test_informative_layer_has_high_accuracy_and_low_control(minilm: Checkpoint) -> None:
-    # The words determine their tags, but held-out words were not seen, so the control task cannot be learned.
+    # Each word has a fixed tag, but no held-out word occurs in the training data, so its random tag in the
+    # control task cannot be learned.
     data = words("|".join(f"the/D {noun}/N sleeps/V" for noun in NOUNS))
     held_out = words("|".join(f"the/D {noun}/N sleeps/V" for noun in ("queen", "ship", "bird")))
     result = Probe(layers=[0]).of(minilm, data, held_out)

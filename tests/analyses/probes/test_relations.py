@@ -1,4 +1,4 @@
-"""Heads as predictors of treebank relations: against a loop over raw attention, and by hand."""
+"""Heads as predictors of treebank relations: parity with loops over raw attention, and cases by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.command_line import bert_probe
 from tests.helpers.raw import Raw
 from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FILE, TAGGED, conllu, read
 
-# Words that this family's tokenizer splits.
+# The tokenizer of the test family splits these words into subword tokens.
 PIECES = read(
     conllu(
         (
@@ -37,8 +37,9 @@ PIECES = read(
 
 
 def guess(weights: np.ndarray, tokens: tuple[Token, ...], owner: TaggedSentence, asking: int) -> int:
-    """Return the word with most attention from a word: summed over its tokens, averaged over those of the
-    query.
+    """Return the index of the word that receives the most attention from a word.
+
+    Attention is summed over the tokens of the key word and averaged over those of the query word.
     """
     pieces = [
         [i for i, token in enumerate(tokens) if not token.special and start <= token.start < end]
@@ -91,7 +92,8 @@ def test_heads_are_selected_and_reported_on_different_files(minilm: Checkpoint) 
 def test_offset_baseline_equals_hand_computation(minilm: Checkpoint) -> None:
     result = Relations().of(minilm, SAILING, SLEEPING)
     offsets = {item.relation: (item.offset, item.offset_accuracy) for item in result.best}
-    # The determiner before its noun, the noun before its verb, the object two words after it.
+    # The determiner comes directly before its noun, the subject directly before its verb, and the object two
+    # words after the verb.
     assert offsets == {"det": (1, 1.0), "nsubj": (1, 1.0), "obj": (-2, 1.0), "punct": (-3, 1.0)}
 
 

@@ -1,4 +1,4 @@
-"""The structural probe: distances, trees and scores by hand, and recovery of a planted map."""
+"""The structural probe: hand-computed distances, trees and scores, and recovery of a planted map."""
 
 from __future__ import annotations
 
@@ -98,9 +98,10 @@ def test_rank_correlations_equal_scipy() -> None:
 
 
 def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tree]]:
-    """Return vectors that encode trees: each word is the sum of one direction per edge up to the root,
-    rotated
-    together with longer uninformative directions.
+    """Return word vectors that encode random trees, and the trees.
+
+    The vector of a word is the sum of one direction for each edge on its path to the root. Noise dimensions
+    with larger variance are appended, and all dimensions are rotated together.
     """
     size, remaining = 7, 5
     mixed = np.linalg.qr(rng.normal(size=(size + remaining, size + remaining))).Q
@@ -141,12 +142,12 @@ def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_scores_equal_hand_computation(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
-    # Every engineer reads a map: reads–a is not an edge, engineer–reads is. Night falls slowly: both are
-    # edges.
+    # The baseline connects adjacent words. In "Every engineer reads a map", "engineer"–"reads" is an edge,
+    # but "reads"–"a" is not. In "Night falls slowly", both pairs are edges.
     assert probe_result.baseline == 5 / 6
     assert probe_result.edges == 6
     assert probe_result.counts == (2, 1, 2)
-    # Each word is one token: the first held-out tree has six words, the other too few for a correlation.
+    # Each word is one token. The first held-out tree has six words; the second has too few for a correlation.
     clause, short = (minilm.trace(item.text) for item in SLEEPING)
     for place, layer in enumerate(probe_result.layers):
         first, second = (
@@ -207,7 +208,7 @@ def test_tree_of_unprobed_layer_or_model_raises_error(
 
 
 def heads(*head_indices: int) -> TaggedSentence:
-    """Return a sentence with these heads, counted from 1."""
+    """Return a sentence whose words have the given syntactic heads, counted from 1."""
     rows = tuple((f"w{number}", "X", head, "dep") for number, head in enumerate(head_indices, 1))
     return treebank.read(treebank.conllu(rows))[0]
 
@@ -284,7 +285,7 @@ def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
 
 
 def write(folder: Path) -> str:
-    """Write a file without heads."""
+    """Write a file of tagged words without syntactic heads, and return its path."""
     file = folder / "tags.conll"
     file.write_text(treebank.TAGGED_FILE, encoding="utf-8")
     return str(file)

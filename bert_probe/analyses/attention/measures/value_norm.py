@@ -71,7 +71,7 @@ def value_weighted(trace: Trace, layer: int, heads: slice) -> Array:
     Raises:
         SelectionError, UnavailableError: see `value_norms`.
     """
-    norms = value_norms(trace, layer)  # raises an error before attention is computed
+    norms = value_norms(trace, layer)  # This raises any error before attention is computed.
     weighted: Array = trace.attention_of(layer, heads) * norms[heads, None]
     return weighted
 

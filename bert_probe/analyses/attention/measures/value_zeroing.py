@@ -45,7 +45,7 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
         TooLongError: the text has more than `MAX_TOKENS` tokens.
         UnavailableError: the architecture does not expose its values or layers, or the trace has no model,
             or the model has changed since the trace was made.
-        OutOfMemoryError: the text needs more memory than is free.
+        OutOfMemoryError: the text needs more memory than is available.
     """
     layer = resolve_index(layer, trace.layers, "layer")
     if trace.values is None:

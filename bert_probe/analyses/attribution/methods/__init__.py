@@ -60,9 +60,9 @@ class AttributionTarget:
     def free(self) -> tuple[int, ...]:
         """Indices of the units that can be removed.
 
-        Special tokens, the tokens of a prompt, and those for which the model predicts cannot be removed. If
-        units are masked instead of removed, the tokens for which the model predicts can be masked, except
-        mask tokens.
+        Special tokens, the tokens of a prompt, and the tokens at which the model predicts cannot be removed.
+        If units are masked instead of removed, the tokens at which the model predicts can be masked, unless
+        they are mask tokens.
         """
         mask = self.trace.checkpoint.tokenizer.mask_token_id
         fixed = {position for position in self.number.places if self._stays(position, mask)}
@@ -84,7 +84,7 @@ class AttributionTarget:
 
     @cached_property
     def read_at(self) -> Array:
-        """Dependence of the prediction on each token's last-layer vector, measured by the gradient norm.
+        """Share of each token in the gradient norm of the target value with respect to last-layer vectors.
 
         The values are float64 of shape [token] and sum to 1. For example, the prediction of a masked word
         depends only on the vector of the mask.

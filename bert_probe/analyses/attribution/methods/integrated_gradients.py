@@ -28,7 +28,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         inputs = batch(checkpoint, [target.trace.encoding])
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
-            progress(steps, 2 * steps)  # may raise an error to cancel the computation
+            progress(steps, 2 * steps)  # Raises an error if the computation was canceled.
             states, pooled = run_on_vectors(target.trace, model, embeddings(ids), inputs)
             return number.on(inputs | {"input_ids": ids}, states, pooled)
 
