@@ -102,6 +102,7 @@ class Body:
 
         arguments = self._arguments(shared, checkpoints, check)
         check()
+        question.check_limits(*arguments)
         untyped_question: Any = question
         options: dict[str, Any] = {"progress": progress} if self.registered.has_progress else {}
         waits = self.registered.has_progress and _takes_long(question, arguments)

@@ -450,18 +450,21 @@ class Choices(WordList):
         return f"{'|'.join(self.words)},…"
 
     def check(self, name: str, value: Any) -> tuple[str, ...]:
-        """Return the words as a tuple without duplicates; reject an empty list and unknown words."""
+        """Return the words as a tuple; reject an empty list, unknown words and duplicates."""
         words = super().check(name, value)
         unknown = [word for word in words if word not in self.words]
         if unknown or not words:
             problem = repr(unknown[0][:100]) if unknown else "empty"
             raise SelectionError(f"{name} must be one or more of {', '.join(self.words)}, but is {problem}.")
+        if len(words) < len(value):
+            duplicate = next(word for word in words if list(value).count(word) > 1)
+            raise SelectionError(f"{name} has {duplicate!r} more than once. Give each word once.")
         return words
 
     @property
     def schema(self) -> Schema:
         """The JSON Schema of an array of the allowed words."""
-        return {"type": "array", "items": {"enum": list(self.words)}, "minItems": 1}
+        return {"type": "array", "items": {"enum": list(self.words)}, "minItems": 1, "uniqueItems": True}
 
 
 class TokenSelector(FieldType):

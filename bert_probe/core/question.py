@@ -152,6 +152,12 @@ class Question:
     def _non_default_fields(self) -> list[Field[Any]]:
         return [field for field in fields(self) if getattr(self, field.name) != field.default]
 
+    def check_limits(self, *inputs: Any) -> None:
+        """Raise UnavailableError if the inputs, which are those of `of`, are too large for a server.
+
+        The HTTP API and the pages call this. In Python and on the command line there are no such limits.
+        """
+
     def resolved(self, trace: Trace) -> Self:
         """Return the question for one text; 0-based indices replace every "last" and every word.
 

@@ -34,6 +34,16 @@ def step_progress(progress: Progress, step: int, count: int) -> Progress:
     return lambda done, total: progress(step * total + done, count * total)
 
 
+def final_progress(progress: Progress, total: int) -> Progress:
+    """Return a `Progress` for the work after the last step, so that it can be cancelled, too.
+
+    Args:
+        progress: the callback for all steps, which gets `total` of `total` at each call.
+        total: the total amount of the steps.
+    """
+    return lambda _done, _total: progress(total, total)
+
+
 def no_progress(done: int, total: int) -> None:
     """A `Progress` that does nothing."""
 

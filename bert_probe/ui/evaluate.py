@@ -120,6 +120,7 @@ def _curve_toggle() -> bool:
 
 def _answer(question: Any, label: str, *inputs: Any) -> Any:
     """Return the result of a question that runs as a job, or None if there is none yet."""
+    question.check_limits(*inputs)
     return jobs.answer(
         f"evaluate {question.analysis}",
         question.of,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn import metrics
@@ -36,6 +38,8 @@ def test_measures_are_those_of_scikit_learn(minilm: Checkpoint) -> None:
     split = StratifiedKFold(4, shuffle=True, random_state=0)
     model = LogisticRegression(max_iter=2000)
     probabilities = cross_val_predict(model, vectors, labels, cv=split, method="predict_proba")
+    np.testing.assert_array_equal(result.models[0].probabilities, probabilities)
+    assert result.models[0].probabilities.dtype == probabilities.dtype
     predicted = probabilities.argmax(axis=1)
     clusters = KMeans(len(data.labels), n_init=10, random_state=0).fit(vectors).labels_
     table = result.table().set_index("measure")
@@ -69,6 +73,70 @@ def test_resamples_are_those_of_scikit_learn() -> None:
         assert values[0] == pytest.approx(metrics.accuracy_score(labels[drawn], predicted))
         assert values[1] == pytest.approx(metrics.f1_score(labels[drawn], predicted, average="macro"))
         assert values[3] == pytest.approx(metrics.v_measure_score(labels[drawn], clusters[drawn]), abs=1e-9)
+
+
+def test_clusters_are_those_of_a_single_k_means() -> None:
+    random = np.random.default_rng(4)
+    for count, size in ((40, 3), (60, 7), (12, 20)):
+        vectors = random.normal(size=(count, 5)).astype(np.float32)
+        calls: list[tuple[int, int]] = []
+        clusters = label_evaluation._clusters(
+            vectors,
+            size,
+            lambda done, total, calls=calls: calls.append((done, total)),  # type: ignore[misc]
+        )
+        expected = KMeans(min(size, count), n_init=10, random_state=0).fit(vectors).labels_
+        assert metrics.adjusted_rand_score(clusters, expected) == 1
+        assert calls == [(start, 10) for start in range(10)]
+
+
+def test_blocks_of_resamples_are_bounded_by_the_numbers_of_a_measure() -> None:
+    values = np.random.default_rng(5).normal(size=30)
+    sizes, calls = [], []
+
+    def mean(weights: np.ndarray) -> np.ndarray:
+        sizes.append(len(weights))
+        return weights @ values / 30
+
+    actual = bootstrap.bootstrap(mean, 30, lambda done, total: calls.append((done, total)), size=200**2)
+    np.testing.assert_allclose(actual, bootstrap.bootstrap_means(values), rtol=1e-12)
+    assert max(sizes) <= bootstrap._BLOCK_NUMBERS / 200**2
+    assert calls[-1] == (2000, 2000)
+    assert len(calls) == len(sizes)
+
+
+def test_memory_of_many_classes_is_bounded(minilm: Checkpoint) -> None:
+    rows = [f"a{i % 7} b{i % 3},c{i // 3}" for i in range(240)]
+    data = parse_labeled_texts("\n".join(["text,label", *rows]).encode(), "texts.csv")
+    tracemalloc.start()
+    try:
+        LabelEvaluation(pooling="mean", dimensions=8).of(minilm, data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # A contingency table of each of 2,000 resamples takes 2,000 · 80² · 8 B = 102 MB.
+    assert peak < 80e6
+
+
+def test_every_fold_and_format_can_be_canceled(minilm: Checkpoint) -> None:
+    data = texts(3)
+    calls: list[tuple[int, int]] = []
+    result = LabelEvaluation(curve=True, folds=3, dimensions=16).of(
+        minilm, data, progress=lambda done, total: calls.append((done, total))
+    )
+    formats = len(result.showing(show="curve").table())
+    total = 2 * len(data.rows)
+    # 3 folds and the bootstrap of each format, and at last the bootstrap of the measures
+    assert calls.count((total, total)) >= formats * (3 + 1) + 1
+    assert len({done for done, total in calls if total == 2 * 3}) >= 3  # folds of the full vectors
+
+
+def test_too_many_texts_for_a_server_are_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = texts(3)
+    LabelEvaluation().check_limits(minilm, data, False, None)
+    monkeypatch.setattr(label_evaluation, "MAX_PROBABILITIES", 2 * len(data.rows))
+    with pytest.raises(UnavailableError, match=r"are too many here for .* classes\. Give at most 6 texts"):
+        LabelEvaluation().check_limits(minilm, data, False, None)
 
 
 def test_calibration_error_by_hand() -> None:

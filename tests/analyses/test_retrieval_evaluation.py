@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import warnings
+from collections.abc import Iterator
+from functools import partial
 from math import log2
 from pathlib import Path
 
@@ -12,8 +14,17 @@ import numpy as np
 import pytest
 
 from bert_probe import RetrievalEvaluation, Search, read_judgments, read_retrieval_data
-from bert_probe.analyses.evaluation.retrieval_evaluation import MEASURES, _order, evaluate_rankings
-from bert_probe.errors import EmptyTextError, InvalidFileError, ProbeError, TextError, UnavailableError
+from bert_probe.analyses.evaluation import retrieval_evaluation
+from bert_probe.analyses.evaluation.ranking_measures import BLOCK, MEASURES, evaluate_rankings
+from bert_probe.analyses.evaluation.retrieval_evaluation import _order
+from bert_probe.errors import (
+    EmptyTextError,
+    InvalidFileError,
+    ProbeError,
+    SelectionError,
+    TextError,
+    UnavailableError,
+)
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.documents import DocumentList, parse_documents
 from bert_probe.text.retrieval_data import Judgments, parse_judgments
@@ -50,6 +61,80 @@ def test_measures_by_hand() -> None:
     np.testing.assert_allclose(values[0], expected, atol=1e-7)  # trec_eval rounds gains to float32.
 
 
+def test_rankings_are_evaluated_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ir_measures
+
+    random = np.random.default_rng(0)
+    documents = [f"d{number}" for number in range(30)]
+    rankings = [random.permutation(30)[: random.integers(0, 30)] for _ in range(250)]
+    grades = [{f"d{row}": int(random.integers(0, 3)) for row in random.permutation(30)[:5]} for _ in rankings]
+    run = {
+        str(query): {documents[row]: -float(rank) for rank, row in enumerate(ranking)}
+        for query, ranking in enumerate(rankings)
+    }
+    expected = np.zeros((250, len(MEASURES)))
+    measures = [ir_measures.parse_measure(name) for name in MEASURES.values()]
+    calculate = ir_measures.iter_calc
+    qrels = {str(query): judged for query, judged in enumerate(grades)}
+    for metric in calculate(measures, qrels, run):
+        expected[int(metric.query_id), measures.index(metric.measure)] = metric.value
+    blocks, calls = [], []
+
+    def counted(measures: object, qrels: dict[str, object], run: dict[str, object]) -> Iterator[object]:
+        blocks.append(len(run))
+        return calculate(measures, qrels, run)
+
+    monkeypatch.setattr(ir_measures, "iter_calc", counted)
+    actual = evaluate_rankings(rankings, documents, grades, lambda done, total: calls.append((done, total)))
+    np.testing.assert_array_equal(actual, expected)
+    assert len(blocks) == 3
+    assert max(blocks) <= BLOCK
+    assert calls == [(0, 250), (100, 250), (200, 250)]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_bm25_does_not_rank_documents_without_a_word_of_the_query(minilm: Checkpoint, order: int) -> None:
+    texts = {"d0": "cats purr", "d1": "dogs bark", "d2": "the sun", "d3": "the moon"}
+    documents = as_list(dict(list(texts.items())[::order]))
+    queries = as_list({"q1": "zebra", "q2": "the moon"})
+    judgments = Judgments.of({"q1": {"d0": 1}, "q2": {"d2": 1}})
+    result = RetrievalEvaluation(("bm25",)).of(minilm, documents, queries, judgments)
+    assert result.systems[0].values[0].tolist() == [0] * len(MEASURES)
+    assert [ranks.tolist() for ranks in result.systems[0].ranks] == [[0], [2]]
+    assert [len(first) for first in result.systems[0].first] == [0, 2]
+    assert result.showing(show="failures").table()["outranked_by"].tolist() == [""]
+
+
+def test_only_the_first_documents_of_a_ranking_are_kept(minilm: Checkpoint) -> None:
+    documents = as_list({f"d{number}": "a boat" for number in range(40)})
+    queries = as_list({f"q{number}": "a boat" for number in range(120)})
+    judgments = Judgments.of({query.id: {"d0": 1} for query in queries})
+    calls: list[tuple[int, int]] = []
+    result = RetrievalEvaluation(("bm25",)).of(
+        minilm, documents, queries, judgments, progress=lambda done, total: calls.append((done, total))
+    )
+    first = result.systems[0].first
+    assert all(part.base is None and len(part) == 10 for part in first)
+    assert result.nbytes > sum(part.nbytes for part in first)
+    assert len(calls) > len(queries)  # every query is a point of cancellation
+
+
+def test_too_many_queries_for_a_server_are_refused(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = (minilm, DOCUMENTS, as_list(QUERIES), Judgments.of(GRADES), False, None)
+    RetrievalEvaluation().check_limits(*inputs)
+    monkeypatch.setattr(retrieval_evaluation, "MAX_SCORES", 20)
+    with pytest.raises(UnavailableError, match=r"4 queries are too many .* for 6 documents\. Give at most 3"):
+        RetrievalEvaluation().check_limits(*inputs)
+
+
+def test_a_scorer_given_twice_is_refused() -> None:
+    for question in (RetrievalEvaluation, partial(Search, "query")):
+        with pytest.raises(SelectionError, match="scorers has 'bm25' more than once"):
+            question(scorers=("bm25", "bm25"))
+
+
 def test_equal_scores_keep_the_order_of_the_documents() -> None:
     # trec_eval would resolve ties by descending ID, so that z precedes b.
     order = _order(np.array([0.5, np.nan, 0.5, 0.7]))
@@ -66,7 +151,9 @@ def test_rankings_are_those_of_search(minilm: Checkpoint) -> None:
     for number, query in enumerate(list(QUERIES)[:3]):
         expected = Search(QUERIES[query], scorers).of(minilm, DOCUMENTS)
         for system in result.systems:
-            ranks = expected.ranks[system.scorer]
+            # BM25 does not rank documents without a word of the query.
+            is_ranked = (system.scorer != "bm25") | (expected.scores[system.scorer] > 0)
+            ranks = np.where(is_ranked, expected.ranks[system.scorer], 0)
             assert system.ranks[number].tolist() == [
                 ranks[row] for row, name in enumerate(DOCUMENTS) if GRADES[query].get(f"d{row}", 0) > 0
             ]

@@ -9,10 +9,11 @@ import pytest
 from scipy import stats
 
 from bert_probe import SimilarityEvaluation
-from bert_probe.analyses.evaluation import bootstrap, vector_comparison
+from bert_probe.analyses.evaluation import bootstrap, similarity_evaluation, vector_comparison
 from bert_probe.analyses.evaluation.vector_comparison import VectorFormat
 from bert_probe.errors import InvalidFileError, ProbeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import no_progress
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
 from bert_probe.text.tables import to_file
 
@@ -108,6 +109,66 @@ def test_groups_and_errors(minilm: Checkpoint) -> None:
     worst = result.showing(show="pairs").table()
     assert (np.diff(worst["error"].abs()) <= 1e-12).all()
     assert worst["error"].sum() == pytest.approx(0, abs=1e-9)  # Both kinds of percentiles have the same mean.
+
+
+def test_a_group_named_all_leaves_the_total_alone(minilm: Checkpoint) -> None:
+    groups = tuple("all" if i < 6 else "rest" for i in range(15))
+    result = SimilarityEvaluation().of(minilm, pairs(ROWS, groups))
+    plain = SimilarityEvaluation().of(minilm, pairs(ROWS))
+    assert result.finding == plain.finding
+    table = result.table()
+    assert list(table["group"].unique()) == ["all pairs", "all", "rest"]
+    assert list(table["pairs"][::4]) == [15, 6, 9]
+    np.testing.assert_array_equal(
+        table[["value", "low", "high"]][:4], plain.table()[["value", "low", "high"]]
+    )
+
+
+def test_groups_are_bounded_and_can_be_canceled(minilm: Checkpoint) -> None:
+    rows = [(a, b, i % 3) for i, (a, b, _) in enumerate(ROWS * 41)]
+    many = tuple(f"g{i // 3}" for i in range(len(rows)))
+    with pytest.raises(UnavailableError, match="The column group names 205 groups, but at most 200 are"):
+        SimilarityEvaluation().of(minilm, pairs(rows, many))
+    calls: list[tuple[int, int]] = []
+    few = tuple(f"g{i // 3}" for i in range(15))
+    result = SimilarityEvaluation(curve=True).of(
+        minilm, pairs(ROWS, few), other=minilm, progress=lambda done, total: calls.append((done, total))
+    )
+    # At least one call for all pairs, for each of 5 groups, for each of 9 formats, and for each model.
+    assert calls.count((60, 60)) >= 1 + 5 + 9 + 2
+    assert result.nbytes < 100_000 + sum(m.first.nbytes + m.second.nbytes for m in result.models)
+
+
+def test_intervals_are_those_of_paired_resamples() -> None:
+    random = np.random.default_rng(3)
+    labels, scores = random.normal(size=12), random.normal(size=(4, 12))
+    resamples = bootstrap.bootstrap_correlations(labels, scores).reshape(-1, 2, 4)
+    summary = similarity_evaluation._summarize(labels, [scores[:2], scores[2:]], no_progress)
+    for measure in range(4):
+        for model in range(2):
+            samples = resamples[:, model, measure]
+            assert tuple(summary.intervals[model, measure]) == bootstrap.interval(samples)
+        change = resamples[:, 1, measure] - resamples[:, 0, measure]
+        assert tuple(summary.change_intervals[1, measure]) == bootstrap.interval(change)
+
+
+def test_an_undefined_correlation_is_explained(minilm: Checkpoint) -> None:
+    data = pairs([("a", "b", 0), ("a", "b", 1), ("a", "b", 2)])
+    result = SimilarityEvaluation().of(minilm, data, other=minilm)
+    reason = "undefined, because the model gives all pairs the same score"
+    assert result.finding == (
+        f"Spearman's correlation of the cosine with the scores of 3 pairs is {reason}; the other model's is "
+        f"{reason.replace('the model', 'it')}."
+    )
+    assert result.table()["value"].isna().all()
+    assert result.notes
+
+
+def test_resampled_correlations_stay_within_their_bounds() -> None:
+    values = np.array([0.1, 0.2, 0.3, 0.7, 1.1])
+    samples = bootstrap.bootstrap_correlations(values, np.stack([3 * values, -values / 3]))
+    assert np.nanmax(samples) == 1
+    assert np.nanmin(samples) == -1
 
 
 def test_a_model_compared_with_itself_and_with_fewer_dimensions(minilm: Checkpoint) -> None:

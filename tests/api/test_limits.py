@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from bert_probe.api import limits, schema
+from bert_probe.analyses.evaluation import label_evaluation, retrieval_evaluation
+from bert_probe.api import body, limits, schema
 from bert_probe.api.registry import registered_questions
+from bert_probe.errors import UnavailableError
 from bert_probe.model import lengths
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import no_progress
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].split())
@@ -26,10 +32,39 @@ LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].s
         f"{limits.MAX_INCOMING_BYTES / 1e6:g} MB for all",
         f"An answer may take {limits.MAX_ANSWER_SECONDS:g} seconds",
         f"At most {limits.MAX_REQUESTS} requests are processed at once",
+        f"at most {retrieval_evaluation.MAX_QUERIES:,} queries",
+        f"{retrieval_evaluation.MAX_SCORES:,} queries times documents",
+        f"{label_evaluation.MAX_PROBABILITIES:,} texts times classes",
     ],
 )
 def test_documentation_states_the_limit(statement: str) -> None:
     assert statement in LIMITS
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("label-evaluation", {"texts": ("a.csv", "text,label\na,x\nb,x\nc,y\nd,y\n")}),
+        (
+            "retrieval-evaluation",
+            {
+                "documents": ("d.jsonl", '{"_id": "d", "text": "a"}'),
+                "queries": ("q.jsonl", '{"_id": "q", "text": "a"}\n{"_id": "r", "text": "b"}'),
+                "judgments": ("qrels.tsv", "q\td\t1\n"),
+            },
+        ),
+    ],
+)
+def test_evaluations_of_too_much_data_are_refused(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, tuple[str, str]]
+) -> None:
+    monkeypatch.setattr(label_evaluation, "MAX_PROBABILITIES", 4)
+    monkeypatch.setattr(retrieval_evaluation, "MAX_SCORES", 1)
+    members = {key: {"file": file, "content": content} for key, (file, content) in files.items()}
+    services: Any = SimpleNamespace(open_checkpoint=lambda *_: minilm, traces=print)
+    request = body.read_body(registered_questions()[name], {"files": members})
+    with pytest.raises(UnavailableError, match=r"are too many here for .* or use the command line"):
+        request.answer(services, no_progress)
 
 
 def test_schema_states_the_limit_of_a_text() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import bert_probe
+from bert_probe.analyses.evaluation import retrieval_evaluation
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
@@ -50,6 +51,12 @@ def test_search_against_bm25(minilm: Checkpoint) -> None:
     expected = bert_probe.RetrievalEvaluation(("bi-encoder", "bm25")).of(minilm, *data)
     assert tables(app)[0]["value"].tolist() == expected.table()["value"].tolist()
     assert tables(app)[1]["query"].tolist() == expected.showing(show="queries").table()["query"].tolist()
+
+
+def test_too_many_queries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrieval_evaluation, "MAX_QUERIES", 2)
+    app = open_page("evaluate", evaluate_part="search")
+    assert "queries are too many here" in error_text(app)
 
 
 def test_sample_sentences_by_default(minilm: Checkpoint) -> None:

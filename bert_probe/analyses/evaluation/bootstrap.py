@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
 
 RESAMPLES = 2_000
@@ -14,7 +15,7 @@ INTERVAL = (2.5, 97.5)
 """Percentiles of the resamples that bound an interval."""
 _SEED = 0
 _BLOCK_NUMBERS = 500_000
-"""Maximum number of weights that are in memory at once."""
+"""Maximum number of weights, or of numbers of a measure, that are in memory at once."""
 
 
 def resample_weights(count: int, resamples: int = RESAMPLES) -> Iterator[Array]:
@@ -30,20 +31,30 @@ def resample_weights(count: int, resamples: int = RESAMPLES) -> Iterator[Array]:
         yield np.bincount(indices.ravel(), minlength=size * count).reshape(size, count)
 
 
-def bootstrap(measure: Callable[[Array], Array], count: int) -> Array:
+def bootstrap(
+    measure: Callable[[Array], Array], count: int, progress: Progress = no_progress, size: int = 1
+) -> Array:
     """Return a measure of each resample, of shape [resample, …].
 
     Args:
         measure: function from the weights of resamples, [resample, example], to measures, [resample, …].
         count: number of examples.
+        progress: called with the number of resamples done and the total.
+        size: number of intermediate numbers that `measure` needs for a resample.
     """
-    return np.concatenate([measure(weights) for weights in resample_weights(count)])
+    block, parts, done = max(1, _BLOCK_NUMBERS // size), [], 0
+    for weights in resample_weights(count):
+        for start in range(0, len(weights), block):
+            parts.append(measure(weights[start : start + block]))
+            done += len(weights[start : start + block])
+            progress(done, RESAMPLES)
+    return np.concatenate(parts)
 
 
-def bootstrap_means(values: Array) -> Array:
+def bootstrap_means(values: Array, progress: Progress = no_progress) -> Array:
     """Return the means of values, [example, …], in each resample, of shape [resample, …]."""
     flat = values.reshape(len(values), -1)
-    means = bootstrap(lambda weights: weights @ flat / len(values), len(values))
+    means = bootstrap(lambda weights: weights @ flat / len(values), len(values), progress)
     return means.reshape(len(means), *values.shape[1:])
 
 
@@ -93,10 +104,11 @@ def weighted_pearson(weights: Array, x: Array, y: Array) -> Array:
     products = (weights * first * second).sum(axis=1)
     norms = np.sqrt((weights * first**2).sum(axis=1) * (weights * second**2).sum(axis=1))
     is_varied = np.logical_and(*(_is_varied(weights, values) for values in (x, y)))
-    correlations: Array = np.divide(
+    correlations = np.divide(
         products, norms, out=np.full(len(weights), np.nan), where=is_varied & (norms > 0)
     )
-    return correlations
+    bounded: Array = np.clip(correlations, -1, 1)  # rounding may exceed the bounds
+    return bounded
 
 
 def _is_varied(weights: Array, values: Array) -> Array:
@@ -108,12 +120,13 @@ def _is_varied(weights: Array, values: Array) -> Array:
     return varied
 
 
-def bootstrap_correlations(labels: Array, scores: Array) -> Array:
+def bootstrap_correlations(labels: Array, scores: Array, progress: Progress = no_progress) -> Array:
     """Return Spearman's and Pearson's correlation of resampled pairs, of shape [resample, score, 2].
 
     Args:
         labels: one number per pair, [pair].
         scores: one or more scores of each pair, [score, pair].
+        progress: called with the number of resamples done and the total.
     """
 
     def correlations(weights: Array) -> Array:
@@ -127,4 +140,4 @@ def bootstrap_correlations(labels: Array, scores: Array) -> Array:
         ]
         return np.moveaxis(np.array(columns), -1, 0)
 
-    return bootstrap(correlations, len(labels))
+    return bootstrap(correlations, len(labels), progress)

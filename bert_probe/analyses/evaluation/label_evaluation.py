@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap, interval
+from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap, bootstrap_means, interval
 from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
 from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig, resolve_pooling
@@ -26,7 +26,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress, step_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress, step_progress
 from bert_probe.model.trace import Array
 from bert_probe.text.labeled_texts import CLASSES, LabeledTexts
 
@@ -35,6 +35,10 @@ BINS = 15
 """Number of equally wide bins of the confidence (Guo et al. 2017)."""
 MAX_CLASSES = 200
 """Maximum number of classes."""
+MAX_PROBABILITIES = 100_000
+"""Maximum number of texts times the number of classes over HTTP and on a page. A fold is not interrupted."""
+STARTS = 10
+"""Number of starts of k-means."""
 _MAX_ITERATIONS = 2_000
 _TABLES = ("summary", "texts", "moved", "confusion", "reliability", "vectors", "neighbors", "curve")
 
@@ -94,7 +98,8 @@ class LabelEvaluation(Question):
             texts: texts from `read_labeled_texts` with one class each.
             truncate: truncate texts that are too long instead of raising an error.
             other: a model to compare with.
-            progress: called with the number of texts done and the total, of all models.
+            progress: called with the number of texts done and the total, of all models; during the folds, the
+                clustering, the curve, the comparison and the bootstrap, the texts are reported as done.
 
         Raises:
             TextError, EmptyTextError, TooLongError: the labels are not classes, or a text cannot be encoded.
@@ -105,6 +110,7 @@ class LabelEvaluation(Question):
         labels = _check_classes(texts)
         folds = min(self.folds, min(Counter(labels.tolist()).values()))
         checkpoints = [checkpoint.snapshot(), *([] if other is None else [other.snapshot()])]
+        last = final_progress(progress, 2 * len(texts.rows) * len(checkpoints))
         models, dropped = [], 0
         sentences = [row.text for row in texts.rows]
         lines = [f"Line {row.line:,}" for row in texts.rows]
@@ -122,45 +128,75 @@ class LabelEvaluation(Question):
                 lambda n: lines[n - 1],
                 step_progress(step, 0, 2),
             )
-            step_progress(step, 1, 2)(0, len(sentences))
-            probabilities = self._probabilities(encoded.vectors, labels, folds)
-            clusters = _clusters(encoded.vectors, len(texts.labels))
+            fitting = step_progress(step, 1, 2)
+            probabilities = self._probabilities(encoded.vectors, labels, folds, fitting)
+            clusters = _clusters(encoded.vectors, len(texts.labels), final_progress(fitting, folds))
             models.append(ClassifiedTexts(recipe, encoded.vectors, probabilities, clusters))
             dropped += sum(encoded.dropped)
         record = InputRecord.of_tagged(checkpoints[0], {"texts": texts}, dropped)
         comparison = None
         if other is not None:
             record = record.with_other_model(InputRecord.of_model(checkpoints[1]))
-            comparison = _compare(texts, *models)
-        curve = self._curve(checkpoints[0], models[0], labels, folds) if self.curve else None
+            comparison = _compare(texts, models[0], models[1], last)
+        curve = self._curve(checkpoints[0], models[0], labels, folds, last) if self.curve else None
         samples = bootstrap(
             lambda weights: np.stack([_measures(weights, labels, model) for model in models], axis=1),
             len(labels),
+            last,
+            size=len(texts.labels) ** 2,  # of a contingency table
         )
         return LabelEvaluationResult(
             self, record, texts, labels, folds, tuple(models), samples, curve, comparison
         )
 
-    def _probabilities(self, vectors: Array, labels: Array, folds: int) -> Array:
-        """Return the held-out probabilities of the classes, [text, class]."""
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    def check_limits(self, *inputs: Any) -> None:
+        """Raise UnavailableError for more than `MAX_PROBABILITIES` texts times classes."""
+        texts = inputs[1]
+        if not isinstance(texts, LabeledTexts):
+            return  # `of` explains the error
+        limit = MAX_PROBABILITIES // max(1, len(texts.labels))
+        if len(texts.rows) > limit:
+            raise UnavailableError(
+                f"{len(texts.rows):,} texts are too many here for {len(texts.labels):,} classes. Give at "
+                f"most {limit:,} texts, or use the command line."
+            )
 
-        model = LogisticRegression(C=self.regularization, max_iter=_MAX_ITERATIONS)
-        split = StratifiedKFold(folds, shuffle=True, random_state=0)
-        probabilities: Array = cross_val_predict(model, vectors, labels, cv=split, method="predict_proba")
+    def _probabilities(self, vectors: Array, labels: Array, folds: int, progress: Progress) -> Array:
+        """Return the held-out probabilities of the classes, [text, class].
+
+        Args:
+            progress: called with the number of folds done and the total.
+        """
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.model_selection import StratifiedKFold
+
+        # Not cross_val_predict, which cannot be cancelled. Each class is in the training part of each fold.
+        splits = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(vectors, labels))
+        parts = []
+        for fold, (training, held_out) in enumerate(splits):
+            progress(fold, folds)
+            model = LogisticRegression(C=self.regularization, max_iter=_MAX_ITERATIONS)
+            model.fit(vectors[training], labels[training])
+            parts.append(model.predict_proba(vectors[held_out]))
+        order = np.argsort(np.concatenate([held_out for _, held_out in splits]))
+        probabilities: Array = np.concatenate(parts)[order]
         return probabilities
 
     def _curve(
-        self, checkpoint: Checkpoint, model: ClassifiedTexts, labels: Array, folds: int
+        self,
+        checkpoint: Checkpoint,
+        model: ClassifiedTexts,
+        labels: Array,
+        folds: int,
+        progress: Progress,
     ) -> pd.DataFrame:
         rows = []
         own = checkpoint.sentence_model if self.pooling in (None, "model") else None
         for form in vector_formats(model.vectors.shape[1], own):
-            probabilities = self._probabilities(form.convert(model.vectors), labels, folds)
+            probabilities = self._probabilities(form.convert(model.vectors), labels, folds, progress)
             correct = (probabilities.argmax(axis=1) == labels).astype(float)
-            samples = bootstrap(lambda weights, c=correct: weights @ c / len(c), len(labels))  # type: ignore[misc]
-            row = (form.dimensions, form.precision, form.bytes_per_vector, correct.mean(), *interval(samples))
+            bounds = interval(bootstrap_means(correct, progress))
+            row = (form.dimensions, form.precision, form.bytes_per_vector, correct.mean(), *bounds)
             rows.append(row)
         names = ["dimensions", "precision", "bytes_per_vector", "accuracy", "low", "high"]
         return pd.DataFrame(rows, columns=names)
@@ -217,11 +253,23 @@ def _check_classes(texts: LabeledTexts) -> Array:
     return np.array([indices[str(row.label)] for row in texts.rows])
 
 
-def _clusters(vectors: Array, count: int) -> Array:
+def _clusters(vectors: Array, count: int, progress: Progress) -> Array:
+    """Return the index of the cluster of each text, [text], of the best of `STARTS` starts of k-means.
+
+    Args:
+        progress: called with the number of starts done and the total.
+    """
     from sklearn.cluster import KMeans
 
     different = len(np.unique(vectors, axis=0))
-    clusters: Array = KMeans(min(count, different), n_init=10, random_state=0).fit(vectors).labels_
+    random = np.random.RandomState(0)  # which the starts share, as within a single KMeans
+    best: Any = None
+    for start in range(STARTS):
+        progress(start, STARTS)
+        clustering = KMeans(min(count, different), n_init=1, random_state=random).fit(vectors)
+        if best is None or clustering.inertia_ < best.inertia_:
+            best = clustering
+    clusters: Array = best.labels_
     return clusters
 
 
@@ -278,13 +326,15 @@ def _calibration_errors(weights: Array, model: ClassifiedTexts, labels: Array) -
     return error
 
 
-def _compare(texts: LabeledTexts, a: ClassifiedTexts, b: ClassifiedTexts) -> VectorComparison | None:
+def _compare(
+    texts: LabeledTexts, a: ClassifiedTexts, b: ClassifiedTexts, progress: Progress
+) -> VectorComparison | None:
     rows = list({row.text: index for index, row in enumerate(texts.rows)}.values())
     if len(rows) < 3:
         return None
     similarities = a.recipe.similarity, b.recipe.similarity
     selected = [texts.rows[row].text for row in rows]
-    return compare_vectors(a.vectors[rows], b.vectors[rows], *similarities, selected)
+    return compare_vectors(a.vectors[rows], b.vectors[rows], *similarities, selected, progress)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap_means, interval
+from bert_probe.analyses.evaluation.ranking_measures import BLOCK, DEPTH, MEASURES, evaluate_rankings
 from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
 from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
 from bert_probe.analyses.retrieval.search import (
@@ -32,55 +33,17 @@ from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress, step_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress, step_progress
 from bert_probe.model.trace import Array
 from bert_probe.text.documents import Document, DocumentList, as_documents
 from bert_probe.text.retrieval_data import Judgments
 
-DEPTH = 1_000
-"""Number of documents at the top of a ranking that are evaluated."""
-MEASURES: Mapping[str, str] = {
-    "ndcg@10": "nDCG@10",
-    "recall@10": "R@10",
-    "recall@100": "R@100",
-    "mrr@10": "RR@10",
-    f"map@{DEPTH}": f"AP@{DEPTH}",
-}
-"""Name of a measure → its name in ir-measures."""
-
-
-def evaluate_rankings(
-    rankings: Sequence[Array], documents: Sequence[str], grades: Sequence[Mapping[str, int]]
-) -> Array:
-    """Return the `MEASURES` of each query, float64 [query, measure], 0 to 1.
-
-    Args:
-        rankings: for each query, the indices of the ranked documents, the best first.
-        documents: the IDs of the documents.
-        grades: for each query, the grade of each judged document, by ID.
-
-    Raises:
-        UnavailableError: the package ir-measures is not installed.
-    """
-    require("ir_measures")
-    import ir_measures
-
-    names = {name: ir_measures.parse_measure(measure) for name, measure in MEASURES.items()}
-    qrels = {str(query): dict(judged) for query, judged in enumerate(grades)}
-    # trec_eval resolves ties by ID, so scores derived from ranks are passed to keep the order of the ranking.
-    run = {
-        str(query): {documents[index]: -float(rank) for rank, index in enumerate(ranking[:DEPTH].tolist())}
-        for query, ranking in enumerate(rankings)
-    }
-    values = np.zeros((len(rankings), len(names)))
-    columns = {measure: column for column, measure in enumerate(names.values())}
-    for metric in ir_measures.iter_calc(list(names.values()), qrels, run):
-        values[int(metric.query_id), columns[metric.measure]] = metric.value
-    return values
-
-
 _BLOCK_NUMBERS = 16_000_000
 """Maximum number of scores that are in memory at once."""
+MAX_QUERIES = 10_000
+"""Maximum number of queries over HTTP and on a page."""
+MAX_SCORES = 50_000_000
+"""Maximum number of queries times the number of documents over HTTP and on a page."""
 _TABLES = ("summary", "queries", "failures", "vectors", "neighbors", "curve")
 _MAX_FAILURES = 10_000
 
@@ -140,7 +103,8 @@ class RetrievalEvaluation(PromptedSearch):
             judgments: what `read_judgments` returns. Queries without a relevant document are left out.
             truncate: truncate texts that are too long instead of raising an error.
             other: a model to compare with.
-            progress: called with the amount of work done and the total.
+            progress: called with the amount of work done and the total; during the curve and the comparison
+                of the documents, all queries are reported as done.
 
         Raises:
             TextError, EmptyTextError, TooLongError: there are no documents or queries, an ID is not unique,
@@ -152,6 +116,7 @@ class RetrievalEvaluation(PromptedSearch):
         self._check_fields()
         data = _JudgedData.of(as_documents(documents), as_documents(queries), judgments)
         checkpoints = [checkpoint.snapshot(), *([] if other is None else [other.snapshot()])]
+        last = final_progress(progress, len(data.queries))
         systems: list[System] = []
         indexes: list[IndexedDocuments] = []
         curve = None
@@ -177,13 +142,13 @@ class RetrievalEvaluation(PromptedSearch):
             indexes.append(indexed)
             dropped += sum(indexed.dropped)
             vectors = _query_vectors(search, model, data, truncate) if BI_ENCODER in names else None
-            ranked = _rank(search, model, indexed, data, vectors, truncate, step_progress(step, 1, 2))
+            evaluated = _rank(search, model, indexed, data, vectors, truncate, step_progress(step, 1, 2))
             systems += [
-                System(number, model.description.name, name, *data.evaluate(orders))
-                for name, orders in ranked.items()
+                System(number, model.description.name, name, rankings.values, rankings.ranks, rankings.first)
+                for name, rankings in evaluated.items()
             ]
             if self.curve and number == 0:
-                curve = _curve(model, indexed, vectors, data)
+                curve = _curve(model, indexed, vectors, data, last)
         record = InputRecord.of_tagged(
             checkpoints[0],
             {"documents": data.documents, "queries": data.all_queries, "judgments": judgments},
@@ -192,8 +157,18 @@ class RetrievalEvaluation(PromptedSearch):
         comparison = None
         if other is not None:
             record = record.with_other_model(InputRecord.of_model(checkpoints[1]))
-            comparison = _compare_documents(indexes)
+            comparison = _compare_documents(indexes, last)
         return RetrievalEvaluationResult(self, record, data, tuple(systems), curve, comparison)
+
+    def check_limits(self, *inputs: Any) -> None:
+        """Raise UnavailableError for more than `MAX_QUERIES` queries, or more than `MAX_SCORES` scores."""
+        documents, queries = (len(as_documents(texts)) for texts in inputs[1:3])
+        limit = min(MAX_QUERIES, max(1, MAX_SCORES // max(1, documents)))
+        if queries > limit:
+            raise UnavailableError(
+                f"{queries:,} queries are too many here for {documents:,} documents. Give at most {limit:,} "
+                "queries, or use the command line."
+            )
 
     def _check_fields(self) -> None:
         if self.curve and BI_ENCODER not in self.scorers:
@@ -275,17 +250,49 @@ class _JudgedData:
             for judged in self.grades
         )
 
-    def evaluate(self, orders: Sequence[Array]) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
-        """Return the measures, [query, measure]; the ranks of the relevant documents, from 1, or 0 for
-        documents that are not ranked; and the first documents of each ranking.
-        """
-        values = evaluate_rankings(orders, self.ids, self.grades)
-        ranks = []
-        for order, rows in zip(orders, self.relevant, strict=True):
-            positions = np.zeros(len(self.documents), np.int64)
-            positions[order] = np.arange(1, len(order) + 1)
-            ranks.append(positions[rows])
-        return values, tuple(ranks), tuple(order[:10] for order in orders)
+
+class _EvaluatedRankings:
+    """The measures of rankings, which are evaluated in blocks of `BLOCK` queries and then discarded."""
+
+    def __init__(self, data: _JudgedData) -> None:
+        self._data = data
+        self._pending: list[Array] = []
+        self._blocks: list[Array] = []
+        self._ranks: list[Array] = []
+        self._first: list[Array] = []
+
+    def add(self, order: Array) -> None:
+        """Add the ranking of the next query: indices of documents, the best first."""
+        positions = np.zeros(len(self._data.documents), np.int64)
+        positions[order] = np.arange(1, len(order) + 1)
+        self._ranks.append(positions[self._data.relevant[len(self._ranks)]])
+        self._first.append(order[:10].copy())  # a view would keep the whole ranking in memory
+        self._pending.append(order[:DEPTH].copy())
+        if len(self._pending) == BLOCK:
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        end = len(self._ranks)
+        grades = self._data.grades[end - len(self._pending) : end]
+        self._blocks.append(evaluate_rankings(self._pending, self._data.ids, grades))
+        self._pending = []
+
+    @property
+    def values(self) -> Array:
+        """The `MEASURES` of each query, [query, measure]."""
+        if self._pending:
+            self._evaluate()
+        return np.concatenate(self._blocks)
+
+    @property
+    def ranks(self) -> tuple[Array, ...]:
+        """For each query, the rank of each relevant document, from 1; 0 if it is not ranked."""
+        return tuple(self._ranks)
+
+    @property
+    def first(self) -> tuple[Array, ...]:
+        """For each query, the indices of the first 10 documents."""
+        return tuple(self._first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,23 +356,30 @@ def _rank(
     vectors: Array | None,
     truncate: bool,
     progress: Progress,
-) -> dict[str, list[Array]]:
-    """Return, for each scorer, the ranking of each query, as indices of documents."""
+) -> dict[str, _EvaluatedRankings]:
+    """Rank the documents for each query, and return the evaluated rankings of each scorer."""
     blocks: Iterator[Array | None] = iter([None] * len(data.queries))
     if vectors is not None and indexed.encoded is not None:
         blocks = _blocks(vectors, indexed.encoded.vectors, search.query_pooling(checkpoint).similarity)
-    orders: dict[str, list[Array]] = {name: [] for name in search.scorers}
+    evaluated = {name: _EvaluatedRankings(data) for name in search.scorers}
     for number, (query, own) in enumerate(zip(data.queries, blocks, strict=True)):
         progress(number, len(data.queries))
         values, _ = replace(search, query=str(query)).scores(checkpoint, indexed, truncate, no_progress, own)
-        for name in search.scorers:
-            orders[name].append(_order(values[name]))
+        if BM25_SCORER in values:  # a search engine does not return documents without a word of the query
+            matches = values[BM25_SCORER]
+            values[BM25_SCORER] = np.where(matches > 0, matches, np.nan)
+        for name, rankings in evaluated.items():
+            rankings.add(_order(values[name]))
     progress(len(data.queries), len(data.queries))
-    return orders
+    return evaluated
 
 
 def _curve(
-    checkpoint: Checkpoint, indexed: IndexedDocuments, queries: Array | None, data: _JudgedData
+    checkpoint: Checkpoint,
+    indexed: IndexedDocuments,
+    queries: Array | None,
+    data: _JudgedData,
+    progress: Progress,
 ) -> pd.DataFrame:
     """Return nDCG@10 and recall@100 of each vector format."""
     assert queries is not None
@@ -375,18 +389,21 @@ def _curve(
     rows = []
     for form in vector_formats(documents.shape[1], checkpoint.sentence_model):
         converted = form.convert(queries, documents), form.convert(documents)
-        orders = [_order(values) for values in _blocks(*converted, form.similarity(similarity))]
-        values = evaluate_rankings(orders, data.ids, data.grades)
+        rankings = _EvaluatedRankings(data)
+        for number, scores_of_query in enumerate(_blocks(*converted, form.similarity(similarity))):
+            progress(number, len(queries))
+            rankings.add(_order(scores_of_query))
+        values = rankings.values
         row: list[Any] = [form.dimensions, form.precision, form.bytes_per_vector]
         for name in ("ndcg@10", "recall@100"):
             column = values[:, list(MEASURES).index(name)]
-            row += [column.mean(), *interval(bootstrap_means(column))]
+            row += [column.mean(), *interval(bootstrap_means(column, progress))]
         rows.append(row)
     names = ["dimensions", "precision", "bytes_per_vector", "ndcg@10", "low", "high"]
     return pd.DataFrame(rows, columns=[*names, "recall@100", "recall_low", "recall_high"])
 
 
-def _compare_documents(indexes: Sequence[IndexedDocuments]) -> VectorComparison | None:
+def _compare_documents(indexes: Sequence[IndexedDocuments], progress: Progress) -> VectorComparison | None:
     """Compare the vectors of the documents by two models; None without vectors."""
     first, second = indexes
     if first.encoded is None or second.encoded is None or first.recipe is None or second.recipe is None:
@@ -394,7 +411,9 @@ def _compare_documents(indexes: Sequence[IndexedDocuments]) -> VectorComparison 
     if len(first.documents) < 3:
         return None
     similarities = first.recipe.similarity, second.recipe.similarity
-    return compare_vectors(first.encoded.vectors, second.encoded.vectors, *similarities, first.documents)
+    return compare_vectors(
+        first.encoded.vectors, second.encoded.vectors, *similarities, first.documents, progress
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -561,5 +580,8 @@ class RetrievalEvaluationResult(Result):
     @property
     def nbytes(self) -> int:
         """Size of the measures, ranks and texts in bytes."""
-        arrays = sum(system.values.nbytes + sum(r.nbytes for r in system.ranks) for system in self.systems)
+        arrays = sum(
+            system.values.nbytes + sum(part.nbytes for part in (*system.ranks, *system.first))
+            for system in self.systems
+        )
         return arrays + sum(map(len, self.data.documents)) + sum(map(len, self.data.all_queries))

@@ -26,20 +26,23 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress, step_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress, step_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.labeled_texts import LabeledTexts
 
 MEASURES = ("cosine_spearman", "cosine_pearson", "model_spearman", "model_pearson")
 """Correlations of the labels with the cosine, and with the similarity function that the model declares."""
 MIN_PAIRS = 3
+MAX_GROUPS = 200
+"""Maximum number of groups."""
 ALL = "all"
-"""Name of the group with all pairs."""
+"""Name of the rows of all pairs in the summary, unless a group has this name."""
 CURVE_HELP = (
     "Also evaluate fewer dimensions, and int8 and binary vectors (without judgments: see dimensions)."
 )
 NO_CURVE = "The curve was not computed. Evaluate with curve=True (--curve)."
 NO_OTHER = "There is no second model to compare with. Pass other (--other MODEL)."
+_MAIN = MEASURES.index("model_spearman")
 _TABLES = ("summary", "pairs", "moved", "vectors", "neighbors", "curve")
 
 
@@ -98,17 +101,19 @@ class SimilarityEvaluation(Question):
             pairs: text pairs from `read_labeled_texts`, with labels that are numbers.
             truncate: truncate texts that are too long instead of raising an error.
             other: a model to compare with.
-            progress: called with the number of texts done and the total, of all models.
+            progress: called with the number of texts done and the total, of all models; during the bootstrap,
+                the curve and the comparison, all texts are reported as done.
 
         Raises:
             TextError, EmptyTextError, TooLongError: there are no pairs, a label is not a number, or a text
                 cannot be encoded; the message names its line.
-            UnavailableError: there are fewer than three pairs, all labels are equal, or a score is undefined;
-                see also `resolve_pooling`.
+            UnavailableError: there are fewer than three pairs or more than `MAX_GROUPS` groups, all labels
+                are equal, or a score is undefined; see also `resolve_pooling`.
             SelectionError, CheckpointError: see `resolve_pooling`.
         """
         labels = pair_labels(pairs)
         _check_labels(labels)
+        groups = _groups(pairs)
         checkpoints = [checkpoint.snapshot(), *([] if other is None else [other.snapshot()])]
         evaluated = [
             self._score(model, pairs, truncate, step_progress(progress, index, len(checkpoints)))
@@ -119,15 +124,16 @@ class SimilarityEvaluation(Question):
         )
         if other is not None:
             record = record.with_other_model(InputRecord.of_model(checkpoints[1]))
-        groups = {ALL: np.arange(len(labels)), **_groups(pairs)}
+        last = final_progress(progress, 2 * len(labels) * len(checkpoints))
+        total = _summarize(labels, [model.values for model in evaluated], last)
         summaries = {
-            name: _summarize(labels[rows], [m.values[:, rows] for m in evaluated])
+            name: _summarize(labels[rows], [model.values[:, rows] for model in evaluated], last)
             for name, rows in groups.items()
         }
-        curve = self._curve(checkpoints[0], evaluated[0], labels) if self.curve else None
-        comparison = None if other is None else _compare(pairs, *evaluated)
+        curve = self._curve(checkpoints[0], evaluated[0], labels, last) if self.curve else None
+        comparison = None if other is None else _compare(pairs, evaluated[0], evaluated[1], last)
         return SimilarityEvaluationResult(
-            self, record, pairs, read_only(labels), tuple(evaluated), summaries, curve, comparison
+            self, record, pairs, read_only(labels), tuple(evaluated), total, summaries, curve, comparison
         )
 
     def _pooling(self, checkpoint: Checkpoint, prompt: str | None) -> PoolingConfig:
@@ -177,7 +183,9 @@ class SimilarityEvaluation(Question):
             )
         return ScoredPairs(recipes[0], recipes[1], first, second, read_only(values), dropped)
 
-    def _curve(self, checkpoint: Checkpoint, model: ScoredPairs, labels: Array) -> pd.DataFrame:
+    def _curve(
+        self, checkpoint: Checkpoint, model: ScoredPairs, labels: Array, progress: Progress
+    ) -> pd.DataFrame:
         """Return the correlations of each vector format with the labels."""
         rows = []
         size = model.first.shape[1]
@@ -186,10 +194,9 @@ class SimilarityEvaluation(Question):
         for form in vector_formats(size, checkpoint.sentence_model if is_own else None):
             first, second = (form.convert(vectors, reference) for vectors in (model.first, model.second))
             values = scores_of_rows(first, second, form.similarity(model.recipe.similarity))[None]
-            summary = _summarize(labels, [np.concatenate([values, values])])
-            correlation = float(summary.values[0, 2])
-            low, high = interval(summary.resamples[:, 0, 2])
-            rows.append((form.dimensions, form.precision, form.bytes_per_vector, correlation, low, high))
+            summary = _summarize(labels, [values], progress)
+            correlation, bounds = float(summary.values[0, 0]), summary.intervals[0, 0]
+            rows.append((form.dimensions, form.precision, form.bytes_per_vector, correlation, *bounds))
         names = ["dimensions", "precision", "bytes_per_vector", "spearman", "low", "high"]
         return pd.DataFrame(rows, columns=names)
 
@@ -230,12 +237,15 @@ class CorrelationSummary:
 
     Attributes:
         values: the `MEASURES` of each model, [model, measure]; NaN where a correlation is undefined.
-        resamples: the measures of each bootstrap resample, [resample, model, measure].
+        intervals: bounds of their 95% intervals, [model, measure, bound].
+        change_intervals: bounds of the 95% interval of the value of each model minus that of the first model,
+            [model, measure, bound], from the same resamples.
         count: number of pairs.
     """
 
     values: Array
-    resamples: Array
+    intervals: Array
+    change_intervals: Array
     count: int
 
 
@@ -252,9 +262,21 @@ def _check_labels(labels: Array) -> None:
 
 
 def _groups(pairs: LabeledTexts) -> dict[str, Array]:
-    """Return the indices of the pairs of each group, by name; {} without a column group."""
-    names = np.array([row.group for row in pairs.rows], object)
-    return {str(name): np.flatnonzero(names == name) for name in sorted(set(names)) if name}
+    """Return the indices of the pairs of each group, by name; {} without a column group.
+
+    Raises:
+        UnavailableError: there are more than `MAX_GROUPS` groups.
+    """
+    rows: dict[str, list[int]] = {}
+    for index, row in enumerate(pairs.rows):
+        rows.setdefault(row.group, []).append(index)
+    names = sorted(name for name in rows if name)
+    if len(names) > MAX_GROUPS:
+        raise UnavailableError(
+            f"The column group names {len(names):,} groups, but at most {MAX_GROUPS} are evaluated. Give "
+            "fewer groups, or leave out the column."
+        )
+    return {name: np.array(rows[name]) for name in names}
 
 
 def _pair_values(first: Array, second: Array, similarity: str) -> Array:
@@ -263,18 +285,19 @@ def _pair_values(first: Array, second: Array, similarity: str) -> Array:
     return np.stack([cosine, cosine if similarity == "cosine" else scores_of_rows(first, second, similarity)])
 
 
-def _summarize(labels: Array, values: list[Array]) -> CorrelationSummary:
-    """Return the correlations of labels, [pair], with the scores of each model, each [2, pair]."""
+def _summarize(labels: Array, values: list[Array], progress: Progress) -> CorrelationSummary:
+    """Return the correlations of labels, [pair], with the scores of each model, each [score, pair]."""
     scores = np.concatenate(values)
+    shape = (len(values), 2 * len(values[0]))
     if len(labels) < MIN_PAIRS or np.ptp(labels) == 0:
-        undefined = np.full((len(values), len(MEASURES)), np.nan)
-        return CorrelationSummary(undefined, undefined[None], len(labels))
+        undefined = np.full((*shape, 2), np.nan)
+        return CorrelationSummary(undefined[..., 0], undefined, undefined, len(labels))
     correlations = [[_correlation(f, labels, row) for f in (spearmanr, pearsonr)] for row in scores]
-    resamples = bootstrap_correlations(labels, scores)
-    shape = (len(values), len(MEASURES))
-    return CorrelationSummary(
-        np.array(correlations).reshape(shape), resamples.reshape(len(resamples), *shape), len(labels)
-    )
+    resamples = bootstrap_correlations(labels, scores, progress).reshape(-1, *shape)
+    changes = resamples - resamples[:, :1]
+    bounds = (np.apply_along_axis(interval, 0, samples) for samples in (resamples, changes))
+    intervals, change_intervals = (np.moveaxis(values, 0, -1) for values in bounds)
+    return CorrelationSummary(np.array(correlations).reshape(shape), intervals, change_intervals, len(labels))
 
 
 def _correlation(function: Any, labels: Array, scores: Array) -> float:
@@ -287,7 +310,9 @@ def _percentiles(values: Array) -> Array:
     return ranks
 
 
-def _compare(pairs: LabeledTexts, a: ScoredPairs, b: ScoredPairs) -> VectorComparison | None:
+def _compare(
+    pairs: LabeledTexts, a: ScoredPairs, b: ScoredPairs, progress: Progress
+) -> VectorComparison | None:
     """Compare the vectors of two models on the distinct texts; None if there are too few texts."""
     texts = [row.text for row in pairs.rows] + [row.pair or "" for row in pairs.rows]
     rows = list({text: row for row, text in reversed(list(enumerate(texts)))}.values())[::-1]
@@ -295,7 +320,7 @@ def _compare(pairs: LabeledTexts, a: ScoredPairs, b: ScoredPairs) -> VectorCompa
         return None
     first, second = (np.concatenate([model.first, model.second])[rows] for model in (a, b))
     similarities = a.recipe.similarity, b.recipe.similarity
-    return compare_vectors(first, second, *similarities, [texts[row] for row in rows])
+    return compare_vectors(first, second, *similarities, [texts[row] for row in rows], progress)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -306,7 +331,8 @@ class SimilarityEvaluationResult(Result):
         pairs: the text pairs.
         labels: the judged scores, [pair].
         models: the scores of the model, and of the other model if there is one.
-        summaries: the correlations of all pairs, "all", and of each group.
+        total: the correlations of all pairs.
+        groups: the correlations of each group, by name; {} without a column group.
         curve: the correlation of each vector format; None if it was not computed.
         comparison: agreement of the vectors of two models; None for one model, or too few texts.
     """
@@ -315,7 +341,8 @@ class SimilarityEvaluationResult(Result):
     pairs: LabeledTexts
     labels: Array
     models: tuple[ScoredPairs, ...]
-    summaries: Mapping[str, CorrelationSummary]
+    total: CorrelationSummary
+    groups: Mapping[str, CorrelationSummary]
     curve: pd.DataFrame | None
     comparison: VectorComparison | None
 
@@ -349,22 +376,42 @@ class SimilarityEvaluationResult(Result):
     @property
     def finding(self) -> str:
         """A sentence about the main correlation."""
-        summary = self.summaries[ALL]
-        low, high = interval(summary.resamples[:, 0, 2])
+        values, measure = self.total.values[:, _MAIN], self.models[0].recipe.score_name
         sentence = (
-            f"Spearman's correlation of the {self.models[0].recipe.score_name} with the scores of "
-            f"{summary.count:,} pairs is {summary.values[0, 2]:.4f} (95% interval {low:.4f} to {high:.4f})"
+            f"Spearman's correlation of the {measure} with the scores of {self.total.count:,} pairs is "
         )
+        if np.isnan(values[0]):
+            sentence += "undefined, because the model gives all pairs the same score"
+        else:
+            low, high = self.total.intervals[0, _MAIN]
+            sentence += f"{values[0]:.4f} (95% interval {low:.4f} to {high:.4f})"
+        return f"{sentence}{self._difference(values)}."
+
+    def _difference(self, values: Array) -> str:
+        """Return the part of the finding about the other model; "" without another model."""
         if not self.has_other:
-            return f"{sentence}."
-        difference = summary.values[1, 2] - summary.values[0, 2]
-        low, high = interval(summary.resamples[:, 1, 2] - summary.resamples[:, 0, 2])
-        return f"{sentence}; the other model's is {difference:+.4f} different ({low:+.4f} to {high:+.4f})."
+            return ""
+        if np.isnan(values[1]):
+            return "; the other model's is undefined, because it gives all pairs the same score"
+        if np.isnan(values[0]):
+            low, high = self.total.intervals[1, _MAIN]
+            return f"; the other model's is {values[1]:.4f} ({low:.4f} to {high:.4f})"
+        low, high = self.total.change_intervals[1, _MAIN]
+        return f"; the other model's is {values[1] - values[0]:+.4f} different ({low:+.4f} to {high:+.4f})"
+
+    @property
+    def total_name(self) -> str:
+        """Name of the rows of all pairs in the summary, which differs from the names of the groups."""
+        name = ALL
+        while name in self.groups:
+            name += " pairs"
+        return name
 
     @property
     def notes(self) -> tuple[str, ...]:
         """A sentence about the groups without a correlation."""
-        missing = [name for name, summary in self.summaries.items() if np.isnan(summary.values).all()]
+        summaries = {self.total_name: self.total, **self.groups}
+        missing = [name for name, summary in summaries.items() if np.isnan(summary.values).all()]
         if not missing:
             return ()
         return (
@@ -394,10 +441,11 @@ class SimilarityEvaluationResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return the table that the question shows.
 
-        Columns of the summary: group, pairs, measure, value, low, high (the bounds of the 95% interval) and,
-        with a second model, other, other_low, other_high, difference, difference_low, difference_high. The
-        measures are the correlations of the labels with the cosine (cosine_spearman, cosine_pearson) and with
-        the similarity function of the model (model_spearman, model_pearson).
+        Columns of the summary: group ("all" for all pairs, or "all pairs" if a group is named "all"), pairs,
+        measure, value, low, high (the bounds of the 95% interval) and, with a second model, other, other_low,
+        other_high, difference, difference_low, difference_high. The measures are the correlations of the
+        labels with the cosine (cosine_spearman, cosine_pearson) and with the similarity function of the model
+        (model_spearman, model_pearson).
 
         Columns of the pairs: line, group, text_a, text_b, label, cosine, score, error: the percentile of the
         pair by the model's score minus that by the label. With a second model: other_score, other_error and
@@ -417,8 +465,9 @@ class SimilarityEvaluationResult(Result):
             return self.comparison.frame() if show == "vectors" else self.comparison.changed_neighbors()
         if show in ("pairs", "moved"):
             return self._pairs(show)
+        summaries = {self.total_name: self.total, **self.groups}
         return pd.concat(
-            [self._summary(name, summary) for name, summary in self.summaries.items()], ignore_index=True
+            [self._summary(name, summary) for name, summary in summaries.items()], ignore_index=True
         )
 
     def _summary(self, name: str, summary: CorrelationSummary) -> pd.DataFrame:
@@ -427,23 +476,21 @@ class SimilarityEvaluationResult(Result):
             "pairs": summary.count,
             "measure": list(MEASURES),
         }
-        samples = [summary.resamples[:, model] for model in range(len(self.models))]
-        parts = [("value", "low", "high", summary.values[0], samples[0])]
+        parts = [("value", "low", "high", summary.values[0], summary.intervals[0])]
         if self.has_other:
-            parts.append(("other", "other_low", "other_high", summary.values[1], samples[1]))
+            parts.append(("other", "other_low", "other_high", summary.values[1], summary.intervals[1]))
             difference = summary.values[1] - summary.values[0]
             names = ("difference", "difference_low", "difference_high")
-            parts.append((*names, difference, samples[1] - samples[0]))
-        for value, low, high, values, resamples in parts:
-            bounds = [interval(resamples[:, measure]) for measure in range(len(MEASURES))]
-            columns |= {value: values, low: [b[0] for b in bounds], high: [b[1] for b in bounds]}
+            parts.append((*names, difference, summary.change_intervals[1]))
+        for value, low, high, values, bounds in parts:
+            columns |= {value: values, low: bounds[:, 0], high: bounds[:, 1]}
         return pd.DataFrame(columns)
 
     def _pairs(self, show: str) -> pd.DataFrame:
         if show == "moved":
             self._require_other()
         rows = self.pairs.rows
-        has_groups = len(self.summaries) > 1
+        has_groups = bool(self.groups)
         columns: dict[str, Any] = {
             "line": [row.line for row in rows],
             **({"group": frames.plain_strings([row.group for row in rows])} if has_groups else {}),
@@ -465,7 +512,7 @@ class SimilarityEvaluationResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Size of the scores, vectors, resamples and texts in bytes."""
+        """Size of the scores, vectors and texts in bytes."""
         texts = sum(len(row.text) + len(row.pair or "") for row in self.pairs.rows)
         models = sum(m.first.nbytes + m.second.nbytes + m.values.nbytes for m in self.models)
-        return texts + models + sum(summary.resamples.nbytes for summary in self.summaries.values())
+        return texts + models

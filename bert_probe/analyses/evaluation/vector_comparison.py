@@ -14,6 +14,7 @@ from bert_probe.analyses.evaluation.bootstrap import bootstrap_means, interval
 from bert_probe.analyses.vectors.pooling import offered_dimensions
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.errors import UnavailableError, memory_errors
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sentence_modules import SentenceModel
 from bert_probe.model.trace import Array, read_only
 
@@ -146,13 +147,19 @@ class VectorComparison:
 
 
 def compare_vectors(
-    a: Array, b: Array, similarity_a: str, similarity_b: str, texts: Sequence[str]
+    a: Array,
+    b: Array,
+    similarity_a: str,
+    similarity_b: str,
+    texts: Sequence[str],
+    progress: Progress = no_progress,
 ) -> VectorComparison:
     """Compare the vectors of two models, [text, dimension], whose numbers of dimensions may differ.
 
     Args:
         similarity_a, similarity_b: the score by which each model compares vectors.
         texts: the texts.
+        progress: called with the number of texts of a model whose neighbors are known, and the total.
 
     Raises:
         UnavailableError: there are fewer than three texts.
@@ -164,7 +171,7 @@ def compare_vectors(
     count = min(NEIGHBORS, len(a) - 1)
     with memory_errors("Comparing these texts needs more memory than is available. Use fewer texts."):
         first, second = (
-            np.concatenate(list(_neighbors(vectors, similarity, count)))
+            np.concatenate(list(_neighbors(vectors, similarity, count, progress)))
             for vectors, similarity in ((a, similarity_a), (b, similarity_b))
         )
     overlap = np.array([len(np.intersect1d(x, y)) for x, y in zip(first, second, strict=True)]) / count
@@ -180,12 +187,15 @@ def compare_vectors(
     )
 
 
-def _neighbors(vectors: Array, similarity: str, count: int) -> Iterator[Array]:
+def _neighbors(
+    vectors: Array, similarity: str, count: int, progress: Progress = no_progress
+) -> Iterator[Array]:
     """Yield the indices of the nearest other rows, [row, count], in blocks of rows. The first of equally
     near rows come first.
     """
     block = max(1, _BLOCK_NUMBERS // len(vectors))
     for start in range(0, len(vectors), block):
+        progress(start, len(vectors))
         rows = np.arange(start, min(start + block, len(vectors)))
         values = scores(vectors[rows], vectors, similarity)
         values = np.where(np.isnan(values), -np.inf, values)

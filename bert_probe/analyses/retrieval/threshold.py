@@ -21,7 +21,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress, step_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress, step_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.formats import ValidationErrors
 from bert_probe.text.labeled_texts import MULTI_LABEL, LabeledTexts
@@ -129,7 +129,7 @@ class ScoreThreshold(Question):
         curve = ThresholdCurve.of(scores, positive)
         dropped = sum(first.dropped) + sum(second.dropped)
         count = len(sides) * len(scores)
-        bootstrap = _bootstrap(scores, positive, self.precision, lambda _done, _total: progress(count, count))
+        bootstrap = _bootstrap(scores, positive, self.precision, final_progress(progress, count))
         return ScoreThresholdResult(
             self,
             InputRecord.of_tagged(checkpoint, {"pairs": pairs}, dropped),
