@@ -307,7 +307,7 @@ def _read_files(registered: RegisteredQuestion, body: Mapping[str, Any]) -> Mapp
     files = _check_object("files", body["files"], allowed=tuple(registered.inputs.files))
     for name, file in registered.inputs.files.items():
         if file.is_required and name not in files:
-            raise BodyError(f"files has no {name}. Add it.")
+            raise BodyError(f"'files' has no entry {name!r}. Add it.")
     return {name: _read_file(name, file) for name, file in files.items()}
 
 

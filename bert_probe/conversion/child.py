@@ -210,7 +210,7 @@ def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
 def _asks_for(source: _PickleFile, name: str) -> WeightsError:
     return source.error(
         f"refers to {_printable(name)}, which a file of weights does not need and which may run code",
-        "No code of the file was run. Use other weights, and inform the publisher of the file.",
+        "No code from the file was executed. Use other weights, and report the file to its publisher.",
     )
 
 

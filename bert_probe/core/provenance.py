@@ -1,4 +1,4 @@
-"""Provenance of results: the models and inputs that produced them, and code that refers to these."""
+"""Provenance of results: the models and inputs that produced them, and the code that loads them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> st
     words = ["bert-probe", *question.command.split(), *question.options()]
     if not record.store:
         if _has_lost_pair(question, record):
-            return "# The command line compares only texts without a pair; use Python."
+            return "# The command line cannot compare sentence pairs. Use Python."
         if len({model.get("dtype") for model in record.models}) > 1:
             return "# The command line opens both models in the same dtype; use Python."
         words += model_options(record, question.inputs.has_other)

@@ -312,7 +312,11 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
     try:
         schemas = store.layouts
     except (ProbeError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
-        reason = str(error)[:200] if isinstance(error, ProbeError) else "it was not written by corpus run"
+        reason = (
+            str(error)[:200]
+            if isinstance(error, ProbeError)
+            else "it was not created by `bert-probe corpus run`"
+        )
         raise StoreError(f"The configuration in the manifest of {path} cannot be read: {reason}") from None
     if store.has(VECTORS) and not store.question.layers:
         raise StoreError(f"The configuration in the manifest of {path} keeps vectors of no layer.")

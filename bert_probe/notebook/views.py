@@ -115,7 +115,7 @@ def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, h
 
 
 def show(result: Result) -> Frame:
-    """Return a frame with the heatmaps or the token map of a result.
+    """Return an iframe with the heatmaps or the token map of a result.
 
     Raises:
         UnavailableError: The result has no visualization.

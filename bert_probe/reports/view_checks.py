@@ -147,7 +147,9 @@ class ViewCheck:
         # A changed cell changes the checksums of both row and column; otherwise a checksum itself was
         # changed.
         elif bool(changed_rows) != bool(changed_columns):
-            yield self.difference("table", "", "marks", "a checksum of other cells", "", finding=CHANGED)
+            yield self.difference(
+                "table", "", "marks", "a checksum that does not match its cells", "", finding=CHANGED
+            )
 
     def _order(
         self, actual: ReportTable, rows: Sequence[int | None], allowed: Mapping[str, float]

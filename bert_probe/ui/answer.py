@@ -330,7 +330,7 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
     else:
         blocks.caveat(
             "The two texts have different prompts, so the score is not compared with pairs of reference "
-            "sentences. Choose the same prompt for both, or search your documents on the page Search."
+            "sentences. Choose the same prompt for both, or search your documents on the Search page."
         )
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
     if result.pair_recipe != result.recipe:

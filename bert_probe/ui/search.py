@@ -307,7 +307,7 @@ def _agreement(result: SearchResult) -> None:
             )
         order = result.disagreements(pair.a, pair.b)[:10]
         if len(order):
-            with st.expander("Documents on which they disagree most"):
+            with st.expander("Documents with the largest rank differences"):
                 table = pd.DataFrame(
                     {
                         "document": [result.documents[index].id for index in order],

@@ -41,7 +41,7 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
     Args:
         question: the pooling, the prompts and the dimensions of the search.
     """
-    label = "Which score is a match? Find a threshold from labeled pairs"
+    label = "Choose a match threshold from labeled pairs"
     with st.expander(label, expanded="threshold_file" in st.session_state):
         file = sentence_input.upload_file(
             "threshold",

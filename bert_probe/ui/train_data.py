@@ -302,12 +302,11 @@ _DESCRIPTIONS = {
     ALL: "All parameters of the model are trained. This is the slowest option.",
     LORA: "Low-rank matrices are added to each layer; the model's own parameters are frozen.",
 }
-_HEADS = {SENTENCE: "Sentence vector", CLS: "Head of transformers"}
+_HEADS = {SENTENCE: "Sentence vector", CLS: "Transformers head"}
 _HEAD_HELP = (
     "Sentence vector: a linear head on the sentence vector of the checkpoint. This head is usually more "
-    "accurate, and needs no epochs. Head of transformers: the classification head of the transformers "
-    "class, which needs no other files; for most "
-    "models, its input is the vector of [CLS]."
+    "accurate, and needs no epochs. Transformers head: the classification head of the model class; "
+    "transformers alone loads the saved model. For most models, its input is the vector of [CLS]."
 )
 _LOSS_HELP = " ".join(f"{name}: {text}" for name, text in LOSSES.items() if name != LOSS_DEFAULT)
 _MAX_EPOCHS = 1_000

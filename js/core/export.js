@@ -19,7 +19,7 @@ import { wrapText } from "./text.js";
  */
 
 /**
- * Creates the picture of a payload for a file without a screen.
+ * Renders a payload offscreen, as a PNG or SVG file.
  *
  * @typedef {(
  *   bytes: Uint8Array,

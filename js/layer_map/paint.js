@@ -24,7 +24,7 @@ import { getPoints } from "./model.js";
  * @property {import("./model.js").By} by
  * @property {ArrayLike<number> | null} highlighted highlighted marks in ascending order; null for none
  * @property {ArrayLike<number> | null} animatedPoints positions of the marks during an animation
- * @property {DrawnPanel[]} [drawnPanels] the discs of each panel, if they exist as pixels
+ * @property {DrawnPanel[]} [drawnPanels] the rasterized points of each panel, if available
  */
 
 /** @typedef {{points: Float32Array, pixels: import("../core/pen.js").Pixels}} DrawnPanel positions of the marks in pixels,

@@ -97,7 +97,7 @@ export function getName(model, axis, index) {
 }
 
 /**
- * The text at an axis after thinning; "" for none. A thinned ruler has numbers only.
+ * Returns the tick label after thinning, or "" for none. A thinned axis shows only index numbers.
  *
  * @param {Labels} model
  * @param {"row" | "column"} axis

@@ -169,7 +169,7 @@ def test_corrected_cosines_equal_hand_computation(minilm: Checkpoint) -> None:
 
 
 def test_inconsistent_shapes_raise(minilm: Checkpoint) -> None:
-    with pytest.raises(ShapeError, match="must all have the same number"):
+    with pytest.raises(ShapeError, match="must have the same number of layers"):
         CosineDistribution((0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), 3)
     with pytest.raises(ShapeError, match="same_word has 1 layers, but unrelated has 7"):
         replace(by_hand(minilm), same_word=CosineDistribution((0.0,), (0.0,), (0.0,), (0.0,), 3))

@@ -71,7 +71,7 @@ def test_cosine_of_extreme_values_is_finite(rows: np.ndarray) -> None:
     ("a", "b"), [((2, 3), (2, 4)), ((3,), (2, 3)), ((2, 3), (3,)), ((1, 2, 3), (2, 3)), ((), ())]
 )
 def test_inconsistent_shapes_raise(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match="rows of the same length"):
+    with pytest.raises(ShapeError, match="must be matrices with the same number of columns"):
         cosine(np.ones(a, np.float32), np.ones(b, np.float32))
 
 

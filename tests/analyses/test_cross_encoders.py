@@ -193,7 +193,7 @@ def test_only_the_candidates_have_a_score(
 
 def test_other_models_are_not_cross_encoders(minilm: Any, classifier: Callable[[int], Path]) -> None:
     question = Search(QUERY, ("cross-encoder",))
-    with pytest.raises(UnavailableError, match="is not a cross-encoder: it has no head for"):
+    with pytest.raises(UnavailableError, match="is not a cross-encoder: it has no text-classification head"):
         question.of(minilm, DOCUMENTS)
     with pytest.raises(UnavailableError, match="it has 3 labels, but a cross-encoder has one"):
         question.of(bert_probe.load(classifier(3)), DOCUMENTS)

@@ -85,7 +85,7 @@ def test_invalid_vectors_raise(basis: str) -> None:
     for states, sentence in (
         ([equal, equal], "All vectors are equal"),
         ([np.full((3, 4), np.nan), equal], "contains NaN or infinity"),
-        ([np.ones((3, 4)), np.ones((3, 5))], "differ in width"),
+        ([np.ones((3, 4)), np.ones((3, 5))], "hidden size of this model differs"),
     ):
         with pytest.raises(UnavailableError, match=sentence):
             planes(states, basis)

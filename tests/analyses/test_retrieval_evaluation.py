@@ -303,7 +303,7 @@ def test_broken_judgments_are_refused(content: str, message: str) -> None:
         (
             {"other": {"d0": 1}},
             UnavailableError,
-            "No ID of a query occurs in the judgments, whose first query",
+            "None of the query IDs occurs in the judgments, whose first query",
         ),
         ({"q1": {"x": 1}}, UnavailableError, "No ID of a judged document occurs in the documents"),
     ],

@@ -50,7 +50,7 @@ def test_global_is_refused_by_name(name: str, form: str, path: Path, tmp_path: P
         converted(path)
     assert f"pytorch_model.bin refers to {name}, which a file of weights does not need" in str(caught.value)
     assert str(caught.value).endswith(
-        "No code of the file was run. Use other weights, and inform the publisher of the file."
+        "No code from the file was executed. Use other weights, and report the file to its publisher."
     )
     assert not mark.exists()
 

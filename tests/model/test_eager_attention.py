@@ -99,7 +99,7 @@ def test_content_scores_and_position_terms_reproduce_the_weights(
     assert trace.k is not None
     assert trace.scaling is not None
     assert trace.masks is not None
-    # DeBERTa divides by the square root of three times the size.
+    # DeBERTa divides the attention scores by sqrt(3 × head size).
     dims = trace.q.shape[-1] * (3 if name.startswith("deberta") else 1)
     for layer in range(trace.layers):
         assert trace.scaling[layer] == pytest.approx(dims**-0.5, rel=1e-7)

@@ -29,7 +29,7 @@ KINDS = {"scored pairs": 2, "pairs": 2, "triplets": 3}
 
 
 def examples(kind: str, count: int = 16) -> SimilarityExamples:
-    """Return similarity examples of a kind; the score of a pair is the share of common words."""
+    """Return similarity examples of the given type. The score of a pair is its share of common words."""
     columns = [[row.text for row in texts(count, seed=seed).rows] for seed in range(KINDS[kind])]
     rows = []
     for number, example in enumerate(zip(*columns, strict=True)):

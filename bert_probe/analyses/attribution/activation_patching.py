@@ -180,7 +180,7 @@ class ActivationPatching(Question):
         return resolve_pooling(checkpoint, available_poolings(checkpoint)[0], prompt, self.dimensions)
 
     def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
-        """Return the target output of the output head, or None if the target value is the cosine."""
+        """Return the index of the target logit, or None if the target is a cosine."""
         # The default task skips masked-word prediction without a mask in the text, and pair tasks without
         # pairs.
         has_pairs = a.encoding.pair is not None and b.encoding.pair is not None

@@ -66,7 +66,9 @@ class AttributionFaithfulness(TargetQuestion):
     removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
     orders: int = param(Number(1, 1000), default=20, about="Number of random orders.  [default: 20]")
-    seed: int = param(Number(0), default=0, about="Seed of the random orders.  [default: 0]")
+    seed: int = param(
+        Number(0), default=0, about="Random seed of the baseline orders of words.  [default: 0]"
+    )
     rows: str = param(
         Choice(("methods", "words")),
         default="methods",
@@ -285,7 +287,9 @@ class FaithfulnessSummary(SentencePairQuestion):
     removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
     orders: int = param(Number(1, 1000), default=20, about="Number of random orders.  [default: 20]")
-    seed: int = param(Number(0), default=0, about="Seed of the random orders.  [default: 0]")
+    seed: int = param(
+        Number(0), default=0, about="Random seed of the baseline orders of words.  [default: 0]"
+    )
 
     def of(
         self,

@@ -412,7 +412,7 @@ class LabelEvaluationResult(Result):
             raise UnavailableError(NO_OTHER)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question shows.
+        """Return the table that the field `show` of the question selects.
 
         Columns of the summary: measure, value, low, high (the bounds of the 95% interval) and, with a second
         model, other, other_low, other_high, difference, difference_low, difference_high. Columns of the

@@ -215,7 +215,7 @@ class _JudgedData:
                 f"{known:,} of {len(queries):,} queries are judged, but none has a document with a score "
                 "above 0"
                 if known
-                else "No ID of a query occurs in the judgments, whose first query is "
+                else "None of the query IDs occurs in the judgments, whose first query is "
                 f"{next(iter(judgments.grades))[:60]!r}"
             )
             raise UnavailableError(f"{reason}. Check the IDs and the scores of the judgments.")
@@ -476,7 +476,7 @@ class RetrievalEvaluationResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question shows.
+        """Return the table that the field `show` of the question selects.
 
         Columns of the summary: model, scorer, measure, value, low, high (the bounds of the 95% interval); for
         all scorers but the first also difference, the value minus that of the first, with difference_low,

@@ -439,7 +439,7 @@ class SimilarityEvaluationResult(Result):
             raise UnavailableError(NO_OTHER)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question shows.
+        """Return the table that the field `show` of the question selects.
 
         Columns of the summary: group ("all" for all pairs, or "all pairs" if a group is named "all"), pairs,
         measure, value, low, high (the bounds of the 95% interval) and, with a second model, other, other_low,

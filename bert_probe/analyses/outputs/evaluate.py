@@ -367,7 +367,7 @@ class EvaluateResult(Result):
         """
         if self.kind == NUMBER:
             raise SelectionError(
-                "A regression head has no classes. Choose the table measures or texts instead."
+                "A regression head has no classes. Choose the table 'measures' or 'texts' instead."
             )
         classes = head_predictions.class_report(self.true, self.predicted, self.labels)
         tags = self._tags(self.true) if self.kind == TAGS else []
@@ -401,7 +401,7 @@ class EvaluateResult(Result):
         if self.kind not in (CLASSES, TAGS):
             raise SelectionError(
                 "A confusion matrix needs exactly one class per text, but the labels are of type "
-                f"{self.kind}. Choose the table measures or texts instead."
+                f"{self.kind}. Choose the table 'measures' or 'texts' instead."
             )
 
 

@@ -207,7 +207,7 @@ def _contributions_of_words(tokens: Sequence[Token], values: Array, offset: int)
 
 
 class WordScorer:
-    """Scores documents by BM25, whose frequencies change with A; see `Search`."""
+    """Scores documents by BM25, as `Search` does. A change of A also changes the document frequencies."""
 
     recipe: PoolingConfig | None = None
     dropped = 0

@@ -80,7 +80,11 @@ addEventListener(
     const { summary, x, y } = pressed;
     pressed = null;
     const hasMoved = target instanceof Node && !summary.contains(target);
-    if (hasMoved && summary.isConnected && Math.hypot(clientX - x, clientY - y) < 4) summary.click();
+    if (!hasMoved || Math.hypot(clientX - x, clientY - y) >= 4) return;
+    // Streamlit may also have replaced the expander.
+    const summaries = summary.isConnected ? [summary] : document.querySelectorAll("summary");
+    const current = [...summaries].find(({ textContent }) => textContent === summary.textContent);
+    if (current instanceof HTMLElement) current.click();
   },
   true,
 );

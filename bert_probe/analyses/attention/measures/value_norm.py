@@ -96,9 +96,8 @@ MEASURE = AttentionMeasure(
     value="weight × value norm",
     total="weighted norm",
     meaning="The attention weight times the norm of the transformed value vector (Kobayashi et al. 2020): "
-    "a large weight on a short vector contributes little. This measure shows how much a head reads from a "
-    "token, but "
-    "not the direction of what it reads.",
+    "a large weight on a short vector contributes little. The measure shows how much a head reads from a "
+    "token, but not the direction.",
     order=2,
     of_layer=_mean,
     of_heads=value_weighted,
