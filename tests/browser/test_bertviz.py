@@ -72,6 +72,7 @@ def test_lines_have_weights_of_selected_layer(page: Page, demos: App) -> None:
     assert texts(frame, "#left title")[1] == "3 (token 2 of 7)"
 
 
+@pytest.mark.prove
 def test_text_is_not_clipped_and_only_page_scrolls(page: Page, demos: App) -> None:
     for query in ("layer=1", "pair&layer=1", "model", "model&pair"):
         frame = drawn(page, demos, query)
@@ -85,6 +86,7 @@ def test_text_is_not_clipped_and_only_page_scrolls(page: Page, demos: App) -> No
         assert height - frame.eval_on_selector("svg", f"(svg) => {BOX}(svg).bottom") < 60, query
 
 
+@pytest.mark.prove
 def test_pair_can_be_filtered_by_segment(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "pair&layer=2")
     assert texts(frame, "#filter option") == [

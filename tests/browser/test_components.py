@@ -164,6 +164,7 @@ def test_zoom_scroll_and_cursor_survive_rerun(page: Page, demos: App) -> None:
     assert scroll.evaluate(place) == before
 
 
+@pytest.mark.prove
 def test_ctrl_wheel_zooms_around_pointer(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=200")
     box = canvas.bounding_box()
@@ -208,6 +209,7 @@ def test_missing_value_is_labeled_and_not_shown_as_zero(page: Page, demos: App) 
     )
 
 
+@pytest.mark.prove
 def test_legend_shows_range_and_places_ticks(page: Page, demos: App) -> None:
     shown(page, demos, "show=20&curve=sqrt")
     expect(page.locator(".legend-text")).to_have_text(
@@ -220,6 +222,7 @@ def test_legend_shows_range_and_places_ticks(page: Page, demos: App) -> None:
     assert_printed(places, [100 * part**0.5 for part in (0, 0.05, 0.25, 0.5, 1)], decimals=3)
 
 
+@pytest.mark.prove
 def test_png_contains_whole_matrix(page: Page, demos: App) -> None:
     shown(page, demos, "show=200")
     download = save_download(page, "PNG")
@@ -230,6 +233,7 @@ def test_png_contains_whole_matrix(page: Page, demos: App) -> None:
     assert min(width, height) > 200 * 14
 
 
+@pytest.mark.prove
 def test_svg_has_rectangle_and_number_per_cell(page: Page, demos: App) -> None:
     shown(page, demos, "show=5")
     download = save_download(page, "SVG")
@@ -242,6 +246,7 @@ def test_svg_has_rectangle_and_number_per_cell(page: Page, demos: App) -> None:
     assert {"query ↓", "key →", "attention weight, fixed scale 0 to 1"} <= set(texts)
 
 
+@pytest.mark.prove
 def test_svg_of_large_matrix_is_refused_with_message(page: Page, demos: App) -> None:
     shown(page, demos, "show=512")
     page.get_by_role("button", name="SVG").click()
@@ -250,6 +255,7 @@ def test_svg_of_large_matrix_is_refused_with_message(page: Page, demos: App) -> 
     )
 
 
+@pytest.mark.prove
 def test_picture_follows_theme(new_page: Callable[..., Page], demos: App) -> None:
     corners = []
     for scheme in ("light", "dark"):
@@ -272,6 +278,7 @@ def test_layout_is_stable_without_overflow_on_phone(new_page: Callable[..., Page
     assert page.locator(".matrix").evaluate("node => node.scrollWidth <= node.clientWidth")
 
 
+@pytest.mark.prove
 def test_vectors_fill_width_and_label_round_dimensions(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=vectors")
     assert page.locator(".scroll").evaluate("node => node.scrollWidth <= node.clientWidth")
@@ -296,6 +303,7 @@ def test_pill_is_selected_by_mouse_and_arrow_keys(page: Page, demos: App) -> Non
     expect(group.locator('[tabindex="0"]')).to_have_count(1)
 
 
+@pytest.mark.prove
 def test_pill_tooltip_is_not_clipped(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=demo_components&show=strip&count=512")
     pill = page.get_by_role("radio").nth(2)
@@ -311,6 +319,7 @@ def test_pill_tooltip_is_not_clipped(page: Page, demos: App) -> None:
     expect(tip).to_have_count(0)
 
 
+@pytest.mark.prove
 def test_512_pills_scroll_and_hostile_labels_are_text(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=demo_components&show=strip&count=512")
     strip = page.get_by_role("radiogroup", name="Tokens")

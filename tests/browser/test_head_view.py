@@ -109,6 +109,7 @@ def test_rows_and_columns_match_library(app: App, page: Page, text: str, expect_
     pinned.printed(numbers[:, 0], DECIMALS)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("times", prove_unless({1}, [1, 9]), ids=["weights sent", "vectors sent"])
 def test_whole_words_and_mean_head_match_library(
     app: App, page: Page, times: int, expect_in_app: Elsewhere
@@ -145,6 +146,7 @@ def test_clicked_tokens_are_pinned_and_summed(app: App, page: Page, expect_in_ap
     expect(page.locator(".head-view .second")).to_have_text("Pinnedbefore")
 
 
+@pytest.mark.prove
 def test_filters_hide_lines_and_share_shows_remaining_weight(
     app: App, page: Page, expect_in_app: Elsewhere
 ) -> None:
@@ -210,6 +212,7 @@ def test_keyboard_steps_through_tokens_sides_layers_and_heads(app: App, page: Pa
     expect(page).to_have_url(re.compile(r"layer=1&head=3"))
 
 
+@pytest.mark.prove
 def test_selected_heads_are_shared_with_other_views(app: App, page: Page) -> None:
     canvas = view(page, app, f"a={quote(TEXT)}&layer=2")
     assert_picture_near_top(page, canvas)
@@ -267,6 +270,7 @@ def test_saved_page_works_from_disk(app: App, page: Page, tmp_path: Path, expect
     )
 
 
+@pytest.mark.prove
 def test_512_tokens_scroll_and_fit_width(app: App, page: Page) -> None:
     text = "word " * 510
     canvas = view(page, app, f"a={quote(text)}&head=3")
@@ -279,6 +283,7 @@ def test_512_tokens_scroll_and_fit_width(app: App, page: Page) -> None:
     expect(page.locator(".head-view .share")).to_contain_text("of all attention")
 
 
+@pytest.mark.prove
 def test_head_clicked_in_model_view_opens_in_head_view(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=model")
     heads = page.get_by_role("application", name=re.compile("^Attention of all heads"))
@@ -307,6 +312,7 @@ def test_measures_match_library(app: App, page: Page, expect_in_app: Elsewhere) 
     )
 
 
+@pytest.mark.prove
 def test_token_is_traced_through_layers(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=rollout&residual=0.3")
     tokens = page.get_by_role("radiogroup", name="Token to follow")

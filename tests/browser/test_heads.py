@@ -80,6 +80,7 @@ def test_arrow_keys_move_through_words_without_jumping_back(app: App, page: Page
     expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")
 
 
+@pytest.mark.prove
 def test_ablation_of_head_set_matches_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     part(page, app, "ablation", off="")
     page.get_by_role("combobox", name="Heads to ablate together").click()

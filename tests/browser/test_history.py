@@ -51,6 +51,7 @@ def test_back_and_forward_restore_layers_heads_and_views(page: Page, app: App) -
     expect(page).to_have_url(re.compile("layer=5"))
 
 
+@pytest.mark.prove
 def test_back_restores_previous_page_and_its_selection(page: Page, app: App) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=heatmap&layer=2")
     select_page(page, "Tokens")

@@ -120,6 +120,7 @@ def test_heads_are_sorted_by_measure(page: Page, demos: App) -> None:
     assert page.get_by_label("Sort by").input_value() == "Previous", "the order survives a rerun"
 
 
+@pytest.mark.prove
 def test_layers_and_heads_are_sorted_independently(page: Page, demos: App) -> None:
     grid = shown(page, demos)
     heads, layers = (page.get_by_role("button", name=f"Sort the {axis}") for axis in ("heads", "layers"))
@@ -175,6 +176,7 @@ def test_arrow_keys_follow_sorted_order_and_enter_opens_head(page: Page, demos: 
     assert "6 layers, 12 heads each" in (grid.get_attribute("aria-label") or "")
 
 
+@pytest.mark.prove
 def test_cursor_stays_visible(page: Page, demos: App) -> None:
     grid = shown(page, demos, "layers=24&heads=16")
     focus(grid)
@@ -211,6 +213,7 @@ def test_svg_contains_all_heads_with_numbers_and_pixels(page: Page, demos: App) 
     assert texts.count(str(HEADS)) == LAYERS, "each thumbnail has its own number"
 
 
+@pytest.mark.prove
 def test_png_contains_whole_picture(page: Page, demos: App) -> None:
     shown(page, demos, "layers=24&heads=16")
     start = Path(save_download(page, "PNG").path()).read_bytes()[:24]
@@ -240,6 +243,7 @@ def test_thumbnail_cell_has_color_of_its_weight(page: Page, demos: App) -> None:
     assert "#{:02X}{:02X}{:02X}".format(*result[:3]) == palette.sequential(dark=False)[entry]
 
 
+@pytest.mark.prove
 def test_long_text_explains_aggregated_cells(page: Page, demos: App) -> None:
     shown(page, demos, "tokens=102")
     page.get_by_text("102 tokens: each cell is the largest of 2 × 2 values").wait_for()
@@ -255,6 +259,7 @@ def test_hostile_labels_are_shown_as_text(page: Page, demos: App) -> None:
     assert f"Layer {LAYERS}, head {HEADS} · {HOSTILE_TOKENS[0]}" in titles
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(("width", "heads"), prove_unless({(360, 12)}, [(700, 12), (360, 12), (700, 16)]))
 def test_view_shrinks_to_available_width(
     new_page: Callable[..., Page], demos: App, width: int, heads: int
@@ -274,6 +279,7 @@ def test_view_passes_axe(new_page: Callable[..., Page], demos: App, theme: str) 
     assert {violation["id"] for violation in result.response["violations"]} == set()
 
 
+@pytest.mark.prove
 def test_picture_follows_theme_and_pixel_ratio(new_page: Callable[..., Page], demos: App) -> None:
     corners = []
     for scheme in ("light", "dark"):

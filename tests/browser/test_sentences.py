@@ -96,6 +96,7 @@ def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expec
     ).check(float(best["cosine"]))
 
 
+@pytest.mark.prove
 def test_selected_file_column_is_kept_on_page_change(app: App, page: Page, tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     rows = [["id", "said", "answered"], *(["1", text, f"No: {text}"] for text in TEXTS)]

@@ -49,6 +49,7 @@ def test_user_text_is_never_rendered_as_markup(page: Page, demos: App) -> None:
         assert places.locator(MADE).count() == 0
 
 
+@pytest.mark.prove
 def test_upload_and_download_work(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=widgets_page")
     file = {"name": "some.txt", "mimeType": "text/plain", "buffer": b"its content"}

@@ -80,6 +80,7 @@ def test_copied_link_opens_same_steps(app: App, page: Page) -> None:
     expect(strip(page, "Key token").get_by_role("radio", checked=True)).to_have_text("left")
 
 
+@pytest.mark.prove
 def test_text_of_maximum_length_shows_selected_token_and_all_steps(app: App, page: Page) -> None:
     long = " ".join([TEXT] * 50)
     visit(page, f"{app.origin}/steps?a={quote(long)}&truncate=1&query=400")

@@ -89,6 +89,7 @@ def test_click_on_expander_during_change_of_page_opens_it(app: App, page: Page) 
     expect(details).to_have_attribute("open", "")
 
 
+@pytest.mark.prove
 def test_open_page_is_marked_in_the_menu(app: App, page: Page) -> None:
     menus = page.locator('[data-testid="stTopNavSection"][aria-current]')
     visit(page, f"{app.origin}/tokens")
@@ -103,6 +104,7 @@ def test_open_page_is_marked_in_the_menu(app: App, page: Page) -> None:
     assert button.evaluate("node => getComputedStyle(node, '::after').content") == '"Menu"'
 
 
+@pytest.mark.prove
 def test_every_field_of_the_form_can_be_marked(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/tokens?a=we&b=left")
     page.get_by_role("radio", name="Second segment").click()
