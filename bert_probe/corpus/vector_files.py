@@ -218,6 +218,7 @@ def parse_vectors(content: bytes, name: str, max_bytes: int | None = None) -> Ve
         from bert_probe.text.parquet import check_upload
 
         check_upload(content, name, MAX_BYTES // 4)  # the numbers of a list have at least 4 bytes
+        return make_vector_set(name, **_read_parquet(io.BytesIO(content), name, MAX_BYTES))
     if suffix == ".npz":
         _check_unpacked(content, name, max_bytes)
     return make_vector_set(name, **reader(io.BytesIO(content), name))
@@ -366,10 +367,15 @@ def make_vector_set(
             f"The vectors of {name} have the shape {matrix.shape} and the type {matrix.dtype}, but must be "
             f"numbers of shape [text, size]. {_FORMAT_HELP}."
         )
-    matrix = np.ascontiguousarray(matrix, np.float64 if matrix.dtype == np.float64 else np.float32)
+    number = np.dtype(np.float64 if matrix.dtype == np.float64 else np.float32)
+    is_copied = matrix.dtype != number or not matrix.flags.c_contiguous
+    with reserved_memory(matrix.size * number.itemsize * is_copied, name, "Use fewer vectors."):
+        matrix = np.ascontiguousarray(matrix, number)
     count = len(matrix)
     for column, values in (("ids", ids), ("texts", texts), (DROPPED, dropped)):
-        shape = (count,) if values is None else np.shape(values)
+        if values is None:
+            continue
+        shape = values.shape if isinstance(values, np.ndarray) else (len(values),)
         if len(shape) != 1:
             raise TextError(f"{column} of {name} must have shape ({count},), not {shape}.")
         if shape != (count,):
@@ -379,6 +385,8 @@ def make_vector_set(
     digest, content = hashlib.sha256(), memoryview(matrix.data).cast("B")
     for start in range(0, len(content), _DIGEST_BLOCK):
         progress(start, len(content))
+        if file is not None:
+            file.check()
         digest.update(content[start : start + _DIGEST_BLOCK])
     digest.update("\n".join([*identifiers, *(lines or ())]).encode("utf-8", "surrogatepass"))
     counts = None if dropped is None else read_only(_token_counts(dropped, name))
@@ -392,7 +400,7 @@ def _token_counts(values: Any, name: str) -> Array:
         TextError: a value is not a whole number from 0.
     """
     counts = np.asarray(values)
-    if counts.dtype.kind not in "iuf" or not (np.isfinite(counts) & (counts >= 0) & (counts % 1 == 0)).all():
+    if counts.dtype.kind not in "iuf" or not ((counts >= 0) & (counts < 2**53) & (counts % 1 == 0)).all():
         raise TextError(f"{DROPPED} of {name} must be whole numbers from 0, one for each text.")
     return counts.astype(np.int64)
 
@@ -469,6 +477,8 @@ def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     is_text = isinstance(columns.get("texts", ""), str) and isinstance(columns.get("ids", ""), str | int)
     if not np.isfinite(columns["vectors"]).all() or not is_count or not is_text:
         raise ValueError("a value has another type")
+    for key in columns.keys() & {"ids", "texts"}:
+        str(columns[key]).encode()  # raises for a lone surrogate
     return columns
 
 
@@ -494,7 +504,7 @@ def _read_npz(stream: BinaryIO, name: str) -> dict[str, Any]:
         raise TextError(f"{name} is not a valid NPZ file: {error}. {_FORMAT_HELP}.") from None
 
 
-def _read_parquet(stream: BinaryIO, name: str) -> dict[str, Any]:
+def _read_parquet(stream: BinaryIO, name: str, max_text_bytes: int | None = None) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -509,9 +519,19 @@ def _read_parquet(stream: BinaryIO, name: str) -> dict[str, Any]:
             for key, options in (("ids", ID_NAMES), ("texts", TEXT_NAMES), ("dropped", (DROPPED,)))
             if (column := _find(options, names)) is not None
         }
+        for column in (vector, *columns.values()):
+            if names.count(column) > 1:
+                raise TextError(f"{name} has several columns {column}. Keep one of them.")
+        # Repeated texts stay dictionary-encoded until their total size is known.
+        stream.seek(0)
+        file = pq.ParquetFile(stream, read_dictionary=[*columns.values()])
         table = file.read([vector, *columns.values()])
-        others = {key: table[column].to_pylist() for key, column in columns.items()}
-    except (pa.ArrowException, OSError, ValueError) as error:
+        size = sum(_text_bytes(table[column]) for column in columns.values())
+        if max_text_bytes is not None and size > max_text_bytes:
+            raise TextError(f"{name} has more than {max_text_bytes / 1e6:.0f} MB of texts. Split the file.")
+        with reserved_memory(2 * size, name, "Use fewer texts."):
+            others = {key: table[column].to_pylist() for key, column in columns.items()}
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise TextError(f"{name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
     lists = table[vector].combine_chunks()
     if not isinstance(lists, pa.ListArray | pa.FixedSizeListArray | pa.LargeListArray) or not len(lists):
@@ -521,3 +541,21 @@ def _read_parquet(stream: BinaryIO, name: str) -> dict[str, Any]:
     if lists.null_count or len(set(sizes.tolist())) != 1:
         raise TextError(f"The vectors of {name} have different lengths. {_FORMAT_HELP}.")
     return {"vectors": numbers.reshape(len(lists), -1), **others}
+
+
+def _text_bytes(column: Any) -> int:
+    """Return the size of the strings of a column, each repetition of a dictionary entry included."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    total = 0
+    for chunk in column.chunks:
+        is_dictionary = pa.types.is_dictionary(chunk.type)
+        value_type = chunk.type.value_type if is_dictionary else chunk.type
+        checks = ("is_string", "is_large_string", "is_binary", "is_large_binary")
+        if not any(getattr(pa.types, check)(value_type) for check in checks):
+            total += chunk.nbytes
+            continue
+        lengths = pc.binary_length(chunk.dictionary if is_dictionary else chunk)
+        total += pc.sum(lengths.take(chunk.indices) if is_dictionary else lengths).as_py() or 0
+    return total

@@ -58,7 +58,8 @@ def check_upload(content: bytes, name: str, max_values: int | None = None) -> No
     """Check that all columns of an untrusted Parquet file can be decoded with limited memory.
 
     Args:
-        max_values: maximum number of values of a page, for files with lists; by default, the number of rows.
+        max_values: maximum number of values of all columns, for files with lists. By default, a page has at
+            most as many values as the file has rows.
 
     Raises:
         TextError: the file is broken, or its decoded size exceeds `MAX_BYTES`.
@@ -200,7 +201,8 @@ def _check_pages(
     if metadata.num_columns > _MAX_COLUMNS:
         raise TextError(f"{name} has more than {_MAX_COLUMNS:,} columns. Save only the texts.")
     remaining = MAX_BYTES
-    max_values = max(metadata.num_rows, 1) if max_values is None else max_values
+    page_values = max(metadata.num_rows, 1) if max_values is None else max_values
+    remaining_values = max_values
     for group in range(metadata.num_row_groups):
         chunks = map(metadata.row_group(group).column, range(metadata.num_columns))
         for chunk in chunks:
@@ -208,8 +210,12 @@ def _check_pages(
                 continue
             for page in pages(content, chunk):
                 remaining -= page.size
-                if page.size < 0 or not 0 <= page.values <= max_values:
-                    raise ValueError("a page has more values than the file has rows")
+                if page.size < 0 or not 0 <= page.values <= page_values:
+                    raise ValueError("a page has more values than the file may have")
+                if remaining_values is not None:
+                    remaining_values -= page.values
+                    if remaining_values < 0:
+                        raise _too_large(name)
                 if page.encoding not in _ENCODINGS:
                     raise TextError(
                         f"Column {chunk.path_in_schema[:40]} of {name} has an unsupported encoding. "

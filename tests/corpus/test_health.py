@@ -296,3 +296,26 @@ def test_numbers_whose_variance_overflows_count_as_no_vector() -> None:
     result = CorpusHealth().of(make_vector_set("a.npz", rows))
     assert result.summary()["rows_without_vector"] == 1
     assert result.measures["iso_score"] > 0
+
+
+def test_a_long_text_needs_memory_once() -> None:
+    """The strings of a list are not copied into an array as wide as the longest."""
+    texts = ["x" * 1_000_000, *["a"] * 999]
+    with measure_peak() as peak:
+        make_vector_set("a.jsonl", np.ones((1_000, 2)), texts=texts)
+        assert peak() < 20e6
+
+
+def test_repeated_values_of_a_parquet_file_are_bounded(tmp_path: Path) -> None:
+    """Dictionary encoding stores a repeated text or number once, but every row needs memory."""
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(600)), 2)
+    texts = pa.array(["x" * 400_000] * 300)
+    pq.write_table(pa.table({"vector": lists, "text": texts}), tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    assert len(content) < 100_000
+    with pytest.raises(TextError, match=r"more than 50 MB of texts"):
+        parse_vectors(content, "a.parquet")
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(13_000_000, np.float32)), 1_000)
+    pq.write_table(pa.table({"vector": lists}), tmp_path / "b.parquet")
+    with pytest.raises(TextError, match=r"Split the file"):
+        parse_vectors((tmp_path / "b.parquet").read_bytes(), "b.parquet")
