@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bert_probe.analyses.weights.model_check import check as check_model
-from bert_probe.cli.options import REVISION_HELP, OutputPath, output_options
+from bert_probe.cli.options import REVISION_HELP, OutputPath, dtype_option, output_options
 from bert_probe.conversion.convert import convert as convert_model
 from bert_probe.model.progress import Cancelled
 from bert_probe.runtime.progress import cancel_on_interrupt, exit_on_sigterm, terminal_bar
@@ -54,13 +54,7 @@ def convert(model: str, out: Path, revision: str | None, seconds: float | None, 
 @click.command()
 @click.argument("model", metavar="MODEL")
 @click.option("--revision", metavar="REV", help=REVISION_HELP)
-@click.option(
-    "--dtype",
-    type=click.Choice(["auto", "float32", "float16", "bfloat16", "float64"]),
-    default="auto",
-    show_default=True,
-    help="Data type of the weights and the computation; auto is float32.",
-)
+@dtype_option
 @click.option(
     "--config-only", is_flag=True, help="Read only the config; weights are neither downloaded nor opened."
 )

@@ -155,16 +155,19 @@ def two_checkpoint_options(command: Command) -> Command:
     return run
 
 
+dtype_option = click.option(
+    "--dtype",
+    type=click.Choice(["auto", "float32", "float16", "bfloat16", "float64"]),
+    default="auto",
+    show_default=True,
+    help="Data type of the weights and the computation; auto is float32.",
+)
+
+
 def _answer_options(command: Command) -> Command:
     """Add --dtype, --truncate, and the options of `output_options`."""
 
-    @click.option(
-        "--dtype",
-        type=click.Choice(["auto", "float32", "float16", "bfloat16", "float64"]),
-        default="auto",
-        show_default=True,
-        help="Data type of the weights and the computation; auto is float32.",
-    )
+    @dtype_option
     @click.option("--truncate", is_flag=True, help="Truncate a text that is too long for the model.")
     @output_options
     @functools.wraps(command)
