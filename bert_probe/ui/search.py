@@ -46,7 +46,6 @@ from bert_probe.ui import (
     sentence_input,
     state,
     url_texts,
-    vector_search,
     workbench,
 )
 from bert_probe.ui.components import heatmap
@@ -167,7 +166,7 @@ def _search(
     question: Search, checkpoint: Checkpoint, documents: DocumentList | VectorSet, truncate: bool
 ) -> None:
     if isinstance(documents, VectorSet):
-        vector_search.show_ranking(question, checkpoint, documents, truncate, _tokens, _links)
+        search_sections.show_ranking(question, checkpoint, documents, truncate, _tokens, _links)
         return
     index = _index(question, checkpoint, documents, truncate)
     result = None if index is None else _result(question, checkpoint, index, truncate)
