@@ -13,8 +13,7 @@ import pandas as pd
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from bert_probe.analyses.vectors.clusters import cluster, cluster_words
-from bert_probe.analyses.vectors.layouts import METHODS, PointLayout
+from bert_probe.analyses.vectors.layouts import METHODS, PointLayout, cluster, cluster_words
 from bert_probe.analyses.vectors.pooling import (
     DIMENSIONS_HELP,
     POOLINGS,
