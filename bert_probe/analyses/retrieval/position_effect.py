@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.retrieval.passages import read_limit, sentence_spans
+from bert_probe.analyses.retrieval.chunked_search import read_limit, sentence_spans
 from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.sentences import encode_texts
