@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.retrieval.calibration import MAX_PAIRS, pair_indices, pair_scores, percentile_of
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.retrieval.scorers import PromptedSearch
 from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.sentences import encode_texts
 from bert_probe.analyses.vectors.similarity_scores import score, scores, scores_of_rows

@@ -11,6 +11,7 @@ import streamlit as st
 from bert_probe.analyses.attribution.attribution import SimilarityAttribution
 from bert_probe.analyses.retrieval.late_interaction import TokenMatches
 from bert_probe.analyses.retrieval.rank_swap import RankSwap
+from bert_probe.analyses.retrieval.scorers import QUERY_PROMPTS
 from bert_probe.analyses.retrieval.search import (
     BI_ENCODER,
     BM25_SCORER,
@@ -27,7 +28,6 @@ from bert_probe.analyses.retrieval.search_explanation import (
     TermContributions,
     TokenContributions,
 )
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS
 from bert_probe.core.inputs import DOCUMENTS_FILE

@@ -14,6 +14,7 @@ from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap_means,
 from bert_probe.analyses.evaluation.ranking_measures import BLOCK, DEPTH, MEASURES, evaluate_rankings
 from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
 from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
+from bert_probe.analyses.retrieval.scorers import PromptedSearch
 from bert_probe.analyses.retrieval.search import (
     BI_ENCODER,
     BM25_SCORER,
@@ -21,7 +22,6 @@ from bert_probe.analyses.retrieval.search import (
     IndexedDocuments,
     Search,
 )
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.vectors.sentences import encode_texts
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.core import frames

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bert_probe.analyses.retrieval.scorers import PromptedSearch
 from bert_probe.analyses.retrieval.search import Agreement, rank_documents
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     pool_unpadded,

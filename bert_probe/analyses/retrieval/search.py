@@ -12,9 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from bert_probe.analyses.retrieval.bm25 import BM25, K1, B
 from bert_probe.analyses.retrieval.calibration import MAX_PAIRS, percentile_of, random_pair_scores
-from bert_probe.analyses.retrieval.cross_encoder import cross_encoder_head, pair_scores
 from bert_probe.analyses.retrieval.late_interaction import (
     UNTRAINED,
     MultiVectorConfig,
@@ -25,7 +23,7 @@ from bert_probe.analyses.retrieval.late_interaction import (
     maxsim,
     query_config,
 )
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.retrieval.scorers import BM25, K1, B, PromptedSearch, cross_encoder_head, pair_scores
 from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts, name_text_errors
 from bert_probe.analyses.vectors.similarity_scores import scores

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.retrieval.bm25 import BM25
-from bert_probe.analyses.retrieval.cross_encoder import NOT_A_SUM
 from bert_probe.analyses.retrieval.late_interaction import (
     UNTRAINED,
     MultiVectorConfig,
@@ -20,6 +18,7 @@ from bert_probe.analyses.retrieval.late_interaction import (
     encode_tokens,
     query_config,
 )
+from bert_probe.analyses.retrieval.scorers import BM25, NOT_A_SUM, PromptedSearch
 from bert_probe.analyses.retrieval.search import (
     BI_ENCODER,
     BM25_SCORER,
@@ -28,7 +27,6 @@ from bert_probe.analyses.retrieval.search import (
     SCORERS,
     IndexedDocuments,
 )
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     pair_contributions,
