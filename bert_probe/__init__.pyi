@@ -63,8 +63,8 @@ from .analyses.vectors.similarity import SimilarityBaseline as SimilarityBaselin
 from .analyses.vectors.token_map import CorpusTokenMap as CorpusTokenMap
 from .analyses.vectors.token_map import TokenMap as TokenMap
 from .analyses.vectors.word_in_context import WordInContext as WordInContext
-from .analyses.vocabulary.fertility import Fertility as Fertility
-from .analyses.vocabulary.fertility import FertilityChange as FertilityChange
+from .analyses.vocabulary.tokens import Fertility as Fertility
+from .analyses.vocabulary.tokens import FertilityChange as FertilityChange
 from .analyses.vocabulary.tokens import Tokens as Tokens
 from .analyses.vocabulary.vocabulary import Neighbors as Neighbors
 from .analyses.vocabulary.vocabulary import Vocabulary as Vocabulary

@@ -14,8 +14,7 @@ from bert_probe.analyses.retrieval.threshold import MEASURES, ThresholdCurve
 from bert_probe.analyses.vectors import sentences
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.analyses.vectors.sentences import encode_texts
-from bert_probe.analyses.vectors.similarity import cosine_of_rows
-from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
+from bert_probe.analyses.vectors.similarity import cosine_of_rows, scores_of_rows
 from bert_probe.errors import InvalidFileError, ProbeError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled

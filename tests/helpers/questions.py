@@ -56,8 +56,7 @@ from bert_probe.analyses.vectors.sentences import SentenceMap, Sentences
 from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaseline
 from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap
 from bert_probe.analyses.vectors.word_in_context import WordInContext
-from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityChange
-from bert_probe.analyses.vocabulary.tokens import Tokens
+from bert_probe.analyses.vocabulary.tokens import Fertility, FertilityChange, Tokens
 from bert_probe.analyses.vocabulary.vocabulary import Neighbors, Vocabulary
 from bert_probe.analyses.weights.parameters import Parameters
 from bert_probe.analyses.weights.positions import Positions

@@ -23,7 +23,7 @@ from bert_probe.analyses.retrieval.search import (
     Search,
 )
 from bert_probe.analyses.vectors.sentences import encode_texts
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.core import frames
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.core.extras import require

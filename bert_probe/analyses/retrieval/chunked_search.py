@@ -20,7 +20,7 @@ from bert_probe.analyses.vectors.pooling import (
     pool_unpadded,
 )
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_texts
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Text
 from bert_probe.core.inputs import Documents

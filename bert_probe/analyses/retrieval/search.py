@@ -26,7 +26,7 @@ from bert_probe.analyses.retrieval.late_interaction import (
 from bert_probe.analyses.retrieval.scorers import BM25, K1, B, PromptedSearch, cross_encoder_head, pair_scores
 from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts, name_text_errors
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.core import frames
 from bert_probe.core.extras import require
 from bert_probe.core.field_types import Choices, Number, Text

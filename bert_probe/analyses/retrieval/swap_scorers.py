@@ -23,7 +23,7 @@ from bert_probe.analyses.retrieval.search import BI_ENCODER, CROSS_ENCODER, LATE
 from bert_probe.analyses.retrieval.search_explanation import TokenContributions
 from bert_probe.analyses.vectors.pooling import PoolingConfig, trace_pooled
 from bert_probe.analyses.vectors.sentences import encode_texts
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token

@@ -22,8 +22,7 @@ from bert_probe.analyses.vectors.pooling import (
     pool,
     resolve_pooling,
 )
-from bert_probe.analyses.vectors.similarity import cosine, unit_rows
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import cosine, scores, unit_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Dimensions, Name, Number, Optional
 from bert_probe.core.inputs import SentenceList
