@@ -24,8 +24,7 @@ from bert_probe.analyses.comparison.answer_change import AnswerChange
 from bert_probe.analyses.comparison.head_matches import HeadMatches
 from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPairRow
-from bert_probe.analyses.comparison.model_change import HeadChange, VectorChange
-from bert_probe.analyses.comparison.parameter_change import ParameterChange
+from bert_probe.analyses.comparison.model_change import HeadChange, ParameterChange, VectorChange
 from bert_probe.analyses.evaluation.label_evaluation import LabelEvaluation
 from bert_probe.analyses.evaluation.retrieval_evaluation import RetrievalEvaluation
 from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluation
