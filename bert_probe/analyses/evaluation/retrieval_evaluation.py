@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap_means, interval
-from bert_probe.analyses.evaluation.ranking_measures import BLOCK, DEPTH, MEASURES, evaluate_rankings
+from bert_probe.analyses.evaluation.measures import (
+    BLOCK,
+    DEPTH,
+    MEASURES,
+    RESAMPLES,
+    bootstrap_means,
+    evaluate_rankings,
+    interval,
+)
 from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
 from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
 from bert_probe.analyses.retrieval.scorers import PromptedSearch

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import pearsonr, rankdata, spearmanr
 
-from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap_correlations, interval
+from bert_probe.analyses.evaluation.measures import RESAMPLES, bootstrap_correlations, interval
 from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
 from bert_probe.analyses.retrieval.threshold import pair_labels
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig, resolve_pooling

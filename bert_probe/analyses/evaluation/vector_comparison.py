@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.comparison.layer_similarity import linear_cka
-from bert_probe.analyses.evaluation.bootstrap import bootstrap_means, interval
+from bert_probe.analyses.evaluation.measures import bootstrap_means, interval
 from bert_probe.analyses.vectors.pooling import offered_dimensions
 from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.errors import UnavailableError, memory_errors
