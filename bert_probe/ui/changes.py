@@ -87,7 +87,7 @@ def render() -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         trace = _trace(a)
         text = (trace.encoding.text, trace.encoding.pair)
-        other = workbench.trace_texts(b, [text], workbench.request().truncate)[0]
+        other = workbench.trace_texts(b, [text], workbench.request().truncate, key="unknown_to_b")[0]
         difference = head_matches.token_difference(trace, other)
         words = difference is None and state.toggle(
             "words",

@@ -386,7 +386,7 @@ def _your_text(checkpoint: Checkpoint) -> None:
 def _both_models(trace: Trace, b: Checkpoint) -> None:
     now = workbench.request()
     text = (trace.encoding.text, trace.encoding.pair)
-    other = workbench.trace_texts(b, [text], now.truncate)[0]
+    other = workbench.trace_texts(b, [text], now.truncate, key="unknown_to_b")[0]
     both = FertilityChange().of(trace, other)
     left, right = st.columns(2, gap="large")
     for column, letter, result, model in ((left, "A", both.a, trace.checkpoint), (right, "B", both.b, b)):

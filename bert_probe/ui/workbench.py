@@ -519,11 +519,16 @@ def trace_request() -> TracedRequest:
     return TracedRequest(now, opened, traces[0], traces[1] if len(traces) > 1 else None)
 
 
-def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: bool) -> list[Trace]:
+def trace_texts(
+    opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: bool, key: str = "unknown"
+) -> list[Trace]:
     """Return one trace for each text, for pages that do not use the traces of `trace_request`.
 
     Only the sequence of a FASTA record is read, and a message says so. Another message is drawn if most
     tokens are unknown to the model.
+
+    Args:
+        key: prefix of the keys of this message's buttons, different for each call of a page.
 
     Raises:
         ProbeError: the model cannot read a text, or a text has several FASTA records.
@@ -535,8 +540,13 @@ def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate
     ]
     with st.spinner("Running the model …", show_time=False):
         traces = shared_cache.traces(opened, sequences, truncate)
+    fields = ["a", "b"]
     for trace in traces:
-        _unknown_tokens_notice(trace)
+        matches = [field for field in fields if _is_sequence_of(getattr(now, field), trace)]
+        # Of two matching fields, the longer one has other letters before the text of the trace.
+        field = min(matches, key=lambda name: len(getattr(now, name)), default=None)
+        fields = [name for name in fields if name != field]
+        _unknown_tokens_notice(trace, field, key)
     return traces
 
 
@@ -556,8 +566,8 @@ def _read_sequence(text: str) -> str:
     return record.sequence
 
 
-def _unknown_tokens_notice(trace: Trace) -> None:
-    """Draw a warning if most tokens are unknown, with a button that applies the suggested change."""
+def _unknown_tokens_notice(trace: Trace, field: str | None, key: str) -> None:
+    """Draw a warning if most tokens are unknown, with a button that changes the text field."""
     from bert_probe.analyses.vocabulary.tokens import find_unknown_tokens  # imports pandas
 
     unknown = find_unknown_tokens(trace)
@@ -565,11 +575,10 @@ def _unknown_tokens_notice(trace: Trace) -> None:
         return
     st.warning(state.escape(str(unknown), 1_000), icon=":material/help:")
     now = request()
-    field = next((name for name in ("a", "b") if _is_sequence_of(getattr(now, name), trace)), None)
     if unknown.change and field is not None:
         st.button(
             f"Write sentence {field.upper()} with {unknown.change}",
-            key=f"unknown_{field}",
+            key=f"{key}_{field}",
             on_click=submit,
             args=(replace(now, a=unknown.text) if field == "a" else replace(now, b=unknown.text),),
         )

@@ -50,3 +50,22 @@ def test_button_writes_a_sequence_with_spaces(tmp_path: Path) -> None:
     assert not app.exception
     assert not app.warning
     assert app.text_area(key="draft_a").value == " ".join(SEQUENCE)
+
+
+def test_the_same_sequence_twice_has_a_button_for_each_field(tmp_path: Path) -> None:
+    app = open_page("tokens", a=SEQUENCE, b=SEQUENCE, model=str(save_protbert(tmp_path)))
+    assert not app.exception
+    assert len(app.warning) == 2
+    app.button(key="unknown_b").click().run()
+    assert not app.exception
+    assert app.text_area(key="draft_a").value == SEQUENCE
+    assert app.text_area(key="draft_b").value == " ".join(SEQUENCE)
+
+
+def test_two_models_that_do_not_know_a_sequence_have_a_button_each(tmp_path: Path) -> None:
+    models = {name: str(save_protbert(tmp_path)) for name in ("model", "other")}
+    app = open_page("changes", a=f"MK{SEQUENCE}", b=SEQUENCE, of="b", **models)
+    assert not app.exception
+    app.button(key="unknown_to_b_b").click().run()
+    assert not app.exception
+    assert app.text_area(key="draft_b").value == " ".join(SEQUENCE)
