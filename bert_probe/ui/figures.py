@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import plotly.graph_objects as go
 
+from bert_probe.analyses.retrieval.calibration import histogram_range
 from bert_probe.analyses.vectors.dimensions import DimensionCurveResult
 from bert_probe.analyses.vectors.sentences import SentenceMapResult
 from bert_probe.analyses.vectors.similarity import CosineDistribution, SimilarityBaselineResult
@@ -261,8 +262,7 @@ def score_histogram(
         unit: plural name of the scored items.
     """
     marks = {label: value for label, value in marks.items() if not math.isnan(value)}
-    low, high = (float(end([*values[[0, -1]], *marks.values()])) for end in (min, max))
-    high = high if high > low else low + 1
+    low, high = histogram_range([*values[[0, -1]], *marks.values()])
     margin = 0.01 * (high - low)  # A line at the end of the axis would be cut in half.
     bins = min(48, max(8, math.isqrt(len(values))))
     counts, edges = np.histogram(values, bins=bins, range=(low, high))
@@ -392,12 +392,12 @@ def threshold_histograms(
         interval: bounds of its 95% interval, drawn as a band.
         name: name of the score.
     """
-    low, high = float(scores.min()), float(scores.max())
+    low, high = histogram_range([scores.min(), scores.max()])
     bins = min(48, max(8, math.isqrt(len(scores))))
     figure = go.Figure()
     peak = 0.0
     for label, kind, color in (("do not match", ~positive, SECOND), ("match", positive, ACCENT)):
-        counts, edges = np.histogram(scores[kind], bins=bins, range=(low, high if high > low else low + 1))
+        counts, edges = np.histogram(scores[kind], bins=bins, range=(low, high))
         share = 100 * counts / counts.sum()
         peak = max(peak, float(share.max()))
         figure.add_bar(

@@ -10,9 +10,15 @@ from scipy.spatial.distance import pdist
 
 from bert_probe import Sentences, SentenceSimilarity, SimilarityCalibration
 from bert_probe.analyses.retrieval import calibration
-from bert_probe.analyses.retrieval.calibration import PERCENTILES, percentile_of, random_pair_scores
+from bert_probe.analyses.retrieval.calibration import (
+    PERCENTILES,
+    histogram_range,
+    percentile_of,
+    random_pair_scores,
+)
 from bert_probe.errors import EmptyTextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.ui.figures import score_histogram, threshold_histograms
 
 TEXTS = ("a boat on the river", "a ship on the river", "nobody can read", "the map", "a map", "the map")
 
@@ -104,3 +110,22 @@ def test_result_is_calibrated_with_the_reference_sentences(
     assert "score" not in many.metadata["calibration"]
     assert many.metadata["calibration"]["percentiles"]["95"] == pytest.approx(np.percentile(random, 95))
     assert len(calibrations) == 1, "the reference sentences are encoded once for both results"
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0, 0), (1.0, 1 + 2**-52), (1 - 2**-24, 1.0), (-3e300, -3e300), (1e300, 1e300), (2e-310, 3e-310)],
+)
+def test_histogram_range_has_room_for_bins(low: float, high: float) -> None:
+    start, end = histogram_range([high, low])
+    counts, edges = np.histogram([low, high], bins=48, range=(start, end))
+    assert counts.sum() == 2
+    assert (np.diff(edges) > 0).all()
+
+
+def test_histograms_of_nearly_equal_scores_are_drawn() -> None:
+    values = np.sort(np.linspace(1 - 2**-53, 1 + 2**-52, 200))
+    assert sum(score_histogram(values, {"threshold": 1.0}, "cosine").data[0].y) == pytest.approx(100)
+    positive = np.arange(200) % 2 == 0
+    figure = threshold_histograms(values, positive, 1.0, (np.nan, np.nan), "cosine")
+    assert sum(figure.data[0].y) == pytest.approx(100)

@@ -18,6 +18,7 @@ from scipy.stats import spearmanr
 from transformers import AutoModel
 
 import bert_probe
+import bert_probe.analyses.attribution.attribution
 from bert_probe import (
     Attribution,
     AttributionFaithfulness,
@@ -314,6 +315,20 @@ def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Check
     many = SimilarityAttribution(steps=12).of(*traces)
     assert many.off < 0.1 * result.off
     assert many.reference == result.reference
+
+
+def test_similarity_attribution_can_be_cancelled_between_batches(
+    double_minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = [double_minilm.trace(text) for text in (A, B)]
+    counts = [len(trace.tokens) for trace in traces]
+    monkeypatch.setattr(bert_probe.analyses.attribution.attribution, "BATCH_TOKENS", 2 * max(counts))
+    reports: list[tuple[int, int]] = []
+    SimilarityAttribution(steps=1).of(*traces, lambda *report: reports.append(report))
+    assert len(reports) >= sum(counts) // 2
+    assert max(np.diff([done for done, _ in reports])) <= 4
+    assert {total for _, total in reports} == {sum(counts)}
+    assert reports[-1][0] == sum(counts)
 
 
 def test_faithfulness_removes_the_highest_ranked_words(double_minilm: Checkpoint) -> None:

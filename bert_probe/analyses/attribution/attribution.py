@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -248,7 +248,8 @@ class SimilarityAttribution(SentencePairQuestion):
         """Return the contribution of each token pair to the score of the texts.
 
         Args:
-            progress: called with the number of steps done and the total.
+            progress: called after each batch of tokens with the number of tokens times steps done, and the
+                total.
 
         Raises:
             UnavailableError: the checkpoint does not declare its pooling, or its architecture accepts no
@@ -275,17 +276,17 @@ class SimilarityAttribution(SentencePairQuestion):
             )
             for trace, other, similarity in ((a, b, self.similarity), (b, a, self.similarity.swapped))
         ]
-        done = 0
+        done, total = 0, self.steps * sum(len(side.trace.encoding) for side in sides)
 
-        def on_step(steps: int) -> None:
+        def on_batch(directions: int) -> None:
             nonlocal done
-            done += steps
-            progress(done, 2 * self.steps)
+            done += directions
+            progress(done, total)
 
         message = "Attribution of these texts does not fit in memory. Shorten the texts."
         with memory_errors(message), a.checkpoint.running() as model:
             paths = [
-                _integrate(side, recipe, model, self.steps, on_step)
+                _integrate(side, recipe, model, self.steps, on_batch)
                 for side, recipe in zip(sides, poolings, strict=True)
             ]
         norms = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
@@ -326,7 +327,7 @@ class _InterpolationPath:
 
 
 def _integrate(
-    side: AttributionTarget, pooling: PoolingConfig, model: Any, steps: int, on_step: Any
+    side: AttributionTarget, pooling: PoolingConfig, model: Any, steps: int, on_batch: Callable[[int], None]
 ) -> _InterpolationPath:
     trace, embeddings = side.trace, InputEmbeddings(model)
     modules = pooling.vector_modules
@@ -355,7 +356,8 @@ def _integrate(
                 tokens[rows.cpu().numpy()] += weight * _directional_derivative(
                     vector, point, directions[rows]
                 )
-            on_step(1)
+                on_batch(len(rows))
+            on_batch(count - len(moving))  # The other tokens are those of the baseline.
     return _InterpolationPath(tokens, *ends)
 
 

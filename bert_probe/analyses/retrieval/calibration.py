@@ -115,8 +115,7 @@ class SimilarityCalibrationResult(Result):
             score: a defined score; None for the distribution alone.
         """
         ends = [self.random[0], self.random[-1], *([] if score is None else [score])]
-        low, high = float(min(ends)), float(max(ends))
-        high = high if high > low else low + 1
+        low, high = histogram_range(ends)
         counts, _ = np.histogram(self.random, _BINS, (low, high))
         return {
             "sentences": self.count,
@@ -240,6 +239,19 @@ def pair_scores(vectors: Array, similarity: str, first: Array, second: Array) ->
         for i in range(0, len(first), block)
     ]
     return np.concatenate(parts) if parts else np.empty(0)
+
+
+def histogram_range(values: Sequence[float] | Array) -> tuple[float, float]:
+    """Return the smallest and the largest value, or an interval from the smallest if they almost agree.
+
+    numpy.histogram raises ValueError if the edges of the bins are not distinct in float64. The range is at
+    least 1e-6 of the largest absolute value, or 1 if all values are equal.
+    """
+    low, high = float(min(values)), float(max(values))
+    width = 1e-6 * max(abs(low), abs(high))
+    if high == low:
+        width = max(1.0, width)
+    return low, max(high, low + width)
 
 
 def percentile_of(score: float, sorted_scores: Array) -> float:
