@@ -223,7 +223,7 @@ def histogram_payload(
     from_zero: bool = True,
     chosen: tuple[int, int] | None = None,
 ) -> bytes:
-    """Return the histogram_payload of the histograms.
+    """Return the payload of the histograms.
 
     Args:
         counts: Number of sentences in each bin, shape [layer, head, bin].
