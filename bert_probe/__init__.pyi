@@ -104,11 +104,11 @@ from .model.external_attention import from_attention as from_attention
 from .model.from_model import wrap as wrap
 from .model.loading import load as load
 from .model.trace import Trace as Trace
-from .notebook.views import Frame as Frame
-from .notebook.views import HeadView as HeadView
-from .notebook.views import head_view as head_view
-from .notebook.views import model_view as model_view
-from .notebook.views import show as show
+from .notebook import Frame as Frame
+from .notebook import HeadView as HeadView
+from .notebook import head_view as head_view
+from .notebook import model_view as model_view
+from .notebook import show as show
 from .text.documents import Document as Document
 from .text.documents import read_documents as read_documents
 from .text.labeled_texts import read_labeled_texts as read_labeled_texts

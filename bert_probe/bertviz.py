@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bert_probe import notebook
 from bert_probe.core import extras
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.external_attention import from_attention, layers_of
 from bert_probe.model.trace import Array, Trace, resolve_index
-from bert_probe.notebook import views
-from bert_probe.notebook.views import Frame, HeadView
+from bert_probe.notebook import Frame, HeadView
 
 if TYPE_CHECKING:
     from IPython.display import HTML
@@ -79,7 +79,7 @@ def head_view(
         if initial_layer not in layers:
             raise SelectionError(f"Layer {initial_layer} is not in include_layers: {layers}.")
         trace = picture.trace(layers, numbered=True)
-        view = views.head_view(
+        view = notebook.head_view(
             trace, layers.index(initial_layer), range(trace.heads) if heads is None else list(heads)
         )
         return (
@@ -124,7 +124,7 @@ def model_view(
     )
 
     def frame(picture: _ConvertedAttention) -> Frame:
-        view = views.model_view(picture.trace(picture.included(include_layers), include_heads))
+        view = notebook.model_view(picture.trace(picture.included(include_layers), include_heads))
         return replace(view, page=replace(view.page, theme=display_mode))
 
     return _display([frame(picture) for picture in pictures], html_action)
