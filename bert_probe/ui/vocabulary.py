@@ -26,9 +26,9 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.pieces import KINDS, MATCHES, WORD, VocabularyTokens, visible
 from bert_probe.ui import blocks, figures, second_model, state, workbench
+from bert_probe.ui.blocks import numbers
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
-from bert_probe.ui.vectors import numbers
 
 _PARTS = {"pieces": "Tokens", "kinds": "Types and scripts", "text": "Your text"}
 _TOKEN = "near"
