@@ -65,7 +65,7 @@ COMMANDS = {
         "Attention rollout: how much of each token reaches every other token through all layers.",
     ),
     "tokens": ("tokens", "The tokens of TEXT with their ID, segment, word and character offsets."),
-    "train": ("train", "Fine-tune a model on DATA, and save it in a folder."),
+    "train": ("checkpoints", "Fine-tune a model on DATA, and save it in a folder."),
     "tune-lens": ("predict", "Train a tuned lens on the lines of FILE (UTF-8) and print its losses."),
     "verify": ("reports", "Recompute every number of a REPORT, and list the differences."),
     "why": (
