@@ -24,14 +24,14 @@ from .analyses.comparison.layer_similarity import LayerSimilarity as LayerSimila
 from .analyses.comparison.minimal_pair import MinimalPair as MinimalPair
 from .analyses.comparison.minimal_pair import MinimalPairRow as MinimalPairRow
 from .analyses.comparison.model_change import HeadChange as HeadChange
-from .analyses.comparison.model_change import VectorChange as VectorChange
 from .analyses.comparison.model_change import ParameterChange as ParameterChange
+from .analyses.comparison.model_change import VectorChange as VectorChange
 from .analyses.evaluation.label_evaluation import LabelEvaluation as LabelEvaluation
 from .analyses.evaluation.retrieval_evaluation import RetrievalEvaluation as RetrievalEvaluation
 from .analyses.evaluation.similarity_evaluation import SimilarityEvaluation as SimilarityEvaluation
 from .analyses.highlights.highlights import Highlights as Highlights
 from .analyses.outputs.evaluate import Evaluate as Evaluate
-from .analyses.outputs.evaluate_masks import EvaluateMasks as EvaluateMasks
+from .analyses.outputs.fill_mask import EvaluateMasks as EvaluateMasks
 from .analyses.outputs.fill_mask import FillMask as FillMask
 from .analyses.outputs.find_answer import FindAnswer as FindAnswer
 from .analyses.outputs.lens import Lens as Lens

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import BASELINE_DESCRIPTIONS, MAIN_MEASURES, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import TOP_K
+from bert_probe.analyses.outputs.fill_mask import TOP_K
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ExportError, ProbeError

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import Evaluate, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks, EvaluateMasksResult
+from bert_probe.analyses.outputs.fill_mask import EvaluateMasks, EvaluateMasksResult
 from bert_probe.errors import EmptyTextError, ProbeError
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime.jobs import Job

@@ -30,8 +30,7 @@ from bert_probe.analyses.evaluation.retrieval_evaluation import RetrievalEvaluat
 from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluation
 from bert_probe.analyses.highlights.highlights import Highlights
 from bert_probe.analyses.outputs.evaluate import Evaluate
-from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks
-from bert_probe.analyses.outputs.fill_mask import FillMask
+from bert_probe.analyses.outputs.fill_mask import EvaluateMasks, FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.lens import Lens
 from bert_probe.analyses.outputs.prediction import ClassifyText, LabelTokens, NextSentence
