@@ -22,7 +22,7 @@ from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_se
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, sentence_input, state, workbench
 from bert_probe.ui.export import export
-from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, named_rows, score_histogram
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, mark_limit, named_rows, score_histogram
 
 MAX_ROWS: Final = 20_000
 """Maximum number of vectors on the page. The command line has no such limit."""
@@ -289,14 +289,7 @@ def occurrence_histogram(result: CorpusHealthResult) -> Any:
             name=name,
             hovertemplate="neighbor of %{x:,} rows: %{y:,} rows<extra></extra>",
         )
-    figure.add_scatter(
-        x=[result.hub_threshold + 0.5] * 2,
-        y=[0.5, counts.max()],
-        mode="lines",
-        line={"color": ACCENT, "width": 3},
-        name=f"hubs: more than {result.hub_threshold:,}",
-        hoverinfo="skip",
-    )
+    mark_limit(figure, result.hub_threshold, (0.5, counts.max()), f"hubs: more than {result.hub_threshold:,}")
     return apply_layout(
         figure,
         220,

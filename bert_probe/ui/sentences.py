@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.retrieval import calibration as calibrations
@@ -35,6 +38,7 @@ from bert_probe.text.sentence_files import sentence_name
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export, table_bytes
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout
 from bert_probe.views.heatmaps import sentences_heatmap
 from bert_probe.views.text import describe_calibration, percentage
 
@@ -433,7 +437,7 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
         _exports(curve, "dimensions", result)
     st.markdown(curve.finding)
     blocks.chart(
-        figures.dimension_curve(curve),
+        dimension_curve(curve),
         "Correlation of the scores, and share of equal nearest neighbors, by number of dimensions",
     )
     trained = ", ".join(f"{size:,}" for size in curve.trained)
@@ -493,3 +497,35 @@ def choose_colors(
         st.info("HDBSCAN found no cluster of this size. Choose a smaller one.")
     names = [f"{number}: {' '.join(words[:3])}" for number, words in enumerate(clustered.cluster_words, 1)]
     return clustered, [names[index] if index >= 0 else "" for index in clustered.clusters]
+
+
+def dimension_curve(result: DimensionCurveResult) -> Any:
+    """Return a figure of the agreement with the full vectors by the number of dimensions."""
+    figure = go.Figure()
+    curves = (
+        ("Spearman", result.spearman, ACCENT),
+        ("Pearson", result.pearson, GRAY),
+        ("same nearest neighbor", result.same_neighbor, SECOND),
+    )
+    for name, values, color in curves:
+        figure.add_scatter(
+            x=result.sizes,
+            y=values,
+            mode="lines+markers",
+            line={"color": color, "width": 3 if color == ACCENT else 2},
+            name=name,
+            hovertemplate=f"{name} at %{{x:,}} dimensions: %{{y:.4f}}<extra></extra>",
+        )
+    low = min(0.5, float(np.nanmin([*(values for _, values, _ in curves)])))
+    return apply_layout(
+        figure,
+        320,
+        legend="above",
+        xaxis={
+            "title": "dimensions (logarithmic)",
+            "type": "log",
+            "tickvals": result.sizes,
+            "ticktext": [f"{size:,}" for size in result.sizes],
+        },
+        yaxis={"title": "agreement", "range": [low - 0.03, 1.03]},
+    )
