@@ -225,7 +225,7 @@ def _check_pages(
                     raise _too_large(name)
 
 
-class Page(NamedTuple):
+class PageHeader(NamedTuple):
     """The header of a page: decompressed size in bytes, number of values, and encoding.
 
     Attributes:
@@ -237,7 +237,7 @@ class Page(NamedTuple):
     encoding: int
 
 
-def pages(content: bytes, chunk: Any) -> list[Page]:
+def pages(content: bytes, chunk: Any) -> list[PageHeader]:
     """Return the headers of all pages of a column chunk, without decompressing a page.
 
     Args:
@@ -257,7 +257,7 @@ def pages(content: bytes, chunk: Any) -> list[Page]:
     for fields in _page_headers(content[start : start + size]):
         inner = fields.get(5) or fields.get(7) or fields.get(8)
         inner = inner if isinstance(inner, dict) else {}
-        headers.append(Page(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))
+        headers.append(PageHeader(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))
     return headers
 
 

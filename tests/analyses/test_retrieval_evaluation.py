@@ -220,7 +220,7 @@ def test_figures_are_those_of_sentence_transformers(minilm: Checkpoint) -> None:
     vectors = encode_texts(minilm, query, texts, False, str).vectors
     rows = dict(zip(texts, vectors, strict=True))
 
-    class Encoded:
+    class RetrievalEncoderStub:
         """A stub for a sentence-transformers model, with precomputed vectors."""
 
         model_card_data = None
@@ -240,7 +240,7 @@ def test_figures_are_those_of_sentence_transformers(minilm: Checkpoint) -> None:
         write_csv=False,
         score_functions={"cosine": cos_sim},
     )
-    expected = evaluator.compute_metrices(Encoded())["cosine"]  # type: ignore[arg-type]
+    expected = evaluator.compute_metrices(RetrievalEncoderStub())["cosine"]  # type: ignore[arg-type]
     actual = dict(zip(MEASURES, result.systems[0].values.mean(axis=0), strict=True))
     np.testing.assert_allclose(
         list(actual.values()),

@@ -259,7 +259,7 @@ def test_too_many_requests_are_refused(here: TestClient, monkeypatch: pytest.Mon
     assert answer.headers["retry-after"] == "1"
 
 
-class Endless:
+class EndlessWork:
     """Work that runs until it is cancelled and records that it has ended."""
 
     def __init__(self) -> None:
@@ -277,22 +277,22 @@ class Endless:
 
 
 @pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
+def endless(monkeypatch: pytest.MonkeyPatch) -> EndlessWork:
     """Replace the answer to every question by endless work."""
-    work = Endless()
+    work = EndlessWork()
     monkeypatch.setattr(Body, "answer", lambda *arguments: work.answer(*arguments))
     return work
 
 
 def test_slow_answer_is_cancelled(
-    here: TestClient, endless: Endless, monkeypatch: pytest.MonkeyPatch
+    here: TestClient, endless: EndlessWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
     problem_detail(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
     assert endless.ended.wait(5)
 
 
-def test_work_for_a_disconnected_client_is_cancelled(endless: Endless) -> None:
+def test_work_for_a_disconnected_client_is_cancelled(endless: EndlessWork) -> None:
     app = Starlette(routes=asgi.routes())
     body = [{"type": "http.request", "body": json.dumps(TOKENS).encode(), "more_body": False}]
     sent: list[Message] = []
