@@ -19,13 +19,13 @@ from .analyses.attribution.head_ablation import HeadAblationSweep as HeadAblatio
 from .analyses.attribution.head_attribution import HeadAttribution as HeadAttribution
 from .analyses.attribution.head_attribution import HeadPruning as HeadPruning
 from .analyses.comparison.answer_change import AnswerChange as AnswerChange
-from .analyses.comparison.head_matches import HeadMatches as HeadMatches
-from .analyses.comparison.layer_similarity import LayerSimilarity as LayerSimilarity
 from .analyses.comparison.minimal_pair import MinimalPair as MinimalPair
 from .analyses.comparison.minimal_pair import MinimalPairRow as MinimalPairRow
 from .analyses.comparison.model_change import HeadChange as HeadChange
 from .analyses.comparison.model_change import ParameterChange as ParameterChange
 from .analyses.comparison.model_change import VectorChange as VectorChange
+from .analyses.comparison.model_similarity import HeadMatches as HeadMatches
+from .analyses.comparison.model_similarity import LayerSimilarity as LayerSimilarity
 from .analyses.evaluation.label_evaluation import LabelEvaluation as LabelEvaluation
 from .analyses.evaluation.retrieval_evaluation import RetrievalEvaluation as RetrievalEvaluation
 from .analyses.evaluation.similarity_evaluation import SimilarityEvaluation as SimilarityEvaluation

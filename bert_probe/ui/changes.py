@@ -13,7 +13,6 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.comparison.answer_change import AnswerChange, AnswerChangeResult, common_tasks
-from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.model_change import (
     HeadChange,
     HeadChangeResult,
@@ -22,6 +21,7 @@ from bert_probe.analyses.comparison.model_change import (
     VectorChange,
     VectorChangeResult,
 )
+from bert_probe.analyses.comparison.model_similarity import LayerSimilarity
 from bert_probe.analyses.outputs.fill_mask import default_position, mask_position
 from bert_probe.analyses.outputs.prediction import CERTAINTY
 from bert_probe.analyses.vectors.similarity import SimilarityBaseline, SimilarityBaselineResult

@@ -21,10 +21,9 @@ from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness
 from bert_probe.analyses.attribution.head_ablation import HeadAblation, HeadAblationSweep
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution, HeadPruning
 from bert_probe.analyses.comparison.answer_change import AnswerChange
-from bert_probe.analyses.comparison.head_matches import HeadMatches
-from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPairRow
 from bert_probe.analyses.comparison.model_change import HeadChange, ParameterChange, VectorChange
+from bert_probe.analyses.comparison.model_similarity import HeadMatches, LayerSimilarity
 from bert_probe.analyses.evaluation.label_evaluation import LabelEvaluation
 from bert_probe.analyses.evaluation.retrieval_evaluation import RetrievalEvaluation
 from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluation

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.comparison.layer_similarity import linear_cka
+from bert_probe.analyses.comparison.model_similarity import linear_cka
 from bert_probe.analyses.evaluation.measures import bootstrap_means, interval
 from bert_probe.analyses.vectors.pooling import offered_dimensions
 from bert_probe.analyses.vectors.similarity import scores
