@@ -29,6 +29,7 @@ from .analyses.comparison.model_similarity import LayerSimilarity as LayerSimila
 from .analyses.evaluation.label_evaluation import LabelEvaluation as LabelEvaluation
 from .analyses.evaluation.retrieval_evaluation import RetrievalEvaluation as RetrievalEvaluation
 from .analyses.evaluation.similarity_evaluation import SimilarityEvaluation as SimilarityEvaluation
+from .analyses.evaluation.vector_comparison import DimensionCurve as DimensionCurve
 from .analyses.highlights.highlights import Highlights as Highlights
 from .analyses.outputs.evaluate import Evaluate as Evaluate
 from .analyses.outputs.fill_mask import EvaluateMasks as EvaluateMasks
@@ -51,7 +52,6 @@ from .analyses.retrieval.search import Search as Search
 from .analyses.retrieval.search_explanation import SearchExplanation as SearchExplanation
 from .analyses.retrieval.threshold import ScoreThreshold as ScoreThreshold
 from .analyses.retrieval.truncation_audit import TruncationAudit as TruncationAudit
-from .analyses.vectors.dimensions import DimensionCurve as DimensionCurve
 from .analyses.vectors.embedding import Embedding as Embedding
 from .analyses.vectors.embedding import HiddenStates as HiddenStates
 from .analyses.vectors.embedding import Pooler as Pooler

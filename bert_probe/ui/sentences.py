@@ -11,6 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
+from bert_probe.analyses.evaluation.vector_comparison import DimensionCurve, DimensionCurveResult
 from bert_probe.analyses.retrieval import calibration as calibrations
 from bert_probe.analyses.retrieval.calibration import (
     SimilarityCalibration,
@@ -18,7 +19,6 @@ from bert_probe.analyses.retrieval.calibration import (
     calibration_of,
 )
 from bert_probe.analyses.vectors import layouts
-from bert_probe.analyses.vectors.dimensions import DimensionCurve, DimensionCurveResult
 from bert_probe.analyses.vectors.pooling import (
     NO_PROMPT,
     POOLINGS,

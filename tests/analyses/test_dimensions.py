@@ -13,7 +13,7 @@ from scipy.stats import pearsonr, spearmanr
 
 import bert_probe
 from bert_probe import DimensionCurve
-from bert_probe.analyses.vectors.dimensions import _costs
+from bert_probe.analyses.evaluation.vector_comparison import _costs
 from bert_probe.errors import UnavailableError
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import families, sentence_models

@@ -27,6 +27,7 @@ from bert_probe.analyses.comparison.model_similarity import HeadMatches, LayerSi
 from bert_probe.analyses.evaluation.label_evaluation import LabelEvaluation
 from bert_probe.analyses.evaluation.retrieval_evaluation import RetrievalEvaluation
 from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluation
+from bert_probe.analyses.evaluation.vector_comparison import DimensionCurve
 from bert_probe.analyses.highlights.highlights import Highlights
 from bert_probe.analyses.outputs.evaluate import Evaluate
 from bert_probe.analyses.outputs.fill_mask import EvaluateMasks, FillMask
@@ -46,7 +47,6 @@ from bert_probe.analyses.retrieval.search import Search
 from bert_probe.analyses.retrieval.search_explanation import SearchExplanation
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit
-from bert_probe.analyses.vectors.dimensions import DimensionCurve
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.analyses.vectors.padding import PaddingEffect
 from bert_probe.analyses.vectors.sentences import SentenceMap, Sentences
