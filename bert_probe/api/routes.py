@@ -28,9 +28,9 @@ from starlette.types import Receive, Scope, Send
 
 from bert_probe.api import errors, limits
 from bert_probe.api.errors import Problem
+from bert_probe.core.extras import long_lived_imports
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.runtime.imports import long_lived_imports
 from bert_probe.runtime.jobs import SLOTS, Job
 from bert_probe.runtime.permissions import Permissions
 

@@ -12,8 +12,8 @@ import click
 
 from bert_probe import __version__
 from bert_probe.core import extras
+from bert_probe.core.extras import long_lived_imports
 from bert_probe.errors import ExportError
-from bert_probe.runtime.imports import long_lived_imports
 
 
 @click.command("app")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from bert_probe.runtime.imports import long_lived_imports
+from bert_probe.core.extras import long_lived_imports
 
 if TYPE_CHECKING:
     from bert_probe.core.inputs import FileInput, Inputs, Text
