@@ -487,14 +487,19 @@ def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
     )
 
 
-def _tokens(part: TokenContributions, key: str, largest: float) -> None:
-    """Draw the document shaded by the contribution of its tokens, and the contribution of each pair."""
+def _shaded_document(part: TokenContributions | TokenMatches, largest: float) -> None:
+    """Draw the text of the document, shaded by the values of its tokens."""
     spans = [
         ShadedSpan(token.start, token.end, float(value))
         for token, value in zip(part.document.tokens, part.of_document, strict=True)
         if token.start is not None and token.end is not None
     ]
     st.html(shaded_text(part.document.encoding.text, spans, largest))
+
+
+def _tokens(part: TokenContributions, key: str, largest: float) -> None:
+    """Draw the document shaded by the contribution of its tokens, and the contribution of each pair."""
+    _shaded_document(part, largest)
     blocks.caveat(
         "Purple tokens raise the score, orange tokens lower it; point at a token for its number. Special "
         f"tokens contribute {part.specials_share:.4f} of {part.score:.4f}."
@@ -512,12 +517,7 @@ def _tokens(part: TokenContributions, key: str, largest: float) -> None:
 
 def _matches(part: TokenMatches, key: str, largest: float) -> None:
     """Draw the document shaded by its matches, the similarity of each pair of tokens, and all matches."""
-    spans = [
-        ShadedSpan(token.start, token.end, float(value))
-        for token, value in zip(part.document.tokens, part.of_document, strict=True)
-        if token.start is not None and token.end is not None
-    ]
-    st.html(shaded_text(part.document.encoding.text, spans, largest))
+    _shaded_document(part, largest)
     blocks.caveat(
         "Shaded tokens are the best match of at least one token of the query; point at a token for the sum "
         "of its similarities to them."
