@@ -102,7 +102,10 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Fraction of DATA to hold out for evaluation, or a file of held-out examples.  [default: 0.2]",
 )
 @click.option(
-    "--log", type=OutputPath(), metavar="FILE", help="Log file, with a line of JSON for each evaluation."
+    "--log",
+    type=OutputPath(),
+    metavar="FILE",
+    help="Log file; a line of JSON is written for each evaluation.",
 )
 @_checkpoint_options
 @question_options(Train)

@@ -126,6 +126,6 @@ def _caveats(result: ContactsResult) -> None:
             "row and column sums. The values are averaged over the heads. They were not "
             "fitted to structures."
         )
-    note = result.note.removeprefix("Not a contact prediction: APC-corrected attention.").strip()
+    note = result.note.removeprefix("This is not a contact prediction but APC-corrected attention.").strip()
     if note:
         blocks.caveat(note)

@@ -298,7 +298,10 @@ def test_command_line_rejects_conflicting_options(tmp_path: Path, capfd: pytest.
         (("heads", "we left", "--seed", "1"), "No such option '--seed'"),
         (("head-means", str(path)), "Line 3: 602 tokens"),
         (("head-means", str(path), "--confidence", "1"), "must be between 0 and 1"),
-        (("head-means", str(path), "--resamples", "many"), "resamples must be a number, not 'many'."),
+        (
+            ("head-means", str(path), "--resamples", "many"),
+            "resamples must be a number, not 'many'.",
+        ),
         (("head-means", str(tmp_path / "none.txt")), "none.txt cannot be opened: No such file"),
         (("head-means", str(tmp_path)), "cannot be opened: Is a directory"),
     ):

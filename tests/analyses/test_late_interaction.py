@@ -296,7 +296,7 @@ def test_too_many_vectors_are_refused_before_they_are_allocated(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "free_memory", lambda: 1_000)
-    with pytest.raises(OutOfMemoryError, match=r"Keeping the vectors of 2 tokens .* Use fewer documents"):
+    with pytest.raises(OutOfMemoryError, match=r"Storing the vectors of 2 tokens .* Use fewer documents"):
         Search(QUERY, ("late-interaction",)).index(minilm, ["a boat"])
 
 

@@ -93,7 +93,7 @@ def test_invalid_vectors_raise(basis: str) -> None:
         apart = planes([np.zeros((1, 4)), np.eye(4)[:1]], basis)
         np.testing.assert_allclose(apart.points[:, 0], [[-0.5, 0], [0.5, 0]], atol=1e-12)
         assert np.isnan(apart.by_layer).all(), "one token has no variance of its own"
-    with pytest.raises(ShapeError, match="they must be"):
+    with pytest.raises(ShapeError, match="points must have shape"):
         Planes(np.zeros((2, 3)), None, np.zeros((2, 2)))
 
 

@@ -174,9 +174,9 @@ def test_zero_vectors_and_wrong_shapes_raise(minilm: Checkpoint) -> None:
     with pytest.raises(UnavailableError, match="all zeros"):
         _ = _made([[0, 0], [1, 0]]).order
     result = Sentences().of(minilm, ["a"])
-    with pytest.raises(ShapeError, match="do not match"):
+    with pytest.raises(ShapeError, match="one per sentence"):
         replace(result, compared=_made([[0, 0], [0, 0]]))
-    with pytest.raises(ShapeError, match="do not match"):
+    with pytest.raises(ShapeError, match="one per sentence"):
         replace(result, tokens=(1, 2))
     with pytest.raises(SelectionError, match="count is 0"):
         _made([[1, 0], [0, 1]]).nearest(0)

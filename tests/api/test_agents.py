@@ -119,10 +119,14 @@ def test_picture_is_png(shared: LocalModels) -> None:
         (
             "attention",
             {"text": TEXT, "lair": 1},
-            'The body has no member "lair". Allowed members: question, model, revision, text, pair',
+            'The body must not have a member "lair". Allowed members: question, model, revision, text, pair',
         ),
         ("attention", {"text": TEXT, "first_row": 0}, "first_row must be 1 or more"),
-        ("attention", {"text": TEXT, "first_row": 900}, "first_row must be 1 to 10, not 900."),
+        (
+            "attention",
+            {"text": TEXT, "first_row": 900},
+            "first_row must be from 1 to 10, not 900.",
+        ),
         ("attention", {"text": TEXT, "most_rows": True}, "most_rows must be 1 or more"),
         ("attention", {"text": TEXT, "picture": 1}, "picture must be true or false"),
         ("fill-mask", {"text": TEXT}, "has no trained head"),

@@ -266,7 +266,7 @@ INVALID_INPUTS = {
     "missing folder": ("tokens", "a", "--out", "no/such/folder/x.csv"),
     "missing model": ("tokens", "a", "--model", "./no/such/model"),
     "model not in the cache": ("tokens", "a", "--model", "nobody/nothing"),
-    "half a surrogate pair": ("tokens", os.fsdecode(b"caf\xe9")),
+    "half of a surrogate pair": ("tokens", os.fsdecode(b"caf\xe9")),
 }
 
 
@@ -380,13 +380,16 @@ def test_sentences_have_other_tables(table: Table, minilm: Checkpoint, tmp_path:
         (["sentences", "FILE", "--pooling", "median"], "'median' is not one of"),
         (["sentences", "FILE", "--column", "x"], "has no column x; there are a, b"),
         (["sentences", "FILE"], "has 2 columns: a, b. Name one"),
-        (["sentences", "FILE", "--show", "nearest", "--count", "0"], "count must be 1 or more, not 0."),
+        (
+            ["sentences", "FILE", "--show", "nearest", "--count", "0"],
+            "count must be 1 or more, not 0.",
+        ),
         (["sentences", "FILE", "--show", "points"], "'points' is not one of"),
         (["sentence-map", "FILE", "--order", "tree"], "No such option '--order'"),
         (["sentence-map", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
         (
             ["sentence-map", "FILE", "--column", "a", "--method", "tsne"],
-            r"needs at least 4 sentences \(given: 1\)",
+            r"needs at least 4 sentences, not 1",
         ),
         (["sentence-map", "FILE", "--method", "som"], "'som' is not one of"),
     ],

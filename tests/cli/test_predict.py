@@ -104,4 +104,4 @@ def test_invalid_input_is_refused(run: Run, arguments: list[str], message: str) 
 
 def test_encoder_without_a_head_is_refused(run: Run, family_folder: Callable[[str], Path]) -> None:
     refusal = run("a", "--model", str(family_folder("bert"))).refusal
-    assert "has no trained output head. Use a model that was fine-tuned for a task." in refusal
+    assert "has no trained task head. Use a model that was fine-tuned for a task." in refusal

@@ -166,7 +166,7 @@ def test_second_training_into_a_folder_is_refused_before_the_model_is_opened() -
         with reserve_folder(Path("trained"), False):
             ended = ThreadPoolExecutor(1).submit(run, *second, *force).result()
         assert ended.refusal.endswith(
-            "is being written by another command. Wait for it to end, or choose another name."
+            "is being written by another command. Wait until that command has ended, or choose another name."
         )
     assert "no-such-model" in run(*second).refusal
 
@@ -249,7 +249,10 @@ def test_json_lines_are_read_as_labeled_texts() -> None:
     [
         (("--lr", "1e30"), "rate must be 1e-08 to 1, not 1e30."),
         (("--lr", "nan"), "rate must be a number, not 'nan'."),
-        (("--epochs", "1e30"), "epochs must be a whole number in digits, 1 to 10000, not 1e30."),
+        (
+            ("--epochs", "1e30"),
+            "epochs must be a whole number in digits, 1 to 10000, not 1e30.",
+        ),
         (("--epochs", "9" * 20), "epochs must be 1 to 10000, not 99999999999999999999."),
         (("--epochs", "-3"), "epochs must be 1 to 10000, not -3."),
         (("--held-out", "1e30"), "held_out must be 0 to 0.9, not 1e+30."),

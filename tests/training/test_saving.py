@@ -78,7 +78,7 @@ def test_failed_save_keeps_the_old_folder(tmp_path: Path, ended: BaseException) 
         write_folder(place, fill, replaces=True)
     if isinstance(ended, OSError):
         assert (
-            str(caught.value) == f"{place} cannot be written: No space left on device. Choose another place."
+            str(caught.value) == f"{place} cannot be written: No space left on device. Choose another path."
         )
     assert names(tmp_path) == ["model"]
     assert (place / "config.json").read_text() == "old"

@@ -56,7 +56,7 @@ def test_search_against_bm25(minilm: Checkpoint) -> None:
 def test_too_many_queries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrieval_evaluation, "MAX_QUERIES", 2)
     app = open_page("evaluate", evaluate_part="search")
-    assert "queries are too many here" in error_text(app)
+    assert "Use fewer queries, or the command line." in error_text(app)
 
 
 def test_sample_sentences_by_default(minilm: Checkpoint) -> None:

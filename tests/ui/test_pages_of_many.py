@@ -148,7 +148,7 @@ def test_all_views_open_with_all_poolings(part: str, pooling: str) -> None:
 def test_t_sne_of_three_sentences_reports_minimum() -> None:
     app = open_page("sentences", sentences_part="map", sentences_map="tsne", sentences="one\ntwo\nthree")
     assert not app.exception
-    assert "This map needs at least 4 sentences (given: 3)." in error_text(app)
+    assert "This map needs at least 4 sentences, not 3." in error_text(app)
 
 
 def test_umap_is_offered_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ class AnswerChange(Question):
     task: str | None = param(
         Optional(Choice(TASKS)),
         default=None,
-        about="A task for which both models have a trained output head.",
+        about="A task for which both models have a trained task head.",
     )
     top: int = param(Number(1), default=5, about="Number of words or answers from each model.  [default: 5]")
     mask: int | str | None = param(

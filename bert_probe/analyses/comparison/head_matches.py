@@ -40,7 +40,10 @@ class HeadMatches(Question):
     inputs = TwoModelTraces()
 
     show: str = param(
-        Choice(TABLES), default="best", about="The best match of each head, or all pairs.", display_only=True
+        Choice(TABLES),
+        default="best",
+        about="Table: the best match of each head, or all pairs of heads.",
+        display_only=True,
     )
 
     def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> HeadMatchesResult:

@@ -190,7 +190,8 @@ def linear_cka(x: Array, y: Array) -> float:
     """
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise ShapeError(
-            f"x and y have shapes {x.shape} and {y.shape}, but must be matrices with the same number of rows."
+            f"x and y must be matrices with the same number of rows, not arrays of shapes {x.shape} and "
+            f"{y.shape}."
         )
     centered_x = _center(x)
     centered_y = centered_x if y is x else _center(y)

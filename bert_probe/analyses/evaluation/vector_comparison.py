@@ -141,7 +141,7 @@ class VectorComparison:
             defined = values[~np.isnan(values)]
             bounds = interval(bootstrap_means(defined)) if len(defined) else (np.nan, np.nan)
             rows.append((name, defined.mean() if len(defined) else np.nan, *bounds, ""))
-        note = "no interval: a repeated text changes the CKA itself"
+        note = "CKA has no bootstrap interval, because repeated texts change it"
         rows.append(("CKA", self.cka, np.nan, np.nan, note))
         return pd.DataFrame(rows, columns=["measure", "value", "low", "high", "note"])
 

@@ -18,8 +18,8 @@ from bert_probe.model.sentence_modules import MODEL_FILE, read_prompts, read_set
 from bert_probe.model.trace import Array
 
 NOT_A_SUM = (
-    "A cross-encoder reads query and document together, so its score is not a sum over their tokens. Compute "
-    "attributions of the pair instead, on the page Answer or with bert-probe why."
+    "A cross-encoder encodes query and document together, so its score is not a sum over their tokens. "
+    "Compute attributions of the pair instead, on the page Answer or with bert-probe why."
 )
 
 

@@ -35,13 +35,13 @@ class PromptedSearch(Question):
     prompt: str | None = param(
         Optional(Name()),
         default=None,
-        about="Prompt of the checkpoint before the query; none for no prompt.",
+        about="Name of the checkpoint's prompt that is prepended to the query; none for no prompt.",
         kw_only=True,
     )
     document_prompt: str | None = param(
         Optional(Name()),
         default=None,
-        about="Prompt of the checkpoint before each document.",
+        about="Name of the checkpoint's prompt that is prepended to each document.",
         kw_only=True,
     )
     dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP, kw_only=True)

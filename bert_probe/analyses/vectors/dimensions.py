@@ -69,7 +69,8 @@ class DimensionCurve(Question):
             )
         if len(sentences) < MIN_SENTENCES:
             raise UnavailableError(
-                f"{len(sentences)} sentences have too few pairs. Use at least {MIN_SENTENCES} sentences."
+                f"{len(sentences)} sentences are too few for a correlation over pairs. Use at least "
+                f"{MIN_SENTENCES} sentences."
             )
         full = None if model is None else model.size
         encoded = Sentences(self.pooling, prompt=self.prompt, dimensions=full).of(
@@ -131,7 +132,10 @@ class DimensionCurveResult(Result):
     def __post_init__(self) -> None:
         for values in (self.pearson, self.spearman, self.same_neighbor):
             if values.shape != (len(self.sizes),):
-                raise ShapeError(f"{len(self.sizes)} sizes do not fit values of shape {values.shape}.")
+                raise ShapeError(
+                    f"Each measure must have shape ({len(self.sizes)},), one value per size, not "
+                    f"{values.shape}."
+                )
 
     @property
     def finding(self) -> str:

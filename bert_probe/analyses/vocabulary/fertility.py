@@ -177,7 +177,7 @@ class FertilityChange(Question):
         """
         encoding_a, encoding_b = a.encoding, b.encoding
         if (encoding_a.text, encoding_a.pair) != (encoding_b.text, encoding_b.pair):
-            raise SelectionError("The two models read different texts. Trace the same text with both.")
+            raise SelectionError("The two models read different texts. Trace the same text with both models.")
         inputs = InputRecord.of(a).with_other_model(InputRecord.of(b))
         return FertilityChangeResult(self, inputs, Fertility().of(a), Fertility().of(b))
 

@@ -110,7 +110,7 @@ class UnknownTokens:
         )
         if not self.change:
             return f"{problem} Use a model whose vocabulary fits the text."
-        return f"{problem} More tokens are known with {self.change}: {self.text[:40]}"
+        return f"{problem} Fewer tokens are unknown with {self.change}: {self.text[:40]}"
 
 
 def find_unknown_tokens(trace: Trace) -> UnknownTokens | None:
