@@ -95,8 +95,8 @@ CORPUS_COMMANDS = {
     "verify": ("corpus", "Compare each file of STORE with its SHA-256 digest."),
     "find": (
         "corpus",
-        "Find word pairs in STORE with the selected tags, such as DET and NOUN, sorted by the attention "
-        "of a head.",
+        "Find word pairs in STORE with the selected tags, such as DET and NOUN, sorted by a head's "
+        "attention.",
     ),
 }
 """Name of a subcommand of `corpus` → its module and the first sentence of its help."""

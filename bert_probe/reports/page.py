@@ -215,9 +215,9 @@ def _truncation(table: ReportTable) -> str:
     limits = ((table.rows, MAX_ROWS, "rows"), (len(table.columns), MAX_COLUMNS, "columns"))
     truncated = [f"the first {limit} of {count:,} {name}" for count, limit, name in limits if count > limit]
     if truncated:
-        sentence = f"This table shows {' and '.join(truncated)}. The CSV file has all of them."
+        sentence = f"This table shows {' and '.join(truncated)}. The CSV file contains the complete table."
     else:
-        sentence = "The CSV file has all digits."
+        sentence = "The CSV file contains all digits of the numbers."
     return f"<span class=quiet>{sentence}</span>"
 
 

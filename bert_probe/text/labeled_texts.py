@@ -208,7 +208,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
     names = [*texts[0], *labels]
     duplicates = [column for column in names if column_names.count(column) > 1]
     if duplicates:
-        raise TextError(f"{name} has several columns {duplicates[0]}. Keep one of them.")
+        raise TextError(f"{name} has several columns named {duplicates[0]}. Keep one of these columns.")
     return [column_names.index(column) for column in names], labels[0]
 
 

@@ -134,7 +134,7 @@ def _columns(schema: Any, columns: Sequence[str], name: str) -> list[str]:
         if field.name.strip().casefold() not in columns and len(schema.names) > 1:
             continue
         if schema.names.count(field.name) > 1:
-            raise TextError(f"{name} has several columns {field.name[:40]}. Keep one of them.")
+            raise TextError(f"{name} has several columns named {field.name[:40]}. Keep one of these columns.")
         value = field.type.value_type if pyarrow.types.is_dictionary(field.type) else field.type
         checks = ("is_string", "is_large_string", "is_string_view", "is_integer", "is_null")
         if not any(getattr(pyarrow.types, check)(value) for check in checks):
@@ -147,7 +147,9 @@ def _columns(schema: Any, columns: Sequence[str], name: str) -> list[str]:
 
 def _broken(name: str, error: Exception) -> TextError:
     if isinstance(error, UnicodeDecodeError):
-        return TextError(f"{name} has a column whose name is not UTF-8. Rename it and save the file again.")
+        return TextError(
+            f"{name} has a column whose name is not UTF-8. Rename the column, and save the file again."
+        )
     reason = str(error).partition("\n")[0].rstrip(".")[:200]
     return TextError(f"{name} cannot be read as Parquet: {reason}. Save it as Parquet again.")
 

@@ -389,7 +389,7 @@ def table_of(
     rows = _rows(chain(start, file_lines), detect_separator(start[-1] if start else ""), name, keep_broken)
     header = next(rows, None)
     if header is None:
-        raise EmptyTextError(f"{name} is empty. Add a header and a sentence in each row.")
+        raise EmptyTextError(f"{name} is empty. Add a header, and write one sentence per row.")
     return [cell.strip() for cell in header[1]], rows
 
 

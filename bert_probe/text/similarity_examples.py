@@ -141,7 +141,7 @@ def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:
     names = [cell.casefold() for cell in header]
     duplicates = [column for column in COLUMNS[kind] if names.count(column) > 1]
     if duplicates:
-        raise TextError(f"{name} has several columns {duplicates[0]}. Keep one of them.")
+        raise TextError(f"{name} has several columns named {duplicates[0]}. Keep one of these columns.")
     columns = [names.index(column) for column in COLUMNS[kind]]
     errors, examples = ValidationErrors(name), []
     for line, row in rows:

@@ -179,7 +179,7 @@ def _health(vectors: VectorSet) -> None:
             "Smallest cluster",
             _SIZES,
             "5" if len(vectors.vectors) < _FEW_ROWS else "15",
-            "Smallest number of rows in a cluster.",
+            "Minimum number of rows in a cluster.",
         )
     cosine = None if threshold == _CALIBRATED else float(threshold)
     question = CorpusHealth(threshold=cosine, min_cluster=int(size))

@@ -170,7 +170,7 @@ def test_unreadable_or_too_many_texts_raise_before_the_model_runs(
     ask = CorpusTokenMap().of
     with pytest.raises(EmptyTextError, match="There is no text"):
         ask(checkpoint, [" "])
-    with pytest.raises(TextError, match=r"Line 2: .* tokens; this model accepts"):
+    with pytest.raises(TextError, match=r"Line 2: .* tokens, but this model accepts"):
         ask(checkpoint, ["One", "word " * 5000])
     with pytest.raises(TextError, match="Pass a list of texts"):
         ask(checkpoint, "One text")

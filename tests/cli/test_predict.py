@@ -86,7 +86,7 @@ def test_long_context_is_read_in_windows(run: Run, trained_folder: Folders) -> N
         (["a"], "Sentence similarity requires two texts. Pass the second with --pair."),
         (
             ["a", "--task", "fill-mask"],
-            "no trained head for fill-mask. It has one for sen",
+            "no trained head for fill-mask. It has a task head for sen",
         ),
         (
             ["a", "--pair", "b", "--aggregation", "max"],

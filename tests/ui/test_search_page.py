@@ -191,7 +191,7 @@ def test_vectors_of_documents_are_ranked_and_explained(
     assert not app.exception
     assert list(tables(app)[0]["document"]) == [document.id for document in expected.documents]
     assert list(tables(app)[0]["percentile"]) == pytest.approx(list(expected.frame()["percentile"]))
-    assert "The vectors of the documents were computed elsewhere." in page_text(app)
+    assert "The document vectors were not computed by BERT Probe." in page_text(app)
     share = percentage(expected.percentile(0))
     assert (
         f"**{expected.scores[0]:.4f}**, higher than **{share}** of random pairs of the vectors"

@@ -289,7 +289,7 @@ class HeadPruningResult(Result):
         if self.accuracies.shape != (len(ORDERS), len(self.removed)):
             raise ShapeError(
                 f"accuracies must have shape [{len(ORDERS)}, {len(self.removed)}], not "
-                "{self.accuracies.shape}."
+                f"{self.accuracies.shape}."
             )
 
     @property

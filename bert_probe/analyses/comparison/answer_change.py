@@ -147,7 +147,7 @@ class AnswerChangeResult(Result):
         if not self.a.shape == self.b.shape == (len(self.keys),):
             raise ShapeError(
                 f"a and b must have shape [{len(self.keys)} predictions], not {self.a.shape} and "
-                "{self.b.shape}."
+                f"{self.b.shape}."
             )
 
     @property
