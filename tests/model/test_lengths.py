@@ -73,7 +73,9 @@ def test_ligatures_count_with_their_expanded_length(minilm: Checkpoint) -> None:
 def test_model_without_limit_has_the_default_limit(accepted: int | None, minilm: Checkpoint) -> None:
     encoder = Encoder(minilm.tokenizer, accepted, 30_522, NAMES)
     text = "the " * MAX_TOKENS
-    message = r"^The text has 16,386 tokens, but at most 16,384 are supported, regardless of the model\. Shorten"
+    message = (
+        r"^The text has 16,386 tokens, but at most 16,384 are supported, regardless of the model\. Shorten"
+    )
     with pytest.raises(TooLongError, match=message):
         encoder.encode(text)
     cut = encoder.encode(text, truncate=True)
