@@ -32,8 +32,8 @@ COLUMNS = {
 }
 """Kind of examples → the columns of its table. A table with the columns of triplets contains triplets."""
 _FORMAT_HELP = (
-    "Use a header with text_a,text_b,score or anchor,positive or anchor,positive,negative, and one row for "
-    "each example"
+    "Use a header with text_a,text_b,score or anchor,positive or anchor,positive,negative, and write "
+    "one row per example"
 )
 
 
@@ -164,7 +164,9 @@ def _parse_row(
     """Return the example in a row and "", or None and an error message."""
     if len(row) != len(header):
         size = "1 cell" if len(row) == 1 else f"{len(row)} cells"
-        return None, f"{size} where the header has {len(header)}; quote texts that contain the separator"
+        return None, (
+            f"the row has {size}, but the header has {len(header)}; quote texts that contain the separator"
+        )
     for column in columns:
         if isinstance(row[column], NonTextCell):
             return None, f"{header[column]} is {row[column]}"

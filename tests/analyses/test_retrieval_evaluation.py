@@ -280,7 +280,7 @@ def test_folder_and_formats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("q1\td0\n", "2 columns where 3 or 4 are expected"),
+        ("q1\td0\n", "the line has 2 columns, but must have 3 or 4"),
         ("q1\td0\tgood\n", "the score 'good' is not an integer"),
         ("q1\td0\t0.5\n", "is not an integer"),
         ("q1\td0\tnan\n", "is not an integer"),

@@ -174,7 +174,7 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
     ),
     (b'{"id": 7, "x": {"a": 1, "a": 1}, "y": ' + b"1" * 5_000 + b"}", PARSE_ERROR, None, "occurs twice"),
     (b"[" * 100_000, PARSE_ERROR, None, "nested too deeply"),
-    (b"1" * 5_000, PARSE_ERROR, None, "a number has 5,000 digits; at most 4,300 are allowed."),
+    (b"1" * 5_000, PARSE_ERROR, None, "a number has 5,000 digits, but at most 4,300 are allowed."),
     (
         b'"' + b"a" * 5_000_000 + b'"',
         INVALID_REQUEST,

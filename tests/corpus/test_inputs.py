@@ -147,7 +147,9 @@ def test_parquet_column_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> Non
     file.write_bytes(content)
     with pytest.raises(TextError, match="has a column whose name is not UTF-8"):
         find_inputs(file)
-    with pytest.raises(TextError, match=r"^a\.parquet has a column whose name is not UTF-8\. Rename it"):
+    with pytest.raises(
+        TextError, match=r"^a\.parquet has a column whose name is not UTF-8\. Rename the column"
+    ):
         read_documents(file)
 
 
@@ -341,7 +343,7 @@ def test_missing_or_changed_file_does_not_end_reading(tmp_path: Path) -> None:
     result = list(records(files))
     assert [record.text for record in result] == [None, None, "One"]
     assert "none.txt cannot be opened: No such file or directory" in result[0].problem
-    assert result[1].problem == "a.csv has 2 columns: n, m. Name one of them."
+    assert result[1].problem == "a.csv has 2 columns: n, m. Choose one of these columns."
 
 
 def test_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -531,7 +533,7 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
         ("*.txt", None, None, EmptyTextError, "*.txt matches no file with the extension .txt, "),
         ("**a", None, None, TextError, "**a is not a valid pattern: "),
         (".", None, None, EmptyTextError, " contains no file with the extension .txt, "),
-        ("a.csv", b"n,m\n", None, SelectionError, "a.csv has 2 columns: n, m. Name one of them."),
+        ("a.csv", b"n,m\n", None, SelectionError, "a.csv has 2 columns: n, m. Choose one of these columns."),
         ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text; there are n, m. "),
         ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n; there are n, n. "),
         ("a.csv", b"", None, EmptyTextError, "a.csv is empty. Add a header, and write one sentence per row."),

@@ -98,7 +98,7 @@ def test_broken_documents_are_skipped_with_a_count(minilm: Checkpoint) -> None:
     for name, (file, content, parse) in files.items():
         app.session_state[f"evaluate_{name}_file"] = evaluate._read(parse)(file, content.encode())
     app.run()
-    assert "1 broken row was skipped: line 3: there is neither a title nor a text" in app.warning[
+    assert "1 broken row was skipped: line 3: the title and the text are both missing" in app.warning[
         0
     ].value.replace("\\", "")
     expected = bert_probe.RetrievalEvaluation(("bi-encoder", "bm25")).of(

@@ -218,7 +218,7 @@ def test_broken_rows_of_a_file_are_listed_and_can_be_skipped() -> None:
     app = open_page("search", documents_from="file", search_query="boat", search_scorers="bm25")
     app.session_state["documents_file"] = sentence_input._read_documents("a.csv", content)
     app.run()
-    assert "a.csv has an error: line 3: 3 cells where the header has 2" in error_text(app)
+    assert "a.csv has an error: line 3: the row has 3 cells, but the header has 2" in error_text(app)
     app.checkbox(key="documents_skip_broken").check().run()
     assert not error_text(app)
     assert list(tables(app)[0]["document"]) == ["x", "z"]
