@@ -85,7 +85,7 @@ PICTURES = {
     "steps": Picture("steps", {**GROUND, "layer": "2", "head": "3"}),
     "compare": Picture("compare", CUP),
     "patching": Picture("compare", CUP, top="Activation patching"),
-    "why": Picture("answer", CAT, top="Attribution: what does the answer depend on?"),
+    "why": Picture("answer", CAT, top="Attribution: what does the prediction depend on?"),
     "similarity": Picture("similarity", CUP),
     "context": Picture("context", height=1160),
     "map": Picture("map", BANK, show_words),

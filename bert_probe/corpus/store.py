@@ -443,7 +443,7 @@ def write_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "Free some space, or choose another path" if is_full else "Choose another place"
+        remedy = "Free some space, or choose another path" if is_full else "Choose another path"
         reason = os.strerror(error.errno) if error.errno else error
         raise StoreError(
             f"{folder} cannot be written: {reason}. {remedy}; complete shards are kept."

@@ -160,8 +160,8 @@ def _calibration(provenance: Mapping[str, Any]) -> str:
         f'<svg viewBox="-2 0 {_WIDTH + 4} {_HEIGHT}" preserveAspectRatio=none role=img '
         f'aria-label="Histogram of random pairs of reference sentences">{rectangles}{line}</svg>'
         f"<div class=ends><span>{_number(low)}</span><span>{_number(high)}</span></div>"
-        "<figcaption>Other texts have other percentiles: long documents of one field are more similar to "
-        "each other.</figcaption></figure>"
+        "<figcaption>Other texts have different percentiles: for example, long documents on one subject are "
+        "more similar to one another.</figcaption></figure>"
     )
 
 

@@ -259,9 +259,9 @@ class Authorization:
         if not self._token:
             return Problem(
                 errors.LOCAL_ONLY,
-                "The API answers only programs on this machine. To use it from elsewhere, start the app with "
-                f"a token, in {TOKEN_VARIABLE} or with bert-probe app --token-file, and send it as "
-                "Authorization: Bearer.",
+                "The API answers only programs on this machine. To use the API from other machines, "
+                "start the app with a token, in {TOKEN_VARIABLE} or with bert-probe app --token-file, "
+                "and send the header Authorization: Bearer <token>.",
             )
         return Problem(
             errors.TOKEN_REQUIRED,

@@ -20,7 +20,7 @@ from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResul
 from bert_probe.analyses.comparison.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
 from bert_probe.analyses.comparison.model_change import HeadChangeResult, VectorChangeResult
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
-from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
+from bert_probe.analyses.probing.relations import RelationsResult
 from bert_probe.analyses.vectors.embedding import HiddenStatesResult
 from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.analyses.vectors.similarity import SimilarityResult
@@ -391,8 +391,8 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
             row_axis="relation",
             column_axis="head",
             value_name="accuracy",
-            caption="Accuracy of the most attended other word as the prediction, from "
-            f"{DIRECTIONS[direction]}",
+            caption="Accuracy of predicting the other word with the largest weight, from "
+            "{DIRECTIONS[direction]}",
             square=False,
             file_name="relations",
         ),

@@ -103,7 +103,7 @@ def test_an_empty_query_is_no_error() -> None:
 
 def test_a_long_document_is_marked(minilm: Checkpoint) -> None:
     app = open_page("search", documents="a boat\n" + "river " * 400)
-    assert "1 of 2 documents are longer than the model reads" in app.warning[0].value
+    assert "1 of 2 documents exceed the maximum length of the model" in app.warning[0].value
     expected = bert_probe.Search(QUERY).of(minilm, ["a boat", "river " * 400]).table()
     assert list(tables(app)[0]["tokens_dropped"]) == list(expected["tokens_dropped"])
     assert "too few documents" in page_text(app)

@@ -95,7 +95,7 @@ def test_settings_round_trip_through_url(family_folder: Folder) -> None:
     assert "update" not in app.query_params
     app = open_with_file(family_folder("bert"), table(), rate="fast")
     assert "rate must be a number, not 'fast'." in error_text(app)
-    assert "Your other choices are kept" in page_text(app)
+    assert "Your other settings are kept" in page_text(app)
 
 
 def test_training_matches_library(family_folder: Folder) -> None:

@@ -48,9 +48,10 @@ BI_ENCODER, LATE_INTERACTION, CROSS_ENCODER, BM25_SCORER = (
 )
 SCORERS: Mapping[str, str] = {
     BI_ENCODER: "Similarity of the vectors of query and document.",
-    LATE_INTERACTION: "MaxSim: how well each token of the query is matched by a token of the document.",
+    LATE_INTERACTION: "MaxSim: how well each query token is matched by a document token.",
     CROSS_ENCODER: "Score of query and document encoded together, for the top documents of another scorer.",
-    BM25_SCORER: "Words that query and document share, weighted by frequency; needs no model.",
+    BM25_SCORER: "Words that query and document share, weighted by inverse document frequency; no model is "
+    "needed.",
 }
 """Name of a scorer → what it computes."""
 OVERLAP = 10
