@@ -189,7 +189,7 @@ def read_sentence_model(
     if is_late_interaction(options):
         raise UnavailableError(
             "This checkpoint is a late-interaction model, which outputs one vector per token, so there "
-            "is no vector of the whole text. Use Search with the scorer late-interaction. {REMEDY}"
+            f"is no vector of the whole text. Use Search with the scorer late-interaction. {REMEDY}"
         )
     _check_model_type(model_type)
     entries = read_modules(folder)

@@ -260,7 +260,7 @@ class Authorization:
             return Problem(
                 errors.LOCAL_ONLY,
                 "The API answers only programs on this machine. To use the API from other machines, "
-                "start the app with a token, in {TOKEN_VARIABLE} or with bert-probe app --token-file, "
+                f"start the app with a token, in {TOKEN_VARIABLE} or with bert-probe app --token-file, "
                 "and send the header Authorization: Bearer <token>.",
             )
         return Problem(

@@ -532,7 +532,7 @@ def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[st
 _CLS_NOTE = (
     f"--head {CLS} trains the head of the transformers class, so that transformers alone can open the "
     "model. On three datasets with the built-in model, this head was 3 to 8 percentage points less "
-    "accurate than the default, --head {SENTENCE}."
+    f"accurate than the default, --head {SENTENCE}."
 )
 
 _turn = threading.Lock()

@@ -284,7 +284,7 @@ SENTENCE_USAGE = Usage(
         "",
         "sentence-transformers opens the folder as a model with the sentence vectors of the base model, "
         "and transformers opens the encoder. A text-classification pipeline of transformers cannot load "
-        "the head, which is in {HEAD_FOLDER}.",
+        f"the head, which is in {HEAD_FOLDER}.",
     ),
 )
 

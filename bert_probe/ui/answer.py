@@ -260,7 +260,7 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
     blocks.caveat(
         "The probability of an answer is the probability of its start token times that of its end "
         "token. Both are softmax probabilities over the context. Some answer always ranks first, even "
-        "if the context does not contain the answer. {CERTAINTY}"
+        f"if the context does not contain the answer. {CERTAINTY}"
     )
     attribution.part([trace], result.question.task)
     return result
@@ -286,7 +286,7 @@ def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predic
     blocks.caveat(
         "The head was trained to distinguish the next sentence of a text from a sentence of another "
         "text (Devlin et al. 2019), so it may rely on the topic alone. The export contains only the "
-        "result for the order “A, then B”. {CERTAINTY}"
+        f"result for the order “A, then B”. {CERTAINTY}"
     )
     attribution.part(traces[:1], results[0].question.task)
     return results[0]

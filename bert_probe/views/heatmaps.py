@@ -392,7 +392,7 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
             column_axis="head",
             value_name="accuracy",
             caption="Accuracy of predicting the other word with the largest weight, from "
-            "{DIRECTIONS[direction]}",
+            f"{DIRECTIONS[direction]}",
             square=False,
             file_name="relations",
         ),
