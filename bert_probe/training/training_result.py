@@ -16,7 +16,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint, write_training_history
 from bert_probe.model.outputs import OutputHead
-from bert_probe.model.sentence_head import SentenceClassifier, write_sentence_head
+from bert_probe.model.sentence_head import HEAD_FOLDER, SentenceClassifier, write_sentence_head
 from bert_probe.model.sentence_modules import SentenceModel
 from bert_probe.model.weights import QUIET
 from bert_probe.training.models import LoraAdapter

@@ -20,7 +20,7 @@ from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResul
 from bert_probe.analyses.comparison.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
 from bert_probe.analyses.comparison.model_change import HeadChangeResult, VectorChangeResult
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
-from bert_probe.analyses.probing.relations import RelationsResult
+from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.analyses.vectors.embedding import HiddenStatesResult
 from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.analyses.vectors.similarity import SimilarityResult
